@@ -1,1 +1,1 @@
-"""Tools around a run: its plan, its model card, the doctor, prime-rl's settings, the curves of recorded runs."""
+"""Tools for runs: plans, model cards, checks of the machine, translation of prime-rl's settings, recorded curves."""

@@ -1,4 +1,4 @@
-"""The commands of slimrl-tools, as its entry points name them."""
+"""Defines the commands of slimrl-tools, to which the package's entry points refer."""
 
 from slimrl.plugins import Command
 

@@ -1,7 +1,7 @@
 """Reads the machine's resources for all other modules: the memory, disk and cores that this process may use.
 
-A container or a batch system may limit a process to a part of the machine: control groups and `ulimit -v` are read, and
-the lowest limit counts. `root` is the parent of `proc` and `sys`.
+A container or a batch system may limit a process to a part of the machine. This module reads control groups and `ulimit
+-v`, and applies the lowest limit. The parameter `root` is the parent directory of `proc` and `sys`.
 """
 
 import os
@@ -15,18 +15,18 @@ import psutil
 ROOT = Path("/")
 NO_LIMIT = 0.0
 LOOK_S = 0.1
-LITTLE = 0.25  # the share of the threads that may lack a core without a note
+LITTLE = 0.25  # share of threads: no note if at most this share lacks a free core
 
 
 def memory_limit(root: Path = ROOT) -> float:
-    """Return the bytes that control groups allow this process; 0 without a limit."""
+    """Return the memory limit of this process's control groups in bytes; 0 without a limit."""
     limits = [float(limit) for limit, *_ in _read_groups("memory.max", root) if limit.isdecimal()]
     return min(limits, default=NO_LIMIT)
 
 
 def usable_memory(root: Path = ROOT) -> tuple[float, str]:
-    """Return the most bytes of memory that this process may have, and the name of the limit, empty if the machine's
-    size is the limit."""
+    """Return the memory that this process may use in bytes, and the name of the limit. The name is empty if only the
+    machine's size limits the memory."""
     total = float(psutil.virtual_memory().total)
     of_group = memory_limit(root)
     limits = [(of_group, "a control group (memory.max)")] if of_group else []
@@ -38,25 +38,25 @@ def usable_memory(root: Path = ROOT) -> tuple[float, str]:
 
 
 def free_disk(output_dir: Path) -> float:
-    """Return the free bytes where a run will write."""
+    """Return the free bytes on the disk of `output_dir`, which may not exist yet."""
     there = next(path for path in (output_dir.absolute(), *output_dir.absolute().parents) if path.exists())
     return float(shutil.disk_usage(there).free)
 
 
 def own_memory() -> float:
-    """Return the bytes that this process has in memory."""
+    """Return the resident memory of this process in bytes."""
     return float(psutil.Process().memory_info().rss)
 
 
 def cpu_limit(root: Path = ROOT) -> float:
-    """Return the cores that control groups allow this process at a time, which may be a fraction; 0 without a limit."""
+    """Return the CPU limit of this process's control groups in cores, possibly a fraction; 0 without a limit."""
     limits = [float(quota) / float(period) for quota, period in _read_groups("cpu.max", root) if quota != "max"]
     return min(limits, default=NO_LIMIT)
 
 
 def load_note(num_threads: int) -> str:
-    """Return a line on other programs that leave too few cores for `num_threads`; empty if they leave enough. It takes
-    `LOOK_S`, in which this process must not compute."""
+    """Return a warning if other programs leave too few cores for `num_threads`, else an empty text. The measurement
+    takes `LOOK_S`; this process must not compute meanwhile."""
     busy, num = busy_cores(), num_cores()
     if num_threads - (num - busy) <= LITTLE * num_threads:
         return ""
@@ -64,7 +64,7 @@ def load_note(num_threads: int) -> str:
 
 
 def busy_cores() -> float:
-    """Return the number of cores of this process that are busy while it sleeps for `LOOK_S`."""
+    """Sleep for `LOOK_S`, and return the number of busy cores among the cores that this process may use."""
     percent: list[float] = psutil.cpu_percent(LOOK_S, percpu=True)
     return sum(percent[core] for core in _own_cores() if core < len(percent)) / 100
 
@@ -80,9 +80,10 @@ def _own_cores() -> set[int]:
 
 
 def _read_groups(name: str, root: Path) -> Iterator[list[str]]:
-    """Yield the words of a file in this process's control group (version 2), and in each group above that has it.
+    """Yield the words of the file `name` in this process's control group (version 2), and in each parent group with
+    this file.
 
-    In a container the group's path may be the host's: then the mounted directory is the container's own group.
+    In a container, the group's path may be a path on the host. The mounted directory is then the container's own group.
     """
     mount, membership = root / "sys" / "fs" / "cgroup", root / "proc" / "self" / "cgroup"
     for line in membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else ():

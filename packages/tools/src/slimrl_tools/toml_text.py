@@ -1,4 +1,4 @@
-"""Nested data as the text of a TOML file."""
+"""Writes nested data as the text of a TOML file."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,9 +7,9 @@ from slimrl.config.reading.write import toml_key, toml_literal
 
 
 def toml_lines(tree: Mapping[str, Any], name: str = "") -> Iterator[str]:
-    """Yield the lines of a section: plain values, then the sections inside it, each under its header.
+    """Yield the lines of a section: its plain values, then its inner sections, each with a header.
 
-    A list of dictionaries is a list of sections, and so is a dictionary whose keys are all numbers.
+    A list of dictionaries becomes a list of sections. A dictionary whose keys are all numbers does, too.
 
     >>> list(toml_lines({"a": 1, "b": {"c": [2]}, "d": [{"e": "f"}]}))
     ['a = 1', '', '[b]', 'c = [2]', '', '[[d]]', 'e = "f"']
@@ -30,7 +30,7 @@ def toml_lines(tree: Mapping[str, Any], name: str = "") -> Iterator[str]:
 
 
 def _sections(value: Any) -> list[Any] | dict[str, Any] | None:
-    """Return a list of sections, or one section; None for a plain value."""
+    """Return a value as a list of sections or as one section; None for a plain value."""
     if isinstance(value, dict) and value:
         is_list = all(key.isdecimal() for key in value)
         return [value[key] for key in sorted(value, key=int)] if is_list else value

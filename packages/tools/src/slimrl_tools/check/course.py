@@ -1,4 +1,4 @@
-"""Checks the course of episodes: whether they fail, finish, block others, and repeat when they are replayed."""
+"""Checks the course of episodes: whether they fail, finish, block other episodes, and are repeatable."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ from slimrl_tools.check.trial import SCRIPT_ERROR, Played
 HELD_NOTE_S, HELD_PROBLEM_S = 0.1, 0.5
 STEP_NOTE_S = 1.0
 LEFT = "partner_left"  # in self-play, the first player without turns left leaves the others waiting: not a fault
-# Subjects of failures that the reason alone determines.
+# Failure reasons that determine the subject of the finding.
 FAILURES = {
     "environment_died": subjects.CRASH,
     "environment_lost": subjects.CRASH,
@@ -24,8 +24,8 @@ NOT_STARTED = "Mend `start`: it gives messages with a role and a text as content
 
 
 def failure_findings(played: Sequence[Played]) -> Iterator[Finding]:
-    """Yield a problem for each kind of failure, described by its first episode; always yield findings on `garbage` and
-    `metrics`."""
+    """Yield a problem for each kind of failure, with its first episode as the example. Findings on `garbage` and
+    `metrics` are always yielded."""
     failed: dict[Subject, list[Played]] = {}
     for one in played:
         if one.rollout.failure and one.rollout.failure != LEFT:
@@ -61,8 +61,8 @@ def _subject_of(failed: Played) -> Subject:
 
 
 def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
-    """Yield a finding on whether episodes finish by themselves: all scripted ones, or some of the others without a
-    script. Yield nothing if every episode failed."""
+    """Yield a finding on whether episodes finish by themselves. All scripted episodes must finish; without a scripted
+    episode, one of the other episodes must. Yield nothing if every episode failed."""
     whole = [one for one in played if not one.rollout.failure]
     if scripts := [one for one in whole if one.kind == "script"]:
         if endless := [one for one in scripts if not one.is_finished]:
@@ -77,8 +77,8 @@ def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
 
 
 def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
-    """Describe the first pair of episodes that should be equal but differ; return an empty text if all are equal. In
-    `text`, `{who}` stands for the first episode and `{what}` for the difference."""
+    """Describe the first pair of episodes that differ; return an empty text if all pairs are equal. The description is
+    `text`, where `{who}` stands for the first episode and `{what}` for the difference."""
     for one, other in pairs:
         if one.course != other.course:
             return text.format(who=one, what=_difference(one, other))
@@ -87,7 +87,8 @@ def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
 
 def time_findings(plays: Sequence[Sequence[Played]]) -> Iterator[Finding]:
     """Yield findings on how long an episode blocks the event loop, and on the duration of a step. Each element of
-    `plays` holds the plays of one episode: the shortest time counts, since other programs only slow it down."""
+    `plays` holds repeated plays of one episode. The shortest time counts, since other programs can only slow an episode
+    down."""
     one, hold_s = max(
         ((repeated[0], min(play.hold_s for play in repeated)) for repeated in plays), key=lambda pair: pair[1]
     )
@@ -97,7 +98,7 @@ def time_findings(plays: Sequence[Sequence[Played]]) -> Iterator[Finding]:
     else:
         tell = subjects.BLOCKING.note if hold_s < HELD_PROBLEM_S else subjects.BLOCKING.problem
         yield tell(f"{text} ({one})", subjects.BLOCKING.remedy)
-    # The first time is that of the start.
+    # The first time in `env_s` belongs to the start of the environment.
     steps = [
         min(times) for repeated in plays for times in zip(*(play.rollout.env_s[1:] for play in repeated), strict=False)
     ]
@@ -110,7 +111,7 @@ def time_findings(plays: Sequence[Sequence[Played]]) -> Iterator[Finding]:
 
 
 def _difference(first: Played, other: Played) -> str:
-    """Describe how two episodes differ that should be equal."""
+    """Describe the first difference between two episodes."""
     one, two = first.rollout, other.rollout
     if one.failure != two.failure:
         outcomes = (

@@ -1,6 +1,6 @@
-"""Replies that should earn no reward, but that models write sooner or later.
+"""Useless replies: they should earn no reward, but models write them sooner or later.
 
-Some are built from the tags that the environment's own instructions name, so that they reach its parser.
+Some replies contain the tags in the environment's own instructions, so that they reach the environment's parser.
 """
 
 import re
@@ -53,7 +53,7 @@ GENERAL = {
 
 
 def tags_of(opening: Sequence[Message]) -> list[tuple[str, str]]:
-    """Return the opening and closing form of each tag that the opening messages name, in order of first occurrence.
+    """Return the opening and closing form of each tag in the opening messages, in order of first occurrence.
 
     >>> tags_of([{"role": "user", "content": "Answer in <word> tags, as <word>it</word>, or [pass]."}])
     [('<word>', '</word>'), ('[pass]', '[/pass]')]
@@ -67,7 +67,7 @@ def tags_of(opening: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 def replies_in_tags(opening: Sequence[Message]) -> dict[str, str]:
-    """Return useless replies made of the environment's own tags, by name."""
+    """Return useless replies that contain the environment's own tags. The keys describe the replies."""
     replies: dict[str, str] = {}
     for begin, end in tags_of(opening):
         replies |= {

@@ -83,7 +83,7 @@ def tools_of(opening: Sequence[Message]) -> list[Any]:
 
 
 def wrong_calls(tools: Sequence[Any]) -> dict[str, str]:
-    """Return invalid tool calls, by a description of their fault."""
+    """Return invalid tool calls. The keys describe the fault of each call."""
     name = tools[0]["function"]["name"]
     return {
         "a call of no tool": _call("no_such_tool", {}),
@@ -98,8 +98,8 @@ def wrong_calls(tools: Sequence[Any]) -> dict[str, str]:
 
 
 def tools_finding(tools: Sequence[Any], played: Sequence[Played]) -> Finding:
-    """Return a finding on whether the schemas of tools are valid, and wrong calls are answered by messages. `played`
-    has an episode that starts with each wrong call."""
+    """Return a finding on whether the schemas of `tools` are valid, and whether the environment answers wrong calls
+    with messages. `played` has one episode for each wrong call."""
     if fault := next(filter(None, map(schema_fault, tools)), ""):
         return TOOLS.problem(f"the schema of a tool is wrong: {fault}", SCHEMA_REMEDY)
     for one in played:
@@ -111,7 +111,7 @@ def tools_finding(tools: Sequence[Any], played: Sequence[Played]) -> Finding:
 
 
 def expert_calls(played: Sequence[Played]) -> Iterator[Finding]:
-    """Yield a note on the first call in the expert's episodes that was answered by an error, if there is one."""
+    """Yield a note on the first tool call of the expert that returned an error, if there is such a call."""
     for one in played:
         for message in one.rollout.messages[len(one.opening) :]:
             if message["role"] in ("user", "tool") and (error := ERROR.match(message["content"])):
@@ -122,7 +122,7 @@ def expert_calls(played: Sequence[Played]) -> Iterator[Finding]:
 
 
 def _answers(rollout: Rollout) -> list[str]:
-    """Return the texts of the messages between the first reply and the next one."""
+    """Return the texts of the messages between the first and the second reply."""
     roles = [message["role"] for message in rollout.messages]
     following = rollout.messages[roles.index("assistant") + 1 :]
     return [message["content"] for message in takewhile(lambda message: message["role"] != "assistant", following)]

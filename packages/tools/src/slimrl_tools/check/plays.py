@@ -1,4 +1,4 @@
-"""Plays the episodes of a check: scripts, useless replies, and a sample of both again under other conditions."""
+"""Plays the episodes of a check: scripts, useless replies, and replays of some episodes under other conditions."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +16,14 @@ from slimrl_tools.check.messages import schema_fault, tools_of, wrong_calls
 from slimrl_tools.check.trial import Kind, Played, Replies, Trial
 
 T = TypeVar("T")
-FEW = 2  # tasks for tests in many variants
+FEW = 2  # tasks on which many variants are played
 REPEATS = 3  # times that an episode is played again
 MAX_BREAKDOWNS = 3  # no more episodes are tried after this many breakdowns
 HOSTILE_TURNS = 4  # repeating the same useless reply more often reveals nothing new
 
 
 async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
-    """Play all scripts on all tasks, or fewer after several breakdowns."""
+    """Play all scripts on all tasks, but stop after `MAX_BREAKDOWNS` breakdowns."""
     found: list[Played] = []
     for name in call_user_code("its `scripts` failed", lambda: list(trial.taskset.scripts)):
         for task in tasks:
@@ -33,8 +33,8 @@ async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
 
 
 async def play_useless(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Played]) -> list[Played]:
-    """Play useless replies on a few tasks, from the start and after a script's first reply. Where an episode does not
-    start, play only the empty replies. After several breakdowns, play no more."""
+    """Play useless replies on a few tasks, from the start and after a script's first reply. If no episode of a task
+    starts, play only the empty replies on it. Stop after `MAX_BREAKDOWNS` breakdowns."""
     short = replace(trial, limits=replace(trial.limits, max_turns=min(HOSTILE_TURNS, trial.limits.max_turns)))
     found: list[Played] = []
 
@@ -64,13 +64,14 @@ async def play_useless(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Pl
 
 
 def openings_of(played: Sequence[Played]) -> dict[str, Sequence[Message]]:
-    """Return the opening messages of the tasks on which an episode without a word started, by the tasks' ids."""
+    """Return the opening messages by task id, from the episodes with empty replies. Tasks that did not start are
+    omitted."""
     return {one.task.id: one.opening for one in played if one.kind == "nothing" and one.opening}
 
 
 def choose_samples(played: Sequence[Played], tasks: Sequence[Task]) -> list[Played]:
-    """Choose episodes without a failure on each of a few tasks: one of a script, preferably the expert's, and one of a
-    useless reply, preferably in the environment's own tags."""
+    """Choose up to two episodes without a failure for each of a few tasks: one by a script, preferably the expert, and
+    one with a useless reply, preferably in the environment's own tags."""
     nonsense = [f"{begin} with nonsense" for opening in openings_of(played).values() for begin, _ in tags_of(opening)]
     liked: dict[Kind, list[str]] = {"script": [EXPERT], "garbage": nonsense}
     return [
@@ -82,12 +83,13 @@ def choose_samples(played: Sequence[Played], tasks: Sequence[Task]) -> list[Play
 
 
 async def play_again(trial: Trial, samples: Sequence[Played]) -> list[list[Played]]:
-    """Play each sample several times."""
+    """Replay each sample `REPEATS` times."""
     return [[await trial.replay(one) for _ in range(REPEATS)] for one in samples]
 
 
 async def play_beside(trial: Trial, alone: Sequence[Played]) -> list[tuple[Played, Played]]:
-    """Play episodes in pairs, both at the same time; return each episode alone with the one beside another."""
+    """Replay episodes in pairs, both at the same time. Return each episode of `alone` with its replay beside another
+    episode."""
     found: list[tuple[Played, Played]] = []
     for pair in combinations(alone, 2):
         found += zip(pair, await asyncio.gather(*map(trial.replay, pair)), strict=True)
@@ -97,7 +99,7 @@ async def play_beside(trial: Trial, alone: Sequence[Played]) -> list[tuple[Playe
 async def play_all(
     trial: Trial, samples: Sequence[Played], taskset: Taskset, change: Callable[[Task], Task] = lambda task: task
 ) -> list[Played]:
-    """Play each sample in another taskset, on its task after a `change`."""
+    """Replay each sample with another `taskset`, on its task as modified by `change`."""
     return [await trial.replay(one, taskset, change(one.task)) for one in samples]
 
 
@@ -111,6 +113,7 @@ def spread(items: Sequence[T], num: int) -> list[T]:
 
 
 def _best(played: Sequence[Played], task: Task, liked: Sequence[str]) -> Played | None:
-    """Return the first episode on the task without a failure, preferably one that is `liked`; None without one."""
+    """Return the first episode on the task without a failure, preferably of a player in `liked`; None without such an
+    episode."""
     whole = [one for one in played if one.task.id == task.id and not one.rollout.failure and one.rollout.turns]
     return min(whole, key=lambda one: one.what not in liked, default=None)

@@ -21,12 +21,12 @@ ByTask = Mapping[str, float]
 
 def reward_findings(played: Sequence[Played], has_expert: bool) -> Iterator[Finding]:
     """Yield the findings on the rewards of scripts and useless replies. `has_expert` is True if the environment has a
-    script of this name, whose episodes may have failed."""
+    script `expert`, even if its episodes failed."""
     scripts = _by_player([one for one in played if one.kind == "script" and one.is_finished])
     expert = scripts.get(EXPERT, {})
     if expert:
         yield (found := _expert_finding(expert, scripts))
-        if found.level is not Level.PROBLEM:  # without rewards of the expert there is nothing to compare with
+        if found.level is not Level.PROBLEM:  # rewards of the expert are needed for a comparison
             yield _random_finding(expert, scripts.get(RANDOM))
             if CONSTANT in scripts:
                 yield _constant_finding(expert, scripts[CONSTANT])
@@ -51,8 +51,8 @@ def _by_player(played: Sequence[Played]) -> dict[str, dict[str, float]]:
 
 
 def _expert_finding(expert: ByTask, scripts: Mapping[str, ByTask]) -> Finding:
-    """Return a finding on whether the expert earns a reward. A script that earns more is only worth a note: it may know
-    more than the policy, or the expert may err on purpose to show a recovery."""
+    """Return a finding on whether the expert earns a reward. If another script earns more, this is only a note: that
+    script may know more than the policy, or the expert may make mistakes on purpose, to show a recovery."""
     rewards = expert.values()
     text = f"earns {fmean(rewards):.3g} on average of {len(rewards)} tasks ({min(rewards):.3g} to {max(rewards):.3g})"
     if max(rewards) <= NOISE:
@@ -85,7 +85,7 @@ def _random_finding(expert: ByTask, random: ByTask | None) -> Finding:
 
 
 def _constant_finding(expert: ByTask, constant: ByTask) -> Finding:
-    """Return a finding on whether one answer to every task earns much."""
+    """Return a finding on whether a constant answer to all tasks earns much."""
     earned, possible = fmean(constant.values()), _mean_over(expert, constant)
     text = f"the best one earns {earned:.3g} on average, the expert {possible:.3g}"
     if earned > CONSTANT_SHARE * possible:
@@ -95,7 +95,8 @@ def _constant_finding(expert: ByTask, constant: ByTask) -> Finding:
 
 
 def _silence_finding(best: Played) -> Finding:
-    """Return a finding on whether replies without a word earn nothing, given the one with the highest reward."""
+    """Return a finding on whether empty replies earn nothing. `best` is the episode of empty replies with the highest
+    reward."""
     if best.rollout.reward > NOISE:
         return subjects.SILENCE.problem(f"{best.what} earns {best.rollout.reward:.3g} on task `{best.task.id:.60}`")
     return subjects.SILENCE.ok(f"earns {best.rollout.reward:.3g} at most")
@@ -116,16 +117,17 @@ def _useless_finding(subject: Subject, by_reply: Mapping[str, ByTask], expert: B
 
 
 def _is_above_zero(difference: Estimate) -> bool:
-    """Return True if a difference is above 0, and not by chance: where it has an interval, that must be above 0."""
+    """Return True if a difference is above 0. If the difference has an interval, the whole interval must be above 0."""
     return difference.mean > NOISE if math.isnan(difference.low) else difference.low > NOISE
 
 
 def _mean_over(expert: ByTask, tasks: ByTask) -> float:
-    """Return the expert's mean over the given tasks that it finished; if there are none, over all of its tasks."""
+    """Return the expert's mean reward over the given tasks that the expert finished; without such a task, over all its
+    tasks."""
     return fmean([expert[task] for task in tasks if task in expert] or expert.values())
 
 
 def _difference(rewards: ByTask, others: ByTask) -> Estimate | None:
-    """Return the mean difference over the tasks that both finished; None if there are none."""
+    """Return the mean difference of the rewards over the tasks that are in both; None if there are no such tasks."""
     both = [task for task in rewards if task in others]
     return paired_difference([rewards[task] for task in both], [others[task] for task in both]) if both else None

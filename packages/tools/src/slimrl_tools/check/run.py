@@ -1,6 +1,6 @@
 """Checks one environment from its tasks to its episodes, and returns all findings in a fixed order.
 
-Checks that depend on something broken are skipped: episodes need tasks, and a failed episode has no meaningful reward.
+A check is skipped if it depends on something broken: episodes need tasks, and a failed episode has no valid reward.
 """
 
 import json
@@ -31,11 +31,11 @@ NUM_STAGES = 5
 
 @dataclass(slots=True)
 class Check:
-    """The check of a trial's environment, on `num_examples` tasks of a split. `advance` is called after each of the
-    `NUM_STAGES` stages.
+    """The check of the environment in `trial`, on `num_examples` tasks of a split. `advance` is called after each of
+    the `NUM_STAGES` stages.
 
-    `here` is the environment in this process; `worker` makes it in a worker process, and `elsewhere` in a process where
-    Python hashes texts with the given seed. Both raise UserError if they cannot make it.
+    `here` is the environment in this process. `worker` makes the environment in a worker process, and `elsewhere` in a
+    process with the given hash seed for texts. Both functions raise UserError if this fails.
     """
 
     trial: Trial
@@ -60,12 +60,13 @@ class Check:
             self.advance()
             if samples := choose_samples(played, chosen):
                 self._check_course(samples)
-        # A problem replaces findings of its subject that all is well.
+        # Omit a good finding if its subject also has a problem.
         return [one for one in self.findings if one.level is not Level.OK or not self._is_broken(one.subject)]
 
     def _check_tasks(self) -> Sequence[Task]:
-        """Return the tasks to play on; none if they are broken."""
-        # In this process a crash would end the check itself, and the first call would not be timed.
+        """Check the tasks, and return the tasks to play; none if they are broken."""
+        # Only in a worker process: here, a crash would end the check, and `check_tasks` could not measure the first
+        # call.
         if self.trial.taskset is not self.here:
             self.findings += tasks.crash_of_tasks(self.trial.taskset)
             if self._is_broken("crash"):
@@ -97,7 +98,8 @@ class Check:
         yield from course.end_findings(played, self.trial.limits.max_turns)
 
     def _check_course(self, samples: Sequence[Played]) -> None:
-        """Replay some episodes: alone, beside another one, in a worker process, and on tasks reread from JSON."""
+        """Replay some episodes: alone, beside another episode, in a worker process, and on tasks that were stored as
+        JSON."""
         again = run_episodes(play_again(self.trial, samples))
         pairs = [(first, other) for first, *others in again for other in others]
         fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")
@@ -113,7 +115,8 @@ class Check:
         self.advance()
 
     def _check_places(self, samples: Sequence[Played]) -> Iterator[Finding]:
-        """Compare the episodes here with episodes in a worker process and on tasks reread from JSON."""
+        """Compare episodes in this process with episodes in a worker process, and with episodes on tasks stored as
+        JSON."""
         play = partial(play_all, self.trial, samples)
         here = run_episodes(play(self.here))
         try:

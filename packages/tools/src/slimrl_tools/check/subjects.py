@@ -1,6 +1,6 @@
-"""The subjects of `slimrl check`, with the remedy of a problem and the text where all is well.
+"""The subjects of `slimrl check`, each with the remedy of a problem and the text of a good result.
 
-docs/environment_details.md explains each of them; a test compares it with this table.
+docs/environment_details.md explains each subject; a test compares this page with the table.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class Subject:
     fine: str = ""
 
     def verdict(self, fault: str) -> Finding:
-        """Return a problem with this fault, or a finding that all is well if `fault` is empty."""
+        """Return a problem with the description `fault`, or a good result if `fault` is empty."""
         return self.problem(fault) if fault else self.ok(self.fine)
 
     def ok(self, found: str) -> Finding:
-        """Return a finding that something is as it should be."""
+        """Return a finding on something that works as it should."""
         return Finding(self.name, Level.OK, found)
 
     def note(self, found: str, remedy: str = "") -> Finding:
@@ -29,7 +29,7 @@ class Subject:
         return Finding(self.name, Level.NOTE, found, remedy)
 
     def problem(self, found: str, remedy: str = "") -> Finding:
-        """Return a finding on something broken, with this remedy or the subject's own."""
+        """Return a finding on something broken, with `remedy` or else the subject's own remedy."""
         return Finding(self.name, Level.PROBLEM, found, remedy or self.remedy)
 
 

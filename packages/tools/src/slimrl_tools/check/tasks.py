@@ -24,7 +24,7 @@ Tasks = Mapping[Split, Sequence[Task]]
 
 
 def crash_of_tasks(taskset: Taskset) -> Iterator[Finding]:
-    """Yield a problem if the process of a taskset ends while it makes its tasks."""
+    """Yield a problem if the process of a taskset crashes while it makes the tasks."""
     try:
         call_user_code("tasks('train') failed", lambda: taskset.tasks("train"))
     except UserError as error:  # reading the tasks later reports any other error
@@ -33,8 +33,8 @@ def crash_of_tasks(taskset: Taskset) -> Iterator[Finding]:
 
 
 def check_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], list[Finding]]:
-    """Return the tasks of each split, and the findings on them. Without valid tasks, there is only a problem of the
-    subject `tasks`."""
+    """Return the tasks of each split, and the findings on them. If the tasks are invalid, the only finding is a problem
+    of the subject `tasks`."""
     began = time.perf_counter()
     found, first = _read_tasks(taskset)
     first_s = time.perf_counter() - began
@@ -71,7 +71,7 @@ def check_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], list[Finding]
 
 
 def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Finding:
-    """Return a finding on whether other processes, where Python hashes texts with other seeds, have the same tasks."""
+    """Return a finding on whether processes with other hash seeds for texts have the same `tasks`."""
 
     def read(seed: str) -> Tasks:
         taskset = elsewhere(seed)
@@ -87,7 +87,8 @@ def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Find
 
 
 def _read_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], Finding]:
-    """Return the tasks of each split, and a finding; it is a problem if `tasks` fails or returns anything else."""
+    """Return the tasks of each split, and a finding. The finding is a problem if the method `tasks` fails or returns
+    invalid tasks."""
     found: dict[Split, list[Any]] = {}
     for split in SPLITS:
         remedy = "Give an empty list for a split that there is none of." if split == "validation" else ""

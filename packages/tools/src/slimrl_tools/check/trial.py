@@ -1,4 +1,4 @@
-"""Plays episodes of the tested environment with given replies, by the agent loop of training."""
+"""Plays episodes of the tested environment with given replies, in the agent loop of training."""
 
 import asyncio
 import math
@@ -20,11 +20,11 @@ from slimrl.rollout.self_play import self_play_specs
 from slimrl.types import Environment, Message, Rollout, SamplingParams, Split, StopReason, Task, Taskset
 
 T = TypeVar("T")
-Replies = Sequence[list[int]]  # token ids, each reply with its end
-# The player of an episode: a script, or one that gives a useless reply: no word, nonsense, a copy of the prompt, or a
-# wrong call of a tool.
+Replies = Sequence[list[int]]  # the token ids of each reply, including its end
+# The player of an episode: a script, or a policy with one useless reply (no word, nonsense, a copy of the prompt, or a
+# wrong call of a tool).
 Kind = Literal["script", "nothing", "garbage", "copy", "call"]
-BEAT_S = 0.001  # between two looks at whether the event loop is blocked
+BEAT_S = 0.001  # seconds between two measurements whether the event loop is blocked
 SCRIPT_ERROR = "script_error"  # the failure of an episode whose script failed
 
 
@@ -48,14 +48,14 @@ class Played:
     def opening(self) -> Sequence[Message]:
         """Return the messages before the first reply; none if the episode did not start."""
         roles = [message["role"] for message in self.rollout.messages]
-        # Earlier turns of the assistant may belong to the opening: the replies are the last ones.
+        # The opening may contain turns of the assistant, too: only the last turns are the replies.
         replies = [place for place, role in enumerate(roles) if role == "assistant"][-len(self.rollout.turns) :]
         return self.rollout.messages[: replies[0]] if self.rollout.turns else ()
 
     @property
     def course(self) -> tuple[object, ...]:
-        """Return the outcome that another episode with the same replies must share. Rewards are texts, as nan !=
-        nan."""
+        """Return the course and outcome, which must be equal in an episode with the same replies. Rewards are texts, as
+        nan != nan."""
         rollout = self.rollout
         return rollout.failure, tuple(map(repr, rollout.turn_rewards)), rollout.stop_reason, rollout.messages
 
@@ -66,7 +66,7 @@ class Played:
 
     @property
     def is_breakdown(self) -> bool:
-        """Return True if the episode hung or ended its process, which takes long."""
+        """Return True if the episode hung or crashed its process. Such an episode takes long."""
         return self.rollout.failure in ("timeout", "environment_died")
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The environment as training plays it, the chat format and the limits."""
+    """The tested environment as training plays it, with the chat format, the limits and the seed of its episodes."""
 
     taskset: Taskset
     chat: ChatFormat
@@ -98,7 +98,7 @@ class Trial:
         return Played("script", name, task, rollout)
 
     async def replay(self, first: Played, taskset: Taskset | None = None, task: Task | None = None) -> Played:
-        """Play an episode with the same replies as another one, in another taskset or on another task, if given."""
+        """Play an episode with the replies of `first`, with another `taskset` or on another `task` if given."""
         timed = _TimedTaskset(taskset or self.taskset)
         spec = self._spec(timed, task or first.task)
         rollout, hold_s = await _with_longest_hold(run_episode(spec, self._context(first.replies)))
@@ -107,8 +107,8 @@ class Trial:
         return Played(first.kind, first.what, spec.task, rollout, min(hold_s, called_s))
 
     async def play_constant(self, kind: Kind, what: str, task: Task, reply: str, first: Replies = ()) -> Played:
-        """Play an episode in which the policy always gives the same reply, after the `first` replies. In self-play it
-        plays all roles, and the first role's rollout counts."""
+        """Play an episode in which the policy gives the replies `first`, and then always `reply`. In self-play, the
+        policy plays all roles, and the first role's rollout counts."""
         (constant,) = turns_of(self.chat, [QUESTION, {"role": "assistant", "content": reply}])
         seats = self_play_specs(self._spec(self.taskset, task))
         replies = [*first, *repeat(constant, self.limits.max_turns * len(seats))]
@@ -116,7 +116,7 @@ class Trial:
         return Played(kind, what, task, rollout)
 
     async def read(self, task: Task) -> str:
-        """Return the text that the policy reads first, without control tokens. Raises RolloutError if the episode
+        """Return the first prompt of the policy as text, without control tokens. Raises RolloutError if the episode
         cannot start."""
         return self.chat.text(await read_opening(self._spec(self.taskset, task), self._context()))
 
@@ -138,7 +138,7 @@ class _PoliteClient(ReplayClient):
 
 @dataclass(slots=True)
 class _TimedTaskset(Taskset):
-    """A taskset that records how long the last episode took to make."""
+    """A taskset that records the seconds to create its last episode."""
 
     taskset: Taskset
     made_s: float = 0.0
@@ -154,7 +154,7 @@ class _TimedTaskset(Taskset):
 
 
 async def _with_longest_hold(work: Awaitable[T]) -> tuple[T, float]:
-    """Return the result of the work, and the longest time for which it made other tasks of the event loop wait: it
+    """Return the result of `work`, and the longest time for which it blocked other tasks of the event loop, because it
     computed, or slept without `await`."""
     beats = [time.perf_counter()]
 

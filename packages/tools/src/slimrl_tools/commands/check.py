@@ -42,7 +42,7 @@ def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int
     status = 0
     for env in config.env:
         began = time.monotonic()
-        # The output of an environment in this process must not get between the findings.
+        # The output of an environment in this process must not mix with the findings.
         with console.progress(f"trying {env.id}", NUM_STAGES) as bar, redirect_stdout(sys.stderr):
             findings = check_env(env, config, chat, bar.advance)
         seconds = time.monotonic() - began
@@ -58,7 +58,7 @@ def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int
 
 
 def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Callable[[], None]) -> list[Finding]:
-    """Return all findings on one environment. Raises UserError if it cannot be made."""
+    """Return all findings on one environment. Raises UserError if the environment cannot be made."""
     timeout_s = config.episode_timeout_s
     (taskset,) = load_tasksets([env], timeout_s)
     here, is_worker = taskset, has_worker(env)
@@ -79,7 +79,8 @@ def _worker(env: EnvConfig, timeout_s: float) -> Taskset:
 
 
 def _elsewhere(env: EnvConfig, timeout_s: float, seed: str) -> Taskset:
-    """Return the environment in a process that hashes texts with this seed; only its tasks are used."""
+    """Return the environment in a process with the hash seed `seed` for texts. Only the tasks of this environment are
+    used."""
     return load_in_worker(Source(env.id, env.args, timeout_s), {"PYTHONHASHSEED": seed})
 
 

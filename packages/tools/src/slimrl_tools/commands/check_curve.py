@@ -47,7 +47,7 @@ def run_check_curve(argv: Sequence[str]) -> int:
 
 
 def content_of(check: CurveCheck) -> dict[str, Any]:
-    """Return the comparison as plain data."""
+    """Return the comparison as plain data for JSON."""
     recipe = check.recipe
     return {
         "verdict": check.verdict,
@@ -62,7 +62,7 @@ def content_of(check: CurveCheck) -> dict[str, Any]:
 
 
 def sentences(check: CurveCheck) -> Iterator[str]:
-    """Yield the comparison in words, the verdict first."""
+    """Yield the sentences that describe a comparison; the first sentence is the verdict."""
     recipe = check.recipe
     against = f"{recipe.num_seeds} recorded seeds of {recipe.config_file}"
     left = "; ".join(map(_describe, check.outside))

@@ -1,8 +1,8 @@
-"""The `doctor` command: examines this machine, and reports the parts that slimrl will use, reasons and remedies.
+"""The `doctor` command: examines this machine, and reports the parts that slimrl will use, the reasons, and remedies.
 
-The probes run one after the other: each in a thread, within a time limit, and any exception becomes a finding. Their
-modules are imported in these threads too: a broken PyTorch is a finding like any other. Nothing is downloaded or
-changed, except that kernels are compiled into the cache, as by a run.
+The probes run one after the other, each in its own thread with a time limit. Any exception becomes a finding. The
+threads also import the probes' modules, so a broken PyTorch becomes a finding, too. Nothing is downloaded or changed,
+except that kernels are compiled into the cache, as in a run.
 """
 
 import argparse
@@ -35,7 +35,8 @@ The exit status is 1 if something that every run needs is broken, and 0 otherwis
 
 
 def run_doctor(argv: Sequence[str]) -> int:
-    """Run the `doctor` command. For --help and mistakes, argparse raises SystemExit."""
+    """Run the `doctor` command. Returns 1 if the core has a problem, and 0 otherwise. Raises SystemExit for --help and
+    for wrong arguments."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="slimrl doctor", description=ABOUT, formatter_class=raw)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
@@ -57,8 +58,8 @@ def run_doctor(argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe of one subject: the function that returns the findings, and its time limit. A problem found by a probe
-    that `is_core` is a problem of slimrl's core."""
+    """A probe of one subject: the function that returns the findings, and its time limit. If `is_core` is True, a
+    problem found by the probe is a problem of slimrl's core."""
 
     subject: str
     look: Callable[[], Iterable[Finding]]
@@ -75,7 +76,7 @@ PROBES = (
     Probe("memory", partial(call, "slimrl_tools.doctor.machine:memory")),
     Probe("storage", partial(call, "slimrl_tools.doctor.machine:storage"), is_core=True),
     Probe("model", partial(call, "slimrl_tools.doctor.machine:model")),
-    Probe("hub", partial(call, "slimrl_tools.doctor.machine:hub"), 8.0),  # a name server may take its time
+    Probe("hub", partial(call, "slimrl_tools.doctor.machine:hub"), 8.0),  # a name server may be slow
 )
 
 
@@ -102,7 +103,7 @@ def look(probes: Sequence[Probe], advance: Callable[[], None]) -> tuple[list[Fin
 
 
 def _findings_of(probe: Probe) -> list[Finding]:
-    """Return the findings of a probe. Nothing waits for its thread if it hangs."""
+    """Return the findings of a probe. If the probe hangs, its thread is abandoned after the time limit."""
     result = start_in_daemon(lambda: list(probe.look()), f"probe {probe.subject}")
     try:
         return result.result(probe.limit_s)

@@ -17,11 +17,12 @@ from slimrl_tools.plan.plan import Planner, make_planner, what_is_left
 from slimrl_tools.plan.report import full_report, proposals
 from slimrl_tools.system import load_note, own_memory
 
-GPUS = 1, 2, 4, 8  # sizes of the simulated pipelines by default
+GPUS = 1, 2, 4, 8  # default numbers of GPUs of the simulated pipelines
 
 
 def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namespace) -> int:
-    """Show the plan of a run on this machine or on others. Returns 0 if all of them can hold it, else 1."""
+    """Print the plan of a run on this machine, or on the machines in `options.on`. Returns 1 if one of these machines
+    cannot hold the run, else 0."""
     config = resolved.config
     if isinstance(config, RLConfig) and config.resume:
         config = what_is_left(config)
@@ -37,7 +38,7 @@ def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namesp
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())
     if machines:
-        # Another machine decides device and dtype anew, as `auto` does.
+        # On another machine, `auto` selects device and dtype anew.
         model = config.model.model_copy(update={"device": "auto"})
         planner = replace(planner, config=config.model_copy(update={"model": model}))
     else:

@@ -1,7 +1,8 @@
 """The `play` command: a person plays any environment in the terminal, in place of the policy.
 
 It loads no PyTorch, so a game starts at once, unless a model is the opponent (`play/opponent.py`). It does not use the
-agent loop: nothing is sampled or stored. If an environment fails, the episode stops with the reason, as in training.
+agent loop: nothing is sampled or stored. If an environment fails, the episode stops and the reason is printed, as
+training would record it.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from slimrl_tools.play.terminal import QUIT, Terminal
 
 T = TypeVar("T")
 HELP, AGAIN, EXPERT = "/help", "/again", "/expert"
-CHARACTERS = 4  # about one token: an excerpt is measured in tokens, and there may be no tokenizer here
+CHARACTERS = 4  # of a token, roughly: an excerpt is measured in tokens, and there may be no tokenizer here
 HELP_TEXT = f"""\
 Type what the policy would write, with its tags. An empty line ends your reply, and so does Ctrl-D.
   {AGAIN}   show what you are to answer once more
@@ -67,14 +68,14 @@ def run_play(resolved: Resolved[PlayConfig], terminal: Terminal | None = None) -
 
 
 def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]:
-    """Return a function that makes a person's environments, in which a model plays the other sides."""
+    """Return a function that makes the person's environment of a task, in which a model plays the other roles."""
     found: Callable[[Task], Environment] = call("slimrl_tools.play.opponent:seat_model", taskset, config)
     return found
 
 
 def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
-    """Return the tasks in the seed's order, but `config.task` first. Raises UserError without tasks, or without that
-    one."""
+    """Return the tasks in a random order from `config.seed`, but `config.task` first. Raises UserError if there are no
+    tasks, or if `config.task` is not among them."""
     if not tasks:
         raise UserError(
             f"environment `{config.id}` has no tasks in split = {config.split}. Try another `--split`: train, "
@@ -96,7 +97,7 @@ def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
 
 
 def _help_text(taskset: Taskset) -> str:
-    """Return the help text; it mentions the expert only if there is one."""
+    """Return the help text. It mentions the expert only if the environment has an expert."""
     lines = HELP_TEXT.split("\n")
     return "\n".join(line for line in lines if EXPERT not in line or EXPERT[1:] in taskset.scripts)
 
@@ -112,8 +113,8 @@ class _Game:
     timeout_s: float
 
     def play(self, make: Callable[[Task], Environment]) -> bool:
-        """Play the episode. Return False if the person left it, and True if it finished or failed. Ctrl-C closes the
-        environment, too."""
+        """Play the episode. Return False if the person left it, and True if it finished or failed. The environment is
+        closed in any case, also after Ctrl-C."""
         try:
             environment = self._wait(_make(make, self.task))
             try:
@@ -179,8 +180,8 @@ async def _make(make: Callable[[Task], Environment], task: Task) -> Environment:
 
 
 def as_read(message: Message) -> str:
-    """Return a message as the policy reads it, without the chat template's own tokens: with the callable tools, and
-    with an excerpt cut to about its length in tokens."""
+    """Return a message as the policy reads it, but without the chat template's own tokens. It includes the callable
+    tools, and an excerpt is cut to about its limit in tokens."""
     text = message["content"]
     if "excerpt" in message:
         begin, end, limit = message["excerpt"]["begin"], message["excerpt"]["end"], message["excerpt"]["max_tokens"]

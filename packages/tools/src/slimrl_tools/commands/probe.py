@@ -1,7 +1,8 @@
 """The `probe` command: measures the possible gain of distillation, without training anything.
 
 It reads the same file as `rl`, and measures three things: the policy's held-out reward, the reward of the teacher with
-its larger context on the same tasks, and the distance between the two on a batch of the policy's own rollouts.
+its larger context on the same tasks, and the distance between policy and teacher on a batch of the policy's own
+rollouts.
 """
 
 import json
@@ -39,8 +40,8 @@ STUDENT, TEACHER, GAP = "student", "teacher", "gap"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The results. `gaps` has the held-out rewards of student and teacher by decoding mode, and the mean of their
-    difference task by task; `distance` holds the `distill/` metrics of `num_rollouts` rollouts of the student."""
+    """The results. For each decoding mode, `gaps` has the held-out rewards of student and teacher, and the mean of
+    their difference per task. `distance` has the `distill/` metrics of `num_rollouts` rollouts of the student."""
 
     gaps: dict[str, dict[str, Estimate]]
     distance: Metrics
@@ -64,7 +65,7 @@ def run_probe(resolved: Resolved[ProbeConfig]) -> int:
 
 
 def measure(parts: Parts) -> Probe:
-    """Return the results of all measurements. They leave the policy unchanged."""
+    """Run all measurements, and return their results. The policy stays unchanged."""
     reference = cache(lambda: reference_module(parts))
     distillation = make_distillation(parts.sampling, dtype_name(parts.policy.dtype), parts, reference)
     assert distillation is not None, "the command has a teacher (check_probe)"
@@ -96,8 +97,8 @@ def as_cells(probe: Probe) -> Cells:
 
 
 def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
-    """Return the held-out evaluation of the teacher, on the student's tasks with the teacher's context, in the
-    student's chat format."""
+    """Return the held-out evaluation of the teacher. It has the student's tasks and chat format, but the teacher's
+    context."""
     config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.samplings
     assert isinstance(settings, TeacherConfig)
     tasksets = dict(zip(config.orchestrator.labels, teacher_tasksets(parts.sampling) or parts.tasksets, strict=True))
@@ -123,7 +124,8 @@ def _evaluations(held_out: HeldOut, name: str) -> dict[str, Evaluation]:
 
 
 def _gap(student: Evaluation, teacher: Evaluation) -> Estimate:
-    """Return the teacher's lead over the tasks that both finished. Raises UserError if there are none."""
+    """Return the teacher's mean lead in reward, over the tasks that student and teacher both finished. Raises UserError
+    if there are no such tasks."""
     both = [
         (theirs.reward, ours.reward)
         for ours, theirs in zip(student.rollouts, teacher.rollouts, strict=True)  # the same tasks in the same order

@@ -80,7 +80,7 @@ def _show(files: Mapping[str, Path], remarks: Sequence[str]) -> None:
 
 
 def _progress_note(source: Source) -> Iterator[str]:
-    """Yield the progress of the run that saved some weights, unless it is finished or unknown."""
+    """Yield a note on the progress of the run that saved the weights, unless the run is finished or unknown."""
     config = read_run_config(source.run_dir) if source.run_dir else None
     if isinstance(config, TrainingRunConfig) and not source.weights.with_name(f"step_{config.max_steps}").is_dir():
         step = step_of(source.weights)

@@ -1,4 +1,5 @@
-"""The `translate` command: translates a settings file of prime-rl into one of slimrl's, and omits no key silently."""
+"""The `translate` command: translates a settings file of prime-rl to a settings file of slimrl, and reports every
+key."""
 
 import argparse
 import sys
@@ -68,7 +69,7 @@ def run_translate(argv: Sequence[str]) -> int:
 
 
 def _command_of(source: Sequence[Setting]) -> str:
-    """Return the command that a file is for: only `sft` has data."""
+    """Return the command of a settings file: `sft` if the file has a section `data`, else `rl`."""
     return "sft" if any(one.path[0] == "data" for one in source) else "rl"
 
 

@@ -1,8 +1,8 @@
-"""Checks from a run's files whether it behaves like the recorded seeds of its recipe.
+"""Checks whether a run behaves like the recorded seeds of its recipe, from the run's files.
 
-The training reward is compared at every step, and the held-out rewards before and after RL and their difference. Other
-metrics outside of their bands, such as the entropy, do not affect the verdict, but hint at causes. About one in a
-hundred runs that behave is misjudged (`tolerance.CHANCE`).
+It compares the training reward at every step, the held-out rewards before and after RL, and the difference of these
+two. Other metrics, such as the entropy, do not affect the verdict, but hint at causes if they leave their bands. The
+verdict is wrong for about one in a hundred runs that behave (`tolerance.CHANCE`).
 """
 
 import math
@@ -24,7 +24,7 @@ from slimrl_tools.curves.reference import Difference, Recipe, all_recipes, evalu
 from slimrl_tools.curves.tolerance import Band, Level, curve_band, level_halves, standard_error
 
 REWARD = "reward/mean"
-# Other metrics that may leave their bands, with the meaning of being below and above.
+# Other metrics, each with the meaning of values below and above its band.
 SIDE_METRICS = {
     "loss/entropy": (
         "the policy says the same ever more, as after steps that are too large",
@@ -43,14 +43,14 @@ HEALTHY_MISMATCH = 0.01
 EARLY = 5  # the first fifth of the recipe's steps counts as early
 Verdict = Literal["behaves", "differs", "void"]
 BEFORE, RISE = "before RL", "rise by RL"
-# The compared numbers, each with the factors of the first and of the last evaluation of a run, which are added.
+# Each compared number is a weighted sum of a run's first and last evaluation, with these two factors.
 QUANTITIES = {BEFORE: (1, 0), "after RL": (0, 1), RISE: (-1, 1)}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One comparison. `value` is the run's; runs of the recipe are between `low` and `high`. For a curve these
-    are the numbers at `step`: the first step outside of the band, or the last step."""
+    """One comparison of the run's `value` with the band from `low` to `high`. For a curve, these are the numbers at
+    `step`: the first step outside of the band, or the last step if no step is outside."""
 
     what: str
     value: float
@@ -66,8 +66,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CurveCheck:
-    """The result of comparing a run with its recipe. `blind` is True if the recorded seeds are so far apart that a run
-    that learns nothing could pass."""
+    """The result of the comparison of a run with its recipe. `blind` is True if the recorded seeds differ so much that
+    a run could pass without learning."""
 
     recipe: Recipe
     verdict: Verdict
@@ -84,8 +84,8 @@ class CurveCheck:
 
 
 def check_curve(run_dir: Path) -> CurveCheck:
-    """Compare a run with the recorded seeds of its recipe. Raises UserError if the directory is not a run, has no
-    training metrics yet, or no recording has the run's environments."""
+    """Compare a run with the recorded seeds of its recipe. Raises UserError if the directory is not a run or has no
+    training metrics yet, or if no recipe has the run's environments."""
     recipe, differs = _recipe_of(run_dir)
     series = load_series(run_dir)
     if REWARD not in series or not np.intersect1d(series[REWARD][0], recipe.align(REWARD)[0]).size:
@@ -131,7 +131,7 @@ def _compare_curve(recipe: Recipe, name: str, series: Mapping[str, Series]) -> F
     recorded_S, values_RS = recipe.align(name)
     shared_S = np.intersect1d(steps, recorded_S)
     rows_RS = values_RS[:, np.isin(recorded_S, shared_S)]
-    # The width is from the whole recipe: the first steps of a run are too few to estimate it.
+    # Take the width from all steps of the recipe: the first steps of a run are too few to estimate it.
     whole = _band_of(recipe, name)
     smoothed_RS = np.array([smooth(row, whole.reach) for row in rows_RS])
     band = Band(smoothed_RS.mean(axis=0), whole.half, whole.reach)
@@ -144,8 +144,8 @@ def _compare_curve(recipe: Recipe, name: str, series: Mapping[str, Series]) -> F
 def _compare_held_out(
     recipe: Recipe, series: Mapping[str, Series], is_whole: bool, other_tasks: bool
 ) -> Iterator[Finding]:
-    """Yield the comparisons of the held-out rewards before RL, and for a whole run also after it and of the
-    difference."""
+    """Compare the held-out rewards before RL and, if `is_whole`, after RL and their difference. `other_tasks` is True
+    if the run was evaluated on other tasks than the seeds."""
     names = select_held_out_rewards(recipe.curves)
     modes = {name: found for name in names if (found := evaluations_of(series, name))}
     kinds = QUANTITIES if is_whole else (BEFORE,)
@@ -159,14 +159,15 @@ def _compare_held_out(
 
 
 def _quantity(kind: str, pair: tuple[Estimate, Estimate]) -> tuple[float, float]:
-    """Return one of `QUANTITIES` from the first and the last evaluation of a run, and its standard error."""
+    """Compute the number `kind` of `QUANTITIES` from a run's first and last evaluation. Return it and its standard
+    error."""
     terms = [*zip(QUANTITIES[kind], pair, strict=True)]
     value = sum(factor * estimate.mean for factor, estimate in terms)
     return value, math.hypot(*(factor * standard_error(estimate) for factor, estimate in terms))
 
 
 def _causes(recipe: Recipe, series: Mapping[str, Series], outside: Sequence[Finding]) -> Iterator[str]:
-    """Yield likely causes, the most informative first."""
+    """Yield likely causes of the comparisons in `outside`, the most informative first."""
     if MISMATCH in series and np.nanmax(series[MISMATCH][1]) > HEALTHY_MISMATCH:
         worst = int(series[MISMATCH][0][np.nanargmax(series[MISMATCH][1])])
         yield f"{MISMATCH} reaches {np.nanmax(series[MISMATCH][1]):.2g} at step {worst}: sampler and trainer disagree"

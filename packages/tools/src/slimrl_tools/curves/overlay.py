@@ -1,6 +1,6 @@
-"""Plots one or several runs from their files, one over the other; seeds of the same settings are one band.
+"""Plots one or several runs from their files in common panels. Runs that differ only in their seeds are one band.
 
-It draws for `slimrl plot` and `scripts/plot_metrics.py`. It writes nothing into a run except the requested picture.
+`slimrl plot` and `scripts/plot_metrics.py` use it. It writes nothing into a run except the requested picture.
 """
 
 import json
@@ -38,20 +38,20 @@ from slimrl.monitor.series import Series, common_steps, load_series, smooth
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*"
 SEED = re.compile(r"[_-]?seed[_-]?\d+$")
-PICTURE = "metrics.png"  # of one run, in its directory
+PICTURE = "metrics.png"  # the picture of one run, in the run's directory
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs that differ only in their seeds, each as metrics by name, and a common label."""
+    """Runs that differ only in their seeds, with a common `label`. Each run maps the names of metrics to series."""
 
     label: str
     runs: Sequence[Mapping[str, Series]]
 
 
 def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = (), reach: int = -1) -> None:
-    """Draw runs as `draw_runs` does, and write the picture in the format that the file's ending names. Raises UserError
-    for runs without metrics, metrics that no run has, and files that cannot be written."""
+    """Draw runs as `draw_runs` does, and write the picture to `output`, whose suffix selects the format. Raises
+    UserError for a run without metrics, for a metric that no run has, and for a file that cannot be written."""
     figure = draw_runs(run_dirs, metrics, reach)
     kinds = FigureCanvasAgg(figure).get_supported_filetypes()
     if output.suffix.removeprefix(".").lower() not in kinds:
@@ -61,8 +61,8 @@ def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = (
 
 
 def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int = -1) -> Figure:
-    """Return the figure of some metrics of runs, by default all in a run's own picture. Values are smoothed over
-    `reach` steps on each side; -1 is one fortieth of a run. Raises UserError as `plot_runs` does."""
+    """Return a figure of the `metrics` of runs, by default of all metrics in a run's own picture. Values are smoothed
+    over `reach` steps on each side; -1 means one fortieth of a run. Raises UserError as `plot_runs` does."""
     groups = group_runs(run_dirs)
     known = {name for group in groups for run in group.runs for name in run}
     for name in metrics:
@@ -90,15 +90,15 @@ def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int 
 
 
 def group_runs(run_dirs: Sequence[Path]) -> list[Group]:
-    """Group runs of equal settings, in the given order. Runs without a config.toml, such as stored results, belong
-    together if their names differ only in `seed_N`."""
+    """Group runs whose settings are equal except for the seed, in the given order. Runs without a config.toml, such as
+    stored results, form one group if their names differ only in `seed_N`."""
     by_key: dict[str, list[Path]] = {}
     for run_dir in run_dirs:
         by_key.setdefault(_group_key(run_dir), []).append(run_dir)
     places = [_place_of(paths[0]) for paths in by_key.values()]
-    if len({*places}) < len(places):  # seeds of one name, with different settings
+    if len({*places}) < len(places):  # runs with the same name but different settings
         places = [paths[0].resolve() for paths in by_key.values()]
-    # The directories that all have in common are left out.
+    # Labels omit the directories that all paths have in common.
     common = Path(os.path.commonpath([place.parent for place in places]))
     return [
         Group(str(place.relative_to(common)), [load_series(path) for path in paths])
@@ -115,14 +115,15 @@ def _group_key(run_dir: Path) -> str:
 
 
 def _place_of(run_dir: Path) -> Path:
-    """Return the path without the number of a seed in its name; the parent's path for a name such as `seed_0`."""
+    """Return the path without `seed_N` at the end of its name. If nothing is left of the name, return the parent's
+    path."""
     path = run_dir.resolve()
     name = SEED.sub("", path.name)
     return path.with_name(name) if name else path.parent
 
 
 def _default_panels(groups: Sequence[Group]) -> list[Panel]:
-    """Return panels of the rewards, then of the metrics in a run's own picture, each in a panel of its own."""
+    """Return one panel per metric: first the rewards, then the metrics of a run's own picture."""
     every: dict[str, Series] = {name: series for group in groups for run in group.runs for name, series in run.items()}
     rewards = [name for name in ("reward/mean", *sorted(select_held_out_rewards(every))) if name in every]
     return [Panel(name, (name,)) for name in rewards] + [
@@ -134,8 +135,8 @@ def _default_panels(groups: Sequence[Group]) -> list[Panel]:
 
 
 def _draw_group(axes: Axes, group: Group, name: str, number: int, reach: int) -> None:
-    """Draw a metric of the group of this number: faint lines for the values, a thick one for their smoothed mean, and
-    the range of several runs as a band. Few points have a marker each, with their intervals."""
+    """Draw the metric `name` of a group: faint lines for the values, a thick line for their smoothed mean, and a band
+    for the range of several runs. Few points get markers with intervals. `number` selects the colour and the marker."""
     having = [run for run in group.runs if name in run]
     if not having:
         return
@@ -144,7 +145,7 @@ def _draw_group(axes: Axes, group: Group, name: str, number: int, reach: int) ->
     steps, values_RS = common_steps([run[name] for run in having])
     if len(steps) < FEW:
         low, high = values_RS.min(axis=0), values_RS.max(axis=0)
-        if len(having) == 1:  # its own interval, if it has one
+        if len(having) == 1:  # the run's own interval, if it has one
             low, high = (having[0].get(f"{name}_{end}", having[0][name])[1] for end in ("low", "high"))
         line = ":" if name.startswith("held_out/") else "-"
         draw_points(axes, (steps, values_RS.mean(axis=0)), (low, high), (label, colour, marker), line)

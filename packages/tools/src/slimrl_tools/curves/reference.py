@@ -1,7 +1,7 @@
 """Reads the recorded curves of the recipes, `bands/NAME.json` in this package, and finds the recipe of a run.
 
-`benchmarks/learning/bands.py` makes the files from recorded seeds. Needs no PyTorch. `reference_curves` serves the
-viewer, and `curves/curve_check.py` judges runs.
+`benchmarks/learning/bands.py` writes these files from recorded seeds. The viewer calls `reference_curves`, and
+`curves/curve_check.py` compares runs with the recipes. This module needs no PyTorch.
 """
 
 import json
@@ -36,14 +36,15 @@ SAME_NUMBERS = re.compile(
     r"trainer\.(micro_batch_tokens|activation_checkpointing)|orchestrator\.env\.\d+\.(worker\..*|worker)"
     r"|inference\.graphs"
 )
-# The subject of a recipe: runs with the same subject may be shown beside its curves, even if other settings differ.
+# Settings that define the subject of a recipe. A run with the same subject may be shown beside the recipe's curves,
+# even if its other settings differ.
 SUBJECT = re.compile(r"orchestrator\.env\.\d+\.(id|args\..*)|model\.name")
 ENVIRONMENT = re.compile(r"orchestrator\.env\.\d+\.id")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A recorded recipe: its file, its settings, the place of recorded seeds, and one series per metric and seed."""
+    """A recorded recipe: its config file, its settings, the source of its seeds, and one series per metric and seed."""
 
     name: str
     config_file: str
@@ -58,18 +59,18 @@ class Recipe:
         return len(self.curves["reward/mean"][0][0])
 
     def align(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the steps at which all seeds have a metric, and its values, a row for each seed."""
+        """Return the steps at which all seeds have the metric `name`, and its values with one row per seed."""
         return common_steps(self.curves[name])
 
     def evaluations(self, name: str) -> list[tuple[Estimate, Estimate]]:
-        """Return the first and the last evaluation of each seed by a metric, such as `held_out/reward_greedy`."""
+        """Return each seed's first and last evaluation by the metric `name`, such as `held_out/reward_greedy`."""
         seeds = [{key: rows[number] for key, rows in self.curves.items()} for number in range(self.num_seeds)]
         return [found for seed in seeds if (found := evaluations_of(seed, name))]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting in which a run differs from its recipe. If it is `loose`, they can still be compared."""
+    """A setting that differs between a run and its recipe. If it is `loose`, the two can still be compared."""
 
     key: str
     recipe: Any
@@ -104,8 +105,8 @@ def _parse(text: str) -> Recipe:
 
 
 def recognise(config: CommandConfig) -> tuple[Recipe, list[Difference]] | None:
-    """Return the recorded recipe nearest to a run's settings, with the differences; None if none has the same
-    environments."""
+    """Return the recorded recipe that is nearest to a run's settings, and the differences between them. Return None if
+    no recipe has the same environments."""
     of_same_tasks = [recipe for recipe in all_recipes() if _environments(recipe.settings) == _environments(config)]
     compared = [(recipe, differences(recipe, config)) for recipe in of_same_tasks]
     return min(compared, key=lambda one: (sum(not found.loose for found in one[1]), len(one[1])), default=None)
@@ -120,7 +121,7 @@ def differences(recipe: Recipe, config: CommandConfig) -> list[Difference]:
         if theirs.get(key) != own.get(key)
         and not NO_RECIPE.fullmatch(key)
         and not SAME_NUMBERS.fullmatch(key)
-        # Before the parts of a run are placed, its `auto` stands for 0.
+        # An `auto` that is not resolved yet stands for 0.
         and not (key == "max_async_level" and {theirs.get(key), own.get(key)} <= {"auto", 0})
     ]
     return sorted(found, key=lambda one: one.loose)
@@ -148,8 +149,8 @@ def reference_curves(run_dir: Path) -> dict[str, Any] | None:
 
 
 def evaluations_of(series: Mapping[str, Series], name: str) -> tuple[Estimate, Estimate] | None:
-    """Return the first and the last evaluation of a run by its metric, such as `held_out/reward_greedy`; None without
-    one."""
+    """Return a run's first and last evaluation by the metric `name`, such as `held_out/reward_greedy`; None if the run
+    lacks this metric."""
     if name not in series:
         return None
     steps, means = series[name]
@@ -166,8 +167,8 @@ def _values_at(series: Series | None, steps: np.ndarray) -> list[float]:
 
 
 def _reference_curve(recipe: Recipe, name: str) -> dict[str, list[Any]] | None:
-    """Return a metric's band as lists, or None for a metric that belongs to another one. A held-out reward has few
-    steps: its band is the range of the seeds."""
+    """Return a metric's band as lists; None for a held-out metric that is not a mean reward. A held-out reward has few
+    steps, so its band is the range of the seeds."""
     is_held_out = name.startswith("held_out/")
     if is_held_out and not select_held_out_rewards([name]):
         return None

@@ -1,9 +1,9 @@
 """Computes how far a run may be from the recorded seeds of its recipe: bands for curves and for single numbers.
 
-A recipe has few seeds, mostly three, so they are a poor estimate of their spread. It is therefore weighed against a
-second estimate with `PRIOR` degrees of freedom, which each run provides: for a curve its jumps from step to step, for
-an evaluation the interval of its mean. The width follows Student's distribution for the mean of the seeds and one
-further run, with the chance divided among all comparisons (Bonferroni). Axes: `_R` runs, `_S` steps.
+A recipe has few seeds, mostly three, so they give a poor estimate of the spread. It is pooled with a second estimate,
+which has `PRIOR` degrees of freedom and needs only one run: the jumps of a curve from step to step, or the interval of
+an evaluation's mean. The width of a band follows Student's distribution for the difference between one further run and
+the mean of the seeds. The error probability is divided among all comparisons (Bonferroni). Axes: `_R` runs, `_S` steps.
 """
 
 import math
@@ -15,17 +15,17 @@ import numpy as np
 from slimrl.monitor.series import smooth
 from slimrl.stats import Z_95, Estimate, student_quantile
 
-CHANCE = 0.005  # probability that a run like the recorded ones leaves a band; for curve and evaluations each
+CHANCE = 0.005  # probability that a run like the seeds leaves a band: once for the curve, once for the evaluations
 PRIOR = 4.0
-# The smoothed curves of two seeds keep their distance for many steps: a run has about this many independent ones.
+# Neighbouring steps of a smoothed curve are correlated: a run has about this many independent pieces.
 PIECES = 4
-MIN_HALF = 0.02  # of a range of 1: less is of no interest
+MIN_HALF = 0.02  # smallest half width for a range of 1: smaller differences are of no interest
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The middle of the seeds at each step, and half the width of the band for a run's smoothed curve. `reach` is the
-    smoothing of both (`series.smooth`)."""
+    """The band for a run's smoothed curve: the mean of the seeds at each step, and half the width of the band. `reach`
+    is the smoothing of the seeds and of the run (`series.smooth`)."""
 
     mid_S: np.ndarray
     half: float
@@ -43,12 +43,13 @@ class Band:
 
     @property
     def is_blind(self) -> bool:
-        """Return True if a curve that stays at the seeds' first value would be inside: the band proves no learning."""
+        """Return True if a constant curve at the seeds' first value would be inside, so that the band proves no
+        learning."""
         return bool(np.abs(self.mid_S - self.mid_S[0]).max() <= self.half)
 
 
 def curve_band(values_RS: np.ndarray) -> Band:
-    """Return the band of one metric, of the same width at all steps, from the curves of two or more seeds."""
+    """Return the band of one metric from the curves of two or more seeds. Its width is the same at all steps."""
     num, num_steps = values_RS.shape
     reach = max(1, num_steps // 20)
     smoothed_RS = np.array([smooth(row, reach) for row in values_RS])
@@ -65,7 +66,7 @@ def curve_band(values_RS: np.ndarray) -> Band:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A number that each seed has once, such as a held-out reward after RL, and its standard error."""
+    """One number per seed, such as the held-out reward after RL, and the standard error of such a number."""
 
     values: Sequence[float]
     error: float
@@ -77,10 +78,11 @@ class Level:
 
 
 def level_halves(levels: Sequence[Level], errors: Sequence[float], num_comparisons: int) -> list[float]:
-    """Return the allowed distance of a run from each level. The levels are of one kind and share an estimate of spread.
+    """Return a run's allowed distance from the mean of each level. The levels are of one kind, and share one estimate
+    of the spread.
 
-    `errors` are additional standard errors of a run that was evaluated on other tasks than the seeds. They are 0 for
-    the same tasks, as the spread of the seeds does not contain the tasks' difficulty either.
+    `errors` has an additional standard error per level for a run that was evaluated on other tasks than the seeds. It
+    is 0 for the same tasks, whose difficulty is equal for the run and the seeds.
     """
     squares = sum((value - level.mid) ** 2 for level in levels for value in level.values)
     freedom = sum(len(level.values) - 1 for level in levels)
@@ -99,5 +101,5 @@ def standard_error(estimate: Estimate) -> float:
 
 
 def _quantile(freedom: float, num_comparisons: float) -> float:
-    """Return Student's two-sided quantile for the whole chance, divided by the number of comparisons."""
+    """Return Student's two-sided quantile for the probability `CHANCE / num_comparisons`."""
     return student_quantile(freedom, 1 - CHANCE / 2 / num_comparisons)

@@ -1,1 +1,1 @@
-"""The probes of `slimrl doctor`: each examines a subject, and pure functions turn the results into findings."""
+"""Probes of `slimrl doctor`. Each probe examines a subject; pure functions turn the results into findings."""

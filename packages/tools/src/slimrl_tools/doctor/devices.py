@@ -19,7 +19,7 @@ from slimrl_tools.system import cpu_limit, load_note, num_cores
 GB = 1e9
 TIMEOUT_S = 10.0  # seconds that another program may take
 PRODUCT = f"a product of {TOKENS} x {WIDE} by {WIDE} x {NARROW}"
-SLOW = 20.0  # GFLOP/s, less than an old core reaches
+SLOW = 20.0  # GFLOP/s; even an old core is faster
 INSTALL = (
     "`uv sync --inexact --extra compiler` or `pip install 'slimrl[compiler]'` (Linux), `apt install g++` (Debian, "
     "Ubuntu), `dnf install gcc-c++` (Fedora), `xcode-select --install` (macOS)"
@@ -31,7 +31,7 @@ BUILD = "Install a PyTorch for CUDA: `uv pip install --torch-backend auto torch`
 
 def compute() -> Iterator[Finding]:
     """Examine the device, the number format, the threads and the load."""
-    load = load_note(torch.get_num_threads())  # before anything here computes
+    load = load_note(torch.get_num_threads())  # measure the load before this function computes
     device = choose_device("auto")
     choice = choose_dtype(device)
     why = "the first GPU that PyTorch sees" if device.type == "cuda" else "PyTorch sees no GPU"
@@ -44,7 +44,7 @@ def compute() -> Iterator[Finding]:
 
 
 def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
-    """Return a finding on the number format and its reason; the measured speeds are empty on a GPU."""
+    """Return a finding on the number format `dtype` and the reason for it. The speeds `gflops` are empty on a GPU."""
     if not gflops:
         why = "which this GPU computes in" if dtype == "bfloat16" else "as this GPU does not compute in bfloat16"
         return Finding("number format", Level.OK, f"{dtype}, {why}")
@@ -59,7 +59,7 @@ def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
 
 
 def threads_finding(num_threads: int, num_cores: int, limit: float) -> Finding:
-    """Compare the number of threads with the cores, and with the `limit` of a container; a `limit` of 0 is none."""
+    """Compare the number of threads with the cores, and with a container's `limit` in cores; 0 means no limit."""
     if 0 < limit < num_threads:
         text = f"{num_threads} threads, and this container may use {limit:g} cores: they wait for each other"
         return Finding("threads", Level.NOTE, text, f"--model.num_threads {max(1, int(limit))}")
@@ -71,7 +71,7 @@ def threads_finding(num_threads: int, num_cores: int, limit: float) -> Finding:
 
 
 def kernels() -> Iterator[Finding]:
-    """Examine the C++ compiler, and compile its kernels for this CPU."""
+    """Examine the C++ compiler, and compile slimrl's kernels for this CPU with it."""
     command = find_compiler()
     if command is None:
         text = (
@@ -89,7 +89,7 @@ def kernels() -> Iterator[Finding]:
     began = time.perf_counter()
     try:
         path = compile_kernels(command, cache_root() / "kernels")
-    except UserError as error:  # it explains how to mend the cache
+    except UserError as error:  # the message explains how to repair the cache
         yield Finding("kernels", Level.PROBLEM, str(error))
     except (OSError, subprocess.SubprocessError) as error:
         slower = "PyTorch's operations are used, which takes up to twice as long"
@@ -102,7 +102,7 @@ def kernels() -> Iterator[Finding]:
 
 
 def gpu() -> Iterator[Finding]:
-    """Examine the GPUs that the driver shows and PyTorch uses."""
+    """Examine the GPUs that the driver shows, and whether PyTorch can use them."""
     smi = shutil.which("nvidia-smi")
     shown = _lines_of(smi, f"--query-gpu={QUERY}", "--format=csv,noheader") if smi else []
     cards = "; ".join(shown)
@@ -121,7 +121,7 @@ def gpu() -> Iterator[Finding]:
 
 
 def card_finding(number: int, driver: str) -> Finding:
-    """Return a finding on the properties of a GPU and their use."""
+    """Return a finding on the properties of GPU `number`, and on whether slimrl can use it."""
     free, total = torch.cuda.mem_get_info(number)
     capability = torch.cuda.get_device_capability(number)
     with torch.cuda.device(number):

@@ -36,7 +36,7 @@ FEATURES = {
     "asimd": "NEON",
 }
 BYTES_PER_WEIGHT = 14  # in full fine-tuning: weights, gradients, and the optimizer's masters and moments
-SPARE = 1.5e9  # the program itself and the key-value cache of a small model
+SPARE = 1.5e9  # bytes for the program itself and the key-value cache of a small model
 LOW_MEMORY = 4e9
 LOW_DISK, FULL_DISK = 10e9, 1e9  # the first recipe leaves about 6 GB
 SHARED, LOW_SHARED = Path("/dev/shm"), 0.5e9
@@ -62,8 +62,9 @@ def version_of(name: str) -> str:
 
 
 def requirements_of(name: str, extra: str = "") -> Iterator[Requirement]:
-    """Yield what an installed package needs on this platform, or what an extra of it needs besides; of each package
-    named with extras, as in `slimrl-serve[server]`, also their requirements. Nothing if it is not installed."""
+    """Yield the requirements of an installed package on this platform, or the additional requirements of `extra`. After
+    a requirement with extras, such as `slimrl-serve[server]`, yield the requirements of these extras. Yield nothing if
+    the package is not installed."""
     for one in map(Requirement, (version_of(name) and requires(name)) or ()):
         if _applies(one, extra) and not (extra and _applies(one, "")):
             yield one
@@ -76,8 +77,8 @@ def _applies(one: Requirement, extra: str) -> bool:
 
 
 def faults_of(extra: str = "") -> list[str]:
-    """Describe the requirements of slimrl, or of one of its extras, that are not met: `torch is 2.9, and >=2.13 is
-    wanted`, `rich is missing`."""
+    """Describe the unmet requirements of slimrl or of its extra `extra`, such as `torch is 2.9, and >=2.13 is wanted`
+    or `rich is missing`."""
     faults = []
     for one in requirements_of("slimrl", extra):
         if not (found := version_of(one.name)):
@@ -98,7 +99,7 @@ def core_finding() -> Finding:
 
 
 def extras_finding(extras: Sequence[str]) -> Finding:
-    """Return a finding on the extras: installed, not installed, or in other versions."""
+    """Return a finding on which `extras` are installed, not installed, or installed in wrong versions."""
     found: dict[str, list[str]] = {"installed": [], "not installed": [], "in other versions": []}
     for extra in extras:
         faults = faults_of(extra)
@@ -153,7 +154,8 @@ def storage() -> Iterator[Finding]:
 
 
 def disk_finding(subject: str, directory: Path, chosen_by: str) -> Finding:
-    """Return a finding on the free bytes of a directory, and on whether it is writable."""
+    """Return a finding on a directory's free bytes, and on whether it is writable. `chosen_by` names the setting for
+    it."""
     there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not os.access(there, os.W_OK):
         text, remedy = f"{directory} cannot be written to", f"Mend its permissions, or name another by {chosen_by}."
@@ -168,7 +170,7 @@ def disk_finding(subject: str, directory: Path, chosen_by: str) -> Finding:
 
 
 def model() -> Iterator[Finding]:
-    """Look for each packaged model."""
+    """Check for each packaged model whether it is on this machine."""
     for name, wanted in PACKAGED.items():
         if path := find_here(wanted):
             yield Finding("packaged model", Level.OK, f"{name} is here: {path}")
@@ -179,8 +181,7 @@ def model() -> Iterator[Finding]:
 
 
 def hub() -> Iterator[Finding]:
-    """Check whether models can be fetched from the Hub, unless it is turned off; any HTTP status counts as an
-    answer."""
+    """Check whether the Hub is reachable, unless it is turned off. Any HTTP status counts as an answer."""
     cache, endpoint = Path(constants.HF_HUB_CACHE), constants.ENDPOINT
     num = len(list(cache.glob("models--*"))) if cache.is_dir() else 0
     kept = f"{num} model{'' if num == 1 else 's'} in its cache {cache}"

@@ -1,6 +1,6 @@
-"""A table of devices, for plans on machines that are not at hand: memory, bandwidth, and operations per second.
+"""A table of devices, to plan for machines that are not available: memory, bandwidth, and operations per second.
 
-Numbers are the makers' own, dense (without sparsity) and with sums in float32, as PyTorch computes:
+The manufacturers' numbers for dense matrices (without sparsity), with sums in float32, as PyTorch computes:
 
 - RTX 30: "NVIDIA Ampere GA102 GPU Architecture", tables 2 and 9; RTX 40: "NVIDIA Ada GPU Architecture", appendix A;
   RTX 50: "NVIDIA RTX Blackwell GPU Architecture", appendix A
@@ -18,13 +18,13 @@ from slimrl.errors import UserError, nearest
 
 GB, TERA = 1e9, 1e12
 GIB = 2**30
-RESERVED = 0.6 * GB  # of a GPU's memory: the CUDA context, and the kernels of the libraries
-MOST = 64  # devices of a machine
+RESERVED = 0.6 * GB  # bytes of a GPU's memory for the CUDA context and the libraries' kernels
+MOST = 64  # largest number of devices of a machine
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A CPU or GPU: its memory in bytes, and the bytes that it reads and the operations that it does per second.
+    """A CPU or GPU: its memory in bytes, its bandwidth in bytes per second, and its operations per second.
 
     `flops` counts operations of matrix products in bfloat16, `float_flops` in float32.
     """
@@ -38,17 +38,17 @@ class Device:
 
     @property
     def has_bfloat16(self) -> bool:
-        """Return True if `model.dtype = "auto"` selects bfloat16 on it."""
+        """Return True if `model.dtype = "auto"` selects bfloat16 on this device."""
         return self.flops > 1.2 * self.float_flops
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A host with or without GPUs. `device` computes: one of its GPUs, or its CPU.
+    """A host with or without GPUs. A run computes on `device`, which is one of the GPUs or the CPU.
 
-    `gpus` lists the GPUs by number; it is empty if all are like `device` or there are none. `memory` is the main memory
-    that a run may use, `disk` the free space of its directory, in bytes; 0 if unknown. `limit` names the source of the
-    memory limit; empty if only the machine's size limits it.
+    `gpus` lists the GPUs by number; it is empty if there are no GPUs, or if all GPUs are like `device`. `memory` is the
+    main memory that a run may use, and `disk` the free space of its directory, in bytes; 0 means unknown. `limit` names
+    the source of the memory limit; it is empty if only the machine's size limits the memory.
     """
 
     name: str
@@ -60,7 +60,8 @@ class Machine:
     gpus: tuple[Device, ...] = ()
 
     def device_at(self, place: str) -> Device:
-        """Return the GPU with this PyTorch name, such as `cuda:1`; without a number the first."""
+        """Return the GPU with the PyTorch name `place`, such as `cuda:1`. A name without a number means the first
+        GPU."""
         number = int(place.partition(":")[2] or 0)
         return self.gpus[number] if number < len(self.gpus) else self.device
 
@@ -98,8 +99,8 @@ DEVICES = dict(
 
 
 def find_machines(text: str) -> list[Machine]:
-    """Return the machines that a text such as `rtx3090x1,h100x8` names. Raises UserError, with the nearest name, for an
-    unknown device."""
+    """Parse a list of machines, such as `rtx3090x1,h100x8`. Raises UserError, with the nearest name, for an unknown
+    device."""
     return [_machine(part.strip().lower()) for part in text.split(",")]
 
 
@@ -114,5 +115,5 @@ def _machine(text: str) -> Machine:
     if not 1 <= num <= MOST:
         raise UserError(f"--on names `{text}`: a machine has 1 to {MOST} of them.")
     device = DEVICES[name]
-    # Names do not include main memory: twice the memory of the GPUs is usual, and only the parts on the CPU need it.
+    # A name does not state the main memory. Twice the GPUs' memory is usual, and only the parts on the CPU need it.
     return Machine(f"{name}x{num}", device, num, memory=max(32 * GIB, 2 * num * device.memory))

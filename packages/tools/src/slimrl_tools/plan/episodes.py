@@ -1,8 +1,8 @@
-"""Draws groups of recorded episodes for the simulation of the pipeline, with repetition.
+"""Draws groups of recorded episodes, with replacement, for the simulation of the pipeline.
 
-Whole groups are drawn, as they were played. So a long reply stays together with the slow tool that it calls, and so do
-the episodes of a hard task. No distribution is fitted: the longest simulated episode is the longest recorded one, and
-equally rare.
+Only whole groups are drawn. A long reply therefore stays together with the slow tool that it calls, and the episodes of
+a hard task stay together, too. No distribution is fitted. The longest simulated episode is the longest recorded
+episode, and is as rare as in the recording.
 """
 
 import itertools
@@ -18,15 +18,15 @@ from slimrl.monitor.rollouts import RolloutRecord, read_rollouts
 from slimrl.types import Rollout
 from slimrl_tools.plan.workload import Row, rollout_sample, row_of
 
-MOST_FILES = 40  # the last of a run's steps: lengths drift, and reading takes time
+MOST_FILES = 40  # files of a run's last steps: lengths change during a run, and reading takes time
 FEWEST_GROUPS = 4
 
 
 class Turn(NamedTuple):
-    """A reply of `sampled` tokens to `read` new tokens, and the environment's seconds to answer it.
+    """A reply of `sampled` tokens to `read` new tokens, and the seconds `env_s` in which the environment answers it.
 
-    The first turn of an episode samples nothing: its seconds are those of the environment's start. The second reads the
-    prompt, which the episodes of a group have in common.
+    The first turn of an episode samples nothing; its `env_s` is the time to start the environment. The second turn
+    reads the prompt, which is the same in all episodes of a group.
     """
 
     read: int
@@ -39,7 +39,7 @@ Episode = tuple[Turn, ...]
 
 @dataclass(frozen=True, slots=True)
 class EpisodeGroup:
-    """The episodes of one task. `row` is the trainer's work on them; `has_signal` is True if it trains on them."""
+    """The episodes of one task. `row` is the trainer's work on them; `has_signal` is True if the trainer uses them."""
 
     episodes: tuple[Episode, ...]
     row: Row
@@ -48,14 +48,14 @@ class EpisodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpisodes:
-    """The groups of a run; `source` names the files."""
+    """The recorded groups of a run. `source` names their files."""
 
     groups: tuple[EpisodeGroup, ...]
     source: str
 
     def draw(self, number: int, size: int, seed: int) -> EpisodeGroup:
-        """Return group `number` of a run, a reproducible draw. If the recorded group has another size, its episodes are
-        drawn."""
+        """Draw group `number` of a simulated run, reproducibly for a `seed`. If the recorded group has another size,
+        draw `size` of its episodes with replacement."""
         rng = random.Random(f"{seed}/{number}")
         group = self.groups[rng.randrange(len(self.groups))]
         if len(group.episodes) == size:
@@ -65,7 +65,8 @@ class RecordedEpisodes:
 
 
 def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
-    """Read the groups in a run's last rollout files, from step `first` on. Raises UserError if there are too few."""
+    """Read the groups in a run's last rollout files, without the steps before `first`. Raises UserError if there are
+    fewer than `FEWEST_GROUPS`."""
     named = [RunDir(run_dir).rollouts_of(step) for step in RunDir(run_dir).rollout_files() if step >= first]
     paths = [path for path in named if path.is_file()][-MOST_FILES:]
     by_draw: dict[int, list[RolloutRecord]] = {}
@@ -83,7 +84,7 @@ def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
 
 
 def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
-    """Make a group of the rollouts of one task. A failed rollout is played too, but not trained on."""
+    """Make a group of the rollouts of one task. A failed rollout is simulated, too, but the trainer does not use it."""
     samples = [sample for record in records if (sample := rollout_sample(record.rollout))]
     has_signal = any(record.has_signal and not record.rollout.failure for record in records)
     row = row_of(samples) if samples else Row(0, 0, 0)
@@ -92,7 +93,7 @@ def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
 
 def episode_of(rollout: Rollout) -> Episode:
     """Return a rollout as an episode: the tokens read and sampled in each turn, and the environment's seconds."""
-    waits = itertools.chain(rollout.env_s, itertools.repeat(0.0))  # a failed call has no time
+    waits = itertools.chain(rollout.env_s, itertools.repeat(0.0))  # a failed call has no recorded time
     starts = [0, *(turn.stop for turn in rollout.turns)]
     turns = [Turn(turn.start - before, len(turn), 0.0) for before, turn in zip(starts, rollout.turns, strict=False)]
     return tuple(turn._replace(env_s=wait_s) for turn, wait_s in zip([Turn(0, 0, 0.0), *turns], waits, strict=False))

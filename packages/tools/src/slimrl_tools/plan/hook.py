@@ -1,4 +1,4 @@
-"""Shows the plan of a run in two lines as it starts (`slimrl.hooks`), and keeps it for the closing table."""
+"""Prints the plan of a run in two lines at its start (`slimrl.hooks`), and stores the plan for the closing table."""
 
 import json
 from collections.abc import Callable
@@ -20,10 +20,10 @@ from slimrl_tools.system import load_note, own_memory
 
 
 class PlanHook:
-    """Prints the plan, refuses a run that cannot fit, and keeps the plan for the closing table."""
+    """Prints the plan, refuses a run that cannot fit, and stores the plan for the closing table."""
 
     def begin(self, config: RLConfig, output_dir: Path | None, note: Callable[[str, str], None]) -> None:
-        """Plan a placed run. Raises UserError if it cannot fit."""
+        """Plan a placed run, and store the plan in `output_dir`. Raises UserError if the run cannot fit."""
         plan = foretell(config, note)
         if plan and output_dir:
             keep_plan(plan, output_dir)
@@ -36,8 +36,8 @@ HOOK = PlanHook()
 
 
 def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
-    """Print a plan of a placed run in two lines. Return None if `plan` is off, if the run is on a cluster, or if the
-    planner fails; a note reports that failure, and the run continues.
+    """Print the plan of a placed run in two lines, and return it. Return None if `plan` is off, if no step is left, if
+    the run is on a cluster, or if the planner fails. A note reports such a failure, and the run continues.
 
     Raises UserError if the run cannot fit this machine, unless `plan` is `warn`.
     """
@@ -50,7 +50,7 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
         lines = two_lines(plan)
     except UserError:
         raise
-    except Exception as error:  # the planner may not know a config although its model can be trained
+    except Exception as error:  # the planner may fail for a model that can be trained
         note(f"plan: none, as planning failed ({describe(error)}); the run goes on", "yellow")
         return None
     for line in lines:
@@ -65,8 +65,8 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
 
 
 def _foresee(config: RLConfig) -> tuple[Plan, str]:
-    """Return the plan of a placed run, and the reason to refuse it; empty if it can run."""
-    # As when the policy is loaded: set them before the first matrix product, which times this machine.
+    """Return the plan of a placed run, and the reason to refuse the run; the reason is empty if the run can fit."""
+    # Set the threads before the first matrix product, which measures this machine's speed, as when a policy is loaded.
     set_threads(config.model.num_threads)
     keep_freed_memory()
     planner = make_planner(config, own_memory())
@@ -77,8 +77,8 @@ def _foresee(config: RLConfig) -> tuple[Plan, str]:
 
 
 def keep_plan(plan: Plan, output_dir: Path) -> None:
-    """Write the prediction to a run's directory, which this process has opened (`launch/open_dir.py`), for the closing
-    table."""
+    """Write the prediction for the closing table to `output_dir`, which this process has opened
+    (`launch/open_dir.py`)."""
     times = {"step_s": round(plan.times.step_s, 3), "run_s": round(plan.times.run_s), "times": plan.speeds.source}
     content = json.dumps({"peak_gb": round(plan.peak_gb, 3)} | times, indent=1)
     with explain_write_errors(RunDir(output_dir).prediction):

@@ -1,8 +1,8 @@
-"""Looks at this machine, and times a decoding step, a prefill and a training pack on it, with random weights.
+"""Describes this machine, and measures the time of a decoding step, a prefill and a training pack with random weights.
 
-The code is a run's own: the engine, the training step, the optimizer. A model that is too large is measured with two
-smaller numbers of layers, and its times are extrapolated in a straight line. Most speeds are slopes between two
-measurements: one that noise hides is estimated instead. Results are stored in the cache for `rl`.
+It measures the code of a real run: the engine, the training step and the optimizer. A model that is too large is
+measured with two smaller numbers of layers, and its times are extrapolated linearly. Most speeds are slopes between two
+measurements. A slope that is hidden by noise is replaced by an estimate. Results are stored in the cache for `rl`.
 """
 
 import hashlib
@@ -40,18 +40,18 @@ from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Workload, row_of, sample_of
 from slimrl_tools.system import ROOT, free_disk, usable_memory
 
-COPIED = 1 << 26  # bytes per copy to time the memory: more than caches hold
-Seconds = dict[str, float]  # by the names of `Speeds`, without unmeasured ones
-BUDGET_S = 1.0  # for the repetitions of one measurement
+COPIED = 1 << 26  # bytes of a copy that measures the memory's bandwidth: more than caches hold
+Seconds = dict[str, float]  # by the field names of `Speeds`; unmeasured speeds are absent
+BUDGET_S = 1.0  # seconds for the repetitions of one measurement
 FEWEST, MOST = 3, 12  # repetitions of a decoding step
 MOST_PACK = 1536  # tokens of the measured pack: enough for matrix products to reach their speed
-SHARE = 0.5  # of the memory: a larger model is measured with fewer layers
+SHARE = 0.5  # share of the memory: a model that needs more is measured with fewer layers
 LAYERS = (2, 4)
 
 
 def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> Machine:
-    """Return this machine for `model.device` = `device`: its GPUs, or its CPU with speeds measured in a fraction of a
-    second. `root` is the parent of `proc` and `sys`."""
+    """Describe this machine for the setting `model.device` = `device`: its GPUs, or its CPU, whose speeds are measured
+    in a fraction of a second. `root` is the parent directory of `proc` and `sys`."""
     memory, limit = usable_memory(root)
     disk, gpus = free_disk(output_dir), _gpus()
     if gpus and device != "cpu":
@@ -69,8 +69,8 @@ def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> M
 
 
 def _gpus() -> tuple[Device, ...]:
-    """Return the GPUs that PyTorch sees. It reports neither bandwidth nor operations: the numbers here are placeholders
-    where times are not measured."""
+    """Return the GPUs that PyTorch sees. PyTorch reports neither their bandwidth nor their operations per second, so
+    these numbers are placeholders, used where times are not measured."""
     if not (num := torch.cuda.device_count()):
         return ()
     flops = 5e13 if torch.cuda.is_bf16_supported(including_emulation=False) else 1e13
@@ -85,8 +85,8 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def measure(plan: Plan) -> Speeds:
-    """Return the speeds of this machine for a planned run. The measurement needs no more memory than the run; the
-    plan's own speeds replace those that noise hides."""
+    """Return the speeds of this machine for a planned run, from the cache or by a measurement, which needs no more
+    memory than the run. The plan's own estimates replace speeds that are hidden by noise."""
     if (kept := recall_speeds(plan)) is not None:
         return kept
     keep_freed_memory()
@@ -97,7 +97,7 @@ def measure(plan: Plan) -> Speeds:
     else:
         few, more = (_measure(plan, num) for num in LAYERS)
         steps = (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0])
-        # A slope that noise made negative leaves 0.
+        # A slope that is negative because of noise counts as 0.
         seconds = {name: few[name] + steps * (more[name] - few[name]) if more[name] > few[name] else 0 for name in more}
         source = f"measured here with {LAYERS[0]} and {LAYERS[1]} of {layers} layers"
     hidden = [name for name, value in seconds.items() if value <= 0 and name != "copy"]  # most forwards copy nothing
@@ -111,7 +111,7 @@ def measure(plan: Plan) -> Speeds:
 
 
 def recall_speeds(plan: Plan) -> Speeds | None:
-    """Return earlier measurements for the same model and settings on this machine; None if there are none."""
+    """Return the stored speeds for the same model and settings on this machine; None without a valid cache file."""
     try:
         return Speeds(**json.loads(_path(plan).read_text(encoding="utf-8"))["speeds"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -119,7 +119,7 @@ def recall_speeds(plan: Plan) -> Speeds | None:
 
 
 def _path(plan: Plan) -> Path:
-    """Return the cache file; its name is a hash of everything that affects the speeds."""
+    """Return the path of the cache file. Its name is a hash of everything that affects the speeds."""
     config, demand, workload = plan.config, plan.demand, plan.workload
     device = training_device(config, demand.compute)
     processor = torch.backends.cpu.get_cpu_capability() if device == "cpu" else torch.cuda.get_device_name(device)
@@ -132,7 +132,7 @@ def _path(plan: Plan) -> Path:
 
 
 def _measure(plan: Plan, layers: int) -> Seconds:
-    """Measure a model with the first `layers` layers. A speed hidden by noise is 0 or less."""
+    """Measure the speeds of the model with only `layers` layers. A speed that is hidden by noise is 0 or negative."""
     config, demand, workload = plan.config, plan.demand, plan.workload
     device = torch.device(training_device(config, demand.compute))
     model = read_model_config(config.model.name)
@@ -165,8 +165,9 @@ def _measure(plan: Plan, layers: int) -> Seconds:
 
 
 def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) -> Seconds:
-    """Measure a prefilled token, a decoding step, and the engine's time to get ready again after it was offloaded.
-    Time decoding with many sequences and with a quarter of them, to separate the times per step and per sequence."""
+    """Measure the seconds per prefilled token, per decoding step, and for the engine's reload after it was offloaded.
+    Decoding is measured with `rows` sequences and with a quarter of them, to separate the time per step from the time
+    per sequence."""
     most = max(1, min(MOST, engine.capacity // 2 - 2))
     prompt = max(2, min(engine.capacity - 2 * most - 2, int(workload.mean_length / 2)))
     params = SamplingParams(max_tokens=engine.capacity - prompt)
@@ -206,8 +207,8 @@ def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) 
 
 
 def _training_speeds(step: TrainStep, samples: Sequence[Sample], rough: Speeds, device: torch.device) -> Seconds:
-    """Measure a training row and an update: time a step on the samples, and one on a few tokens. The measured row sets
-    one factor for the parts of a row in `rough`, whose ratios follow from their operations."""
+    """Measure the seconds of a training row and of an update, with a step on `samples` and a step on a few tokens. The
+    measured row gives one factor, which scales the estimates `rough` of all parts of a row."""
 
     def fastest(batch: Sequence[Sample]) -> tuple[float, float]:
         def run() -> None:
@@ -215,7 +216,7 @@ def _training_speeds(step: TrainStep, samples: Sequence[Sample], rough: Speeds, 
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
 
-        run()  # compiles the products of these sizes, and allocates
+        run()  # compiles matrix products of these sizes, and allocates memory
         seconds = _timed(run)
         return rough.row_s(row_of(batch)), min(seconds, _timed(run) if seconds < BUDGET_S else seconds)
 
@@ -229,7 +230,8 @@ def _training_speeds(step: TrainStep, samples: Sequence[Sample], rough: Speeds, 
 
 
 def _few_samples(workload: Workload, vocab: int) -> list[Sample]:
-    """Return at least one sample, for a row of up to 1,536 tokens with ids below `vocab`."""
+    """Return the first samples that fit a row of `MOST_PACK` tokens, at least one. Token ids are mapped below
+    `vocab`."""
     chosen = list[Sample]()
     for sample in workload.samples:
         known = replace(sample, token_ids_T=tuple(token % vocab for token in sample.token_ids_T))

@@ -1,11 +1,11 @@
-"""Computes the bytes of a run: each part of its memory with the phase that holds it, each process, and the disk.
+"""Computes the bytes that a run needs: the parts of its memory with their phases, its processes, and its disk.
 
 Symbols in the formulas: b bytes of a number in the compute dtype, P weights, T tokens of a row, D hidden width, F inner
 width of the MLP, Q and K widths of queries and keys, L layers, V vocabulary. Each formula follows the allocations of
 the code named beside it.
 
-A process in which sampling and training take turns needs the larger of the two, not their sum: one reuses the memory
-that the other frees (`models/allocator.py`).
+A process that samples and trains in turn needs the memory of the larger phase, not the sum of both phases: each phase
+reuses the memory that the other phase frees (`models/allocator.py`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,36 +26,36 @@ Phase = Literal["always", "sampling", "training", "saving", "scoring"]
 PHASES: tuple[Phase, ...] = ("sampling", "training", "saving", "scoring")
 FLOAT, HALF = 4, 2
 
-# Freed memory that malloc keeps on a CPU (`models/allocator.py`). Sampling frees pieces that do not all fit training's
-# needs, and the other way round: this share of the smaller of the two is allocated anew. Each step leaves further
-# holes, until the process has grown by a fifth and trims its heap. Measured: docs/plan.md.
+# Freed memory that malloc keeps on a CPU (`models/allocator.py`). Blocks that sampling frees do not all fit the needs
+# of training, and vice versa: a share `NOT_REUSED` of the smaller phase is allocated anew. Each step leaves further
+# holes, until the process has grown by a fifth and trims its heap. Measured values: docs/plan.md.
 NOT_REUSED, HOLES, MOST_KEPT = 0.6, 0.02, 0.38
 GPU_GAPS = 0.08  # share that PyTorch's allocator on a GPU keeps in partly filled blocks
-LOADING = 60_000_000  # tokenizer, chat template, and remains of reading the weights
-TOKENIZER = 6_000_000  # beside each copy of the weights on the disk
-A_TOKEN, A_ROLLOUT = 30, 1500  # bytes of a recorded rollout: its text, ids, log-probabilities, messages, metrics
+LOADING = 60_000_000  # bytes of the tokenizer, the chat template, and buffers left from loading
+TOKENIZER = 6_000_000  # bytes of the tokenizer beside each copy of the weights on the disk
+A_TOKEN, A_ROLLOUT = 30, 1500  # bytes of a recorded rollout: for each token, and for the rest (messages, metrics)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the memory, and the phase that holds it."""
+    """A part of the memory, and the phase in which it is allocated."""
 
     name: str
     bytes: float
     phase: Phase = "always"
 
     def divided(self, num: int) -> "Part":
-        """Return the share of one of `num` devices."""
+        """Return the share of this part on one of `num` devices."""
         return Part(self.name, self.bytes / num, self.phase)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """The parts of the memory that a process has on one device, such as `cpu` or `cuda:0`.
+    """The memory of a process on one device, such as `cpu` or `cuda:0`, divided into parts.
 
     `base` counts the bytes of Python and the libraries, or of the CUDA context. The process runs for `num_steps`
-    training steps, and each leaves `hole` bytes that later steps cannot reuse. A process that `sleeps` is there only
-    while the policy samples.
+    training steps, and each leaves `hole` bytes that later steps cannot reuse. If `sleeps` is True, the process uses
+    the device only while the policy samples.
     """
 
     name: str
@@ -67,7 +67,7 @@ class ProcessMemory:
     sleeps: bool = False
 
     def inside(self, phase: Phase) -> float:
-        """Return the bytes held in this phase but not always."""
+        """Return the bytes held only in this phase, without the parts that are always held."""
         return sum(part.bytes for part in self.parts if part.phase == phase)
 
     def bytes_in(self, phase: Phase) -> float:
@@ -81,17 +81,17 @@ class ProcessMemory:
 
     @property
     def tensors(self) -> float:
-        """Return the peak bytes of its tensors, as `memory/peak_gb` counts them on a GPU."""
+        """Return the peak bytes of the process's tensors, which `memory/peak_gb` measures on a GPU."""
         return self.bytes_in(self.widest)
 
     @property
     def least(self) -> float:
-        """Return the peak bytes in use: the minimum that it needs."""
+        """Return the peak bytes in use: the minimum that the process needs."""
         return self.base + self.tensors
 
     @property
     def peak(self) -> float:
-        """Return the bytes that it will take, including the freed memory that its allocator keeps."""
+        """Return the expected peak bytes, including freed memory that the allocator keeps."""
         if self.device != "cpu":
             return self.least + GPU_GAPS * self.tensors
         smaller = min(self.inside("sampling"), max(self.inside("training"), self.inside("saving")))
@@ -102,8 +102,8 @@ class ProcessMemory:
 def process(
     name: str, device: str, parts: Iterable[Part], base: float, steps: tuple[int, float] = (0, 0.0)
 ) -> ProcessMemory:
-    """Make a process on a device, with `base` bytes of Python and its libraries. `steps` are the number of its training
-    steps and the bytes of the hole that each leaves."""
+    """Make a process on a device, with `base` bytes for Python and its libraries. `steps` is the number of training
+    steps and the bytes of the heap hole that each step leaves."""
     own = RESERVED if device.startswith("cuda") else base + LOADING
     return ProcessMemory(name, device, own, tuple(part for part in parts if part.bytes), *steps)
 
@@ -117,8 +117,8 @@ def at_once(processes: Sequence[ProcessMemory]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """How a process computes: bytes of a number, kind of device, and True for slimrl's CPU kernels (`models/native`)
-    and for their variant with AMX and AVX512-BF16 tiles (`has_tiles`)."""
+    """The number format and device of a process: the bytes of a number and the kind of device. `has_kernels` is True if
+    slimrl's CPU kernels are used (`models/native`), and `has_tiles` if they use AMX or AVX512-BF16 tiles."""
 
     bytes: int
     kind: str = "cpu"
@@ -127,19 +127,19 @@ class Compute:
 
     @property
     def has_native(self) -> bool:
-        """Return True if slimrl's kernels compute."""
+        """Return True if the process computes with slimrl's CPU kernels."""
         return self.kind == "cpu" and self.has_kernels
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The model and the sizes of a run. `rows` are the packs of a training step; `prefilled` bounds the tokens of one
-    prefill.
+    """The model and the sizes of a run. `rows` are the packs of a training step, and `prefilled` is the largest number
+    of tokens in one prefill.
 
     `num_slots` and `seq_len` belong to the engine; `num_slots` is 0 for a run without sampling. `quantized` is True if
-    it samples with one byte per weight. `references` maps names to the other models beside the policy. `scored` is the
-    number of tokens that a teacher reads at once, 0 without one. `keeps_cache` is True if the cache stays allocated
-    during training.
+    the engine samples with one byte per weight. `references` maps names to the models beside the policy. `scored` is
+    the number of tokens that a teacher reads at once; 0 without a teacher. `keeps_cache` is True if the KV cache stays
+    allocated during training.
     """
 
     shape: Shape
@@ -172,36 +172,37 @@ class Demand:
 
     @property
     def weights(self) -> int:
-        """Return b P, the bytes of the module's weights."""
+        """Return the bytes of the module's weights, b P."""
         return self.compute.bytes * self.shape.weights
 
     @property
     def adapted(self) -> int:
-        """Return b K N, summed over the matrices with an adapter."""
+        """Return the bytes of all matrices with an adapter: b times inputs times outputs of each matrix."""
         return self.compute.bytes * sum(a * b for _, a, b in self.shape.adapter_matrices(self.lora))
 
     @property
     def kv_cache(self) -> int:
-        """Return 2 b L (slots + 1) C K: keys and values of each slot, and of a spare one (`inference/cache.py`). C is
-        the capacity in whole blocks."""
+        """Return the bytes of the KV cache, 2 b L (slots + 1) C K: keys and values of each slot and of a spare slot
+        (`inference/cache.py`). C is the number of tokens per slot, rounded up to whole blocks."""
         positions = SlotCache(self.num_slots, self.seq_len).capacity if self.num_slots else 0
         return 2 * self.compute.bytes * self.shape.layers * (self.num_slots + 1) * positions * self.shape.key
 
     @property
     def hole(self) -> float:
-        """Return the bytes of the hole that a training step leaves in malloc's heap: two gradients of the head, from
-        its chunks and from tied embeddings, unless they are large enough for mappings of their own."""
+        """Return the bytes of the hole that a training step leaves in malloc's heap: two gradients of the head, one
+        from its chunks and one from tied embeddings. Gradients of `LARGE` bytes or more leave no hole, as they have
+        mappings of their own."""
         gradient = 0 if self.is_adapter else self.compute.bytes * self.shape.head
         return 2.0 * gradient if gradient < LARGE else 0.0
 
     def weight_parts(self) -> list[Part]:
-        """Return the policy's weights, and an adapter's pairs with the merged matrices of the fused forwards
-        (`models/lora.py`)."""
+        """Return the parts for the policy's weights, and for an adapter's matrices. The fused forwards also store the
+        merged matrices (`models/lora.py`)."""
         adapter = FLOAT * self.num_trained + (self.adapted if self.is_fused else 0) if self.is_adapter else 0
         return [Part("weights", self.weights), Part("adapter", adapter)]
 
     def sampling_parts(self, alone: bool = False) -> list[Part]:
-        """Return the engine's parts beside the weights; it holds them always if it is `alone` in its process.
+        """Return the engine's parts beside the weights. An engine that is `alone` in its process holds them always.
 
         To sample on a CPU, the fused forwards store copies of all matrices and the head in reading order, with 1 byte
         per weight if quantized. Other forwards copy nothing.
@@ -215,7 +216,7 @@ class Demand:
         ]
 
     def reference_parts(self) -> list[Part]:
-        """Return the weights of other models, and a teacher's memory while it scores."""
+        """Return the parts for the weights of models beside the policy, and for a teacher's memory while it scores."""
         parts = [Part(name, self.compute.bytes * shape.weights) for name, shape in self.references.items()]
         if self.scored:
             scorer = replace(self, shape=next(iter(self.references.values()), self.shape))
@@ -224,26 +225,28 @@ class Demand:
         return parts
 
     def training_parts(self, num_ranks: int = 1) -> list[Part]:
-        """Return the trainer's parts beside the weights, as the share of one of `num_ranks` ranks (FSDP2).
+        """Return the trainer's parts beside the weights, for one of `num_ranks` ranks (FSDP2).
 
-        A bfloat16 weight has 2 bytes more of its float32 master (`trainer/optim.py`). A checkpoint gathers all masters.
+        A bfloat16 weight needs 2 more bytes for its float32 master (`trainer/optim.py`). A checkpoint gathers all
+        masters.
         """
         rows, shape, b = self.rows, self.shape, self.compute.bytes
         is_one_pack = rows.num == 1 and num_ranks == 1  # ranks sum gradients in float32
         gradients = self._gradients(is_one_pack) / num_ranks
-        largest = min(rows.largest, -(-rows.tokens // num_ranks))  # packs are split if they are fewer than the ranks
+        largest = min(rows.largest, -(-rows.tokens // num_ranks))  # packs are split if there are fewer packs than ranks
         kept = self.activations(largest)
         # The backward pass is widest in a layer's MLP, with 6 F + 4 D numbers per token.
         work = b * largest * (6 * shape.inner + 4 * shape.hidden)
         logits = self._logits(min(rows.largest_trained, largest), trains_head=not self.is_adapter)
-        # In the backward pass of one pack, gradients replace activations; a second pack already finds gradients there.
+        # In the backward pass of a single pack, gradients replace activations. A second pack starts beside the
+        # gradients.
         at_start = kept + logits + (0.0 if is_one_pack else gradients)
         at_end = 0.1 * kept + work + gradients
         peak, starts = max(at_start, at_end), at_start >= at_end
         held = 0.0 if starts and is_one_pack else gradients
         rest = max(0.0, peak - held)
         shown = min(logits if starts else work, rest)
-        # A rank holds other ranks' weights outside of the layers, and of two layers (`trainer/fsdp.py`).
+        # A rank gathers other ranks' weights: all weights outside of the layers, and two layers (`trainer/fsdp.py`).
         gathered = b * (shape.weights - shape.linear + 2 * shape.linear // shape.layers) * (num_ranks > 1)
         masters = HALF * self.num_trained * (b == HALF and not self.is_adapter)
         return [
@@ -259,13 +262,14 @@ class Demand:
         ]
 
     def activations(self, num_tokens: int) -> int:
-        """Return the bytes that a forward keeps for the backward pass of a row of T tokens.
+        """Return the bytes that a forward pass over `num_tokens` tokens keeps for the backward pass.
 
         The fused training forward (`models/forward/training.py`) keeps in each layer the inputs of attention and of the
         MLP (2 D), queries and the attention's output (2 Q), keys and values (2 K), and a float32 number for each of two
-        norms and for each head; Qwen3's norms of heads keep queries and keys once more. Without the tile kernels
+        norms and for each head. Qwen3's norms of heads keep queries and keys a second time. Without the tile kernels,
         attention keeps its numbers in float32. Other forwards keep the tensors that autograd saves for the module's own
-        operations (`Shape.saved`). With `recompute` each layer keeps its input, and one layer at a time the rest.
+        operations (`Shape.saved`). With `recompute`, each layer keeps its input, and only one layer at a time keeps the
+        rest.
         """
         shape, b = self.shape, self.compute.bytes
         inputs = b * shape.hidden
@@ -275,22 +279,23 @@ class Demand:
             norms = (b * (shape.query + shape.key) + FLOAT * shape.heads) if shape.family == "qwen3" else 0
             layer = 2 * inputs + attention + norms + FLOAT * (2 + shape.heads)
         else:
-            # In bfloat16 about half of the saved bytes are float32 numbers of norms, so float32 does not double them.
+            # In bfloat16, about half of the saved bytes are float32 numbers of norms, so float32 needs only 1.5 times
+            # as much.
             saved = shape.saved or HALF * shape.layers * (16 * shape.hidden + 4 * shape.query + 4 * shape.inner)
             layer = int(saved / shape.layers * (1.0 if b == HALF else 1.5))
         kept = (shape.layers * inputs + layer) if self.recompute else shape.layers * layer
         return num_tokens * (kept + 4 * inputs)
 
     def disk_parts(self, config: RLConfig | SFTConfig, workload: Workload) -> Iterator[Part]:
-        """Yield the largest use of the disk: `ckpt.keep` checkpoints of 12 bytes per trained weight and as many copies
-        of the weights, plus one of each while it is written, the weights named `best`, and every rollout. A warm-up
-        keeps its own."""
+        """Yield the parts of the largest disk use: `ckpt.keep` checkpoints (12 bytes per trained weight) and as many
+        copies of the weights, one more of each during a write, the weights named `best`, and every rollout. A warm-up
+        stores its own checkpoints and weights."""
         checkpoint = 3 * FLOAT * self.num_trained
-        adapter = FLOAT * self.num_trained if self.is_adapter else 0  # beside the weights that it is merged into
+        adapter = FLOAT * self.num_trained if self.is_adapter else 0  # stored beside the merged weights
         weights = self.weights + TOKENIZER + adapter
 
         def num_kept(steps: int) -> int:
-            # One is written before the oldest is deleted.
+            # A new checkpoint is written before the oldest checkpoint is deleted.
             written = 1 + (steps - 1) // config.ckpt.interval_steps if config.ckpt.interval_steps else 1
             return min(config.ckpt.keep + 1, written)
 
@@ -306,28 +311,29 @@ class Demand:
         yield Part("rollouts", rollouts * (A_ROLLOUT + A_TOKEN * workload.mean_length))
 
     def _gradients(self, is_one_pack: bool) -> int:
-        """Return the bytes of a whole step's gradients: 4 per trained weight once a second pack is added to the first.
+        """Return the bytes of a whole step's gradients: 4 per trained weight if several packs are summed.
 
-        With one pack they have the compute dtype, except for the head: gradients of its chunks and of tied embeddings
-        add up in float32.
+        With one pack, gradients have the compute dtype, except for the head: the gradients of its chunks and of tied
+        embeddings are summed in float32.
         """
         if self.is_adapter or not is_one_pack:
             return FLOAT * self.num_trained
         return self.compute.bytes * (self.num_trained - self.shape.head) + FLOAT * self.shape.head
 
     def _logits(self, num_tokens: int, trains_head: bool) -> int:
-        """Return the bytes of a token chunk's logits and of the head's gradient, b V D (`trainer/logprobs.py`).
+        """Return the bytes of a chunk's logits and, if `trains_head`, of the head's gradient, b V D
+        (`trainer/logprobs.py`).
 
-        The CPU kernel overwrites the logits with their gradient, b V. PyTorch's operations make two float32 copies
-        beside them.
+        The CPU kernel overwrites the logits with their gradient, so it needs b V per token. PyTorch's operations make
+        two more copies in float32.
         """
         b = self.compute.bytes
         each = b if self.compute.has_native else b + 2 * FLOAT
         return min(CHUNK, num_tokens) * self.shape.vocab * each + (b * self.shape.head if trains_head else 0)
 
     def _sampling_work(self, num_slots: int, num_prefilled: int) -> int:
-        """Return the larger of two peaks of an engine step: a prefill of at most 4,096 tokens, 3 F + 4 D + 2 Q + 2 K
-        numbers each, or the logits of all slots with a float32 copy."""
+        """Return the peak bytes of an engine step, the larger of two: a prefill of at most 4,096 tokens with 3 F + 4 D
+        + 2 Q + 2 K numbers per token, or the logits of all slots with a float32 copy."""
         shape, b = self.shape, self.compute.bytes
         widths = 3 * shape.inner + 4 * shape.hidden + 2 * shape.query + 2 * shape.key
         return max(b * min(PREFILL_BUDGET, num_prefilled) * widths, num_slots * shape.vocab * (b + FLOAT))

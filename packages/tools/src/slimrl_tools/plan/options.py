@@ -1,4 +1,4 @@
-"""The command line of `slimrl plan`: the words of `rl` or `sft`, and a few of its own. Needs no PyTorch."""
+"""Reads the command line of `slimrl plan`: the settings of `rl` or `sft`, and a few own options. Needs no PyTorch."""
 
 import math
 from argparse import ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
@@ -58,7 +58,7 @@ MOST_GPUS = 10_000
 
 
 def run_plan_words(argv: Sequence[str]) -> int:
-    """Run the `plan` command with these words. Returns the exit status. Raises UserError."""
+    """Run the `plan` command with the arguments `argv`. Returns the exit status. Raises UserError."""
     if HELP & {*argv}:
         return show(PAGE)
     words, options = read_options(argv)
@@ -72,8 +72,8 @@ def run_plan_words(argv: Sequence[str]) -> int:
 
 
 def read_options(argv: Sequence[str]) -> tuple[list[str], Namespace]:
-    """Separate the settings of the run from the options that PAGE describes; return both. `on` is empty for this
-    machine, and `run` if no pipeline is simulated. Raises UserError for a wrong value."""
+    """Separate the run's settings in `argv` from the options that `PAGE` describes, and return both. The option `on` is
+    empty for this machine, and `run` is empty if no pipeline is simulated. Raises UserError for a wrong value."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--on", default="")
     parser.add_argument("--no-measure", "--no_measure", dest="measures", action="store_false")

@@ -23,14 +23,14 @@ from slimrl_tools.plan.timing import DISK, Speeds
 
 SKIPPED = 1  # first steps of a run, during which products are compiled
 LINK = 2e10  # bytes per second between devices, assumed: PCIe 4 with 16 lanes, or 200 Gbit/s between hosts
-GATHERS = 3  # times that the ranks exchange the weights over a pack: forward, backward, and the gradients
+GATHERS = 3  # exchanges of all weights between ranks per pack: forward pass, backward pass, gradients
 MOST_RANKS = 1024
 NEEDED = "time/step_s", "time/train_s", "time/rollout_s"
 IDLE = "async/sampler_idle"
-ROUNDS = 12  # of the bisection between the factors
-LEAST, MOST = 1e-3, 1e3  # factors of the planned speeds
-PARTS = 6  # steps between the divisions tried first; then the neighbours of the best one are tried
-MOST_TURNS = 12_000  # per simulated run, about half a second, as far as FEWEST_STEPS allow
+ROUNDS = 12  # rounds of the bisection between the smallest and the largest factor
+LEAST, MOST = 1e-3, 1e3  # smallest and largest factor of the planned speeds
+PARTS = 6  # first, PARTS + 1 evenly spaced divisions are tried; then neighbours of the best division
+MOST_TURNS = 12_000  # turns of a simulated run (about half a second), unless FEWEST_STEPS need more
 FEWEST_STEPS, MOST_STEPS = 5, 40
 SAME = 0.02  # relative difference in speed below which two divisions count as equal
 ENOUGH = 0.9
@@ -39,7 +39,7 @@ HEAD = "GPUs", "replicas + ranks", "steps/h", "tokens/s", "age", "p95", "dropped
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A finished run: its placement, recipe and episodes, and the metrics of its steps without the first."""
+    """A recorded run: its placement, recipe and episodes, and the metrics of its steps except the first ones."""
 
     placement: Placement
     recipe: Recipe
@@ -47,7 +47,7 @@ class RecordedRun:
     steps: Sequence[Metrics]
 
     def mean(self, name: str) -> float:
-        """Return the mean of a metric over the steps that have it, 0 if none has."""
+        """Return the mean of a metric over the steps that have it; 0 if no step has it."""
         values = [metrics[name] for metrics in self.steps if name in metrics]
         return statistics.fmean(values) if values else 0.0
 
@@ -57,7 +57,7 @@ class RecordedRun:
 
 
 def read_run(run_dir: Path, machine: Machine, first: int = SKIPPED) -> RecordedRun:
-    """Return a run to simulate, without the steps before `first`. Raises UserError unless it is a run of `rl`."""
+    """Read a recorded run, without its steps before `first`. Raises UserError unless it is a run of `rl`."""
     config = read_run_config(run_dir)
     if type(config) is not RLConfig:
         raise UserError(f"{run_dir} is a run of `{config.command}`: name the output_dir of a run of `rl`.")
@@ -81,11 +81,12 @@ def recipe_of(config: RLConfig) -> Recipe:
 
 
 def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
-    """Return costs with which a simulation of the run's own placement takes as long as the run: the speeds, times one
-    factor for sampling and one for training, and, for several processes, the transfer times of batches and weights.
+    """Fit costs to a recorded run, so that a simulation with its placement takes as long as the run. The speeds of
+    sampling and of training each get one factor. With several processes, the transfer times of batches and weights are
+    fitted, too.
 
-    A run at level 0 separates the two factors, since it overlaps nothing; so does any run in one process. Raises
-    UserError for a run without times, or one of several processes above level 0, where training hides sampling.
+    The two factors can be separated only if sampling and training do not overlap: at level 0, or in one process. Raises
+    UserError for a run without times, or with several processes above level 0.
     """
     missing = [name for name in NEEDED if not any(name in metrics for metrics in run.steps)]
     if missing:
@@ -104,7 +105,7 @@ def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
         weights_s = min(rest, max(0.0, run.mean("time/wait_weights_s") - train_s))
         costs = replace(costs, weights_s=weights_s, batch_s=rest - weights_s)
     costs = replace(costs, training=train_s / max(1e-9, run.simulated(costs).train_s))
-    # At level 0 the sampler's recorded time with open requests must equal its simulated computing time; above level 0,
+    # At level 0, the sampler's recorded time with open requests must equal its simulated computing time. Above level 0,
     # in one process, the step times must be equal.
     open_s = step_s * (1 - run.mean(IDLE))
     knows_idle = not run.placement.level and any(IDLE in metrics for metrics in run.steps)
@@ -120,9 +121,9 @@ def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A recipe with its costs and episodes, in search of its best placement. `level` and `level_alone` bound the lag of
-    a rollout in versions, with processes and in one process. `slots` is the number per replica, and `least_trainers`
-    the fewest ranks that can hold the trainer."""
+    """The inputs of a search for a recipe's best placement. `level` and `level_alone` are the largest age of a rollout
+    in versions, with several processes and in one process. `slots` is the number of slots per replica, and
+    `least_trainers` the smallest number of ranks that can hold the trainer."""
 
     recipe: Recipe
     costs: Costs
@@ -142,8 +143,9 @@ class Question:
 
 
 def make_question(planner: Planner, machine: Machine, run_dir: str, is_here: bool) -> Question:
-    """Return the simulation's question about a run's settings, with the episodes of a recorded run. If `is_here`, the
-    devices are like the recorded run's. Raises UserError if the recorded run lacks required numbers."""
+    """Return the inputs of a search for the best placement of a planned run, with the episodes recorded in `run_dir`.
+    If `is_here`, the devices are like the recorded run's, and the costs are fitted to it. Raises UserError if the
+    recorded run lacks required numbers."""
     config, plan, least = planner.config, planner.on(machine), 1
     assert isinstance(config, RLConfig)
     if is_here:
@@ -155,7 +157,7 @@ def make_question(planner: Planner, machine: Machine, run_dir: str, is_here: boo
         costs = Costs(plan.speeds, source=f"{plan.speeds.source}, for {machine.device.name}")
         least = _least_trainers(planner, machine)
     over_link = plan.demand.weights / LINK
-    # Without broadcast, weights are written and read.
+    # Without broadcast, weights are written to the disk and read again.
     to_replica = over_link if config.deployment.weights == "broadcast" else 2 * plan.demand.weights / DISK
     costs = replace(
         costs,
@@ -169,7 +171,8 @@ def make_question(planner: Planner, machine: Machine, run_dir: str, is_here: boo
 
 
 def _least_trainers(planner: Planner, machine: Machine) -> int:
-    """Return the fewest ranks, a power of 2, with which the trainer fits such devices. Raises UserError without any."""
+    """Return the smallest power of 2 of ranks with which the trainer fits devices like `machine.device`. Raises
+    UserError if more than `MOST_RANKS` ranks are needed."""
     num = 1
     while not _fits(planner, machine, num):
         num *= 2
@@ -191,7 +194,8 @@ def _fits(planner: Planner, machine: Machine, num_ranks: int) -> bool:
 
 
 def choose(question: Question, num_devices: int) -> Outcome:
-    """Return the fastest division of `num_devices`. Raises UserError where the trainer needs more of them."""
+    """Return the outcome of the fastest division of `num_devices` between replicas and ranks. Raises UserError if the
+    trainer needs more devices."""
     if num_devices == 1 and question.least_trainers == 1:
         return question.outcome(Placement("one-process", question.level_alone, slots=question.slots))
     most = num_devices - question.least_trainers  # replicas
@@ -206,7 +210,7 @@ def choose(question: Question, num_devices: int) -> Outcome:
         for num in new:
             placement = Placement("processes", question.level, num, num_devices - num, question.slots)
             found[num] = question.outcome(placement)
-        # Next, the numbers half-way between the best one and its neighbours, until they are a sixteenth away.
+        # Next, try the numbers half-way between the best number and its neighbours, until they differ by a sixteenth.
         tried = sorted(found)
         place = min(range(len(tried)), key=lambda index: found[tried[index]].step_s)
         beside = [*tried[max(0, place - 1) : place], *tried[place + 1 : place + 2]]
@@ -244,7 +248,7 @@ def pipeline_report(question: Question, outcomes: Sequence[Outcome], device: str
 
 
 def _cost_of(outcome: Outcome, price: float) -> float:
-    """Return the cost of 100 steps, in device-hours without a price."""
+    """Return the cost of 100 steps; in device-hours if `price` is 0."""
     return 100 * outcome.device_hours * (price or 1.0)
 
 

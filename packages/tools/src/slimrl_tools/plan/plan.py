@@ -22,17 +22,18 @@ from slimrl_tools.plan.timing import Speeds, Times, rough_speeds, times_of
 from slimrl_tools.plan.workload import Rows, Workload, expect_workload, worst_rows
 
 Configs = RLConfig | SFTConfig
-KEPT_FREE = 0.02  # share of a CPU's memory, for the system
-VLLM_BASE = 1_500_000_000  # of vLLM's own process beside weights and cache: its context, graphs and workspaces
-# Environments that hold more than a few megabytes in the process that plays them: Chroma, and an embedding model.
+KEPT_FREE = 0.02  # share of the main memory that is left to the system
+VLLM_BASE = 1_500_000_000  # bytes of vLLM beside weights and cache: CUDA context, graphs, workspaces
+# Bytes of environments that need more than a few megabytes in their process: Chroma, and an embedding model.
 ENVIRONMENTS = {"wiki-search": 300_000_000}
 TRAINERS = ("one process", "sft", "trainer", "trainer, rank 0")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The memory that a device must hold, in bytes: `least` is in use at once, `expected` includes the memory that
-    allocators keep, and `most` is `expected` if every conversation fills `seq_len`. `capacity` is available."""
+    """The memory that a run needs on a device, in bytes. `least` is the peak in use, `expected` includes the memory
+    that allocators keep, and `most` is `expected` if every conversation fills `seq_len`. `capacity` is the available
+    memory."""
 
     device: str
     processes: tuple[ProcessMemory, ...]
@@ -43,13 +44,13 @@ class Place:
 
     @property
     def may_not_fit(self) -> bool:
-        """Return True if it is unlikely to fit, or does not fit with long conversations."""
+        """Return True if the expected memory, or the memory with the longest conversations, exceeds the capacity."""
         return max(self.expected, self.most) > self.capacity
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The resources of a run. `speeds` records the source of the times."""
+    """The predicted resources of a run on a machine. `speeds` also states the source of the times."""
 
     config: Configs
     machine: Machine
@@ -62,17 +63,17 @@ class Plan:
 
     @property
     def cannot_fit(self) -> bool:
-        """Return True if a device cannot hold the peak bytes in use."""
+        """Return True if the peak bytes in use exceed the capacity of a device."""
         return any(place.least > place.capacity for place in self.places)
 
     @property
     def fits(self) -> bool:
-        """Return True if everything is expected to fit."""
+        """Return True if the expected memory fits every device."""
         return all(place.expected <= place.capacity for place in self.places)
 
     @property
     def tightest(self) -> Place:
-        """Return the device with the least left."""
+        """Return the device that is expected to use the largest share of its memory."""
         return max(self.places, key=lambda place: place.expected / place.capacity)
 
     @property
@@ -82,7 +83,7 @@ class Plan:
 
     @property
     def peak_gb(self) -> float:
-        """Return the expected `memory/peak_gb`: the tensors on a GPU, all of the process on a CPU."""
+        """Return the expected `memory/peak_gb`: the tensors on a GPU, or the whole process on a CPU."""
         trainer = self.trainer
         return (trainer.peak if trainer.device == "cpu" else trainer.tensors) / 1e9
 
@@ -94,8 +95,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """The inputs of a run's plans: its settings, the model's shape, the rollouts of a step, and the bytes of a process
-    with PyTorch and transformers. A plan loads and downloads nothing."""
+    """The inputs of a run's plans: its settings, the model's shape, the rollouts of a step, and `base`, the bytes of a
+    process with PyTorch and transformers. A plan loads and downloads nothing."""
 
     config: Configs
     shape: Shape
@@ -103,11 +104,11 @@ class Planner:
     base: float
 
     def on(self, machine: Machine, speeds: Speeds | None = None) -> Plan:
-        """Plan the run on a machine, where `auto` is resolved. Without `speeds`, estimate them."""
+        """Resolve `auto` in the settings for a machine, and plan the run on it. Without `speeds`, estimate them."""
         return self.placed(place_for(self.config, machine), machine, speeds)
 
     def placed(self, config: Configs, machine: Machine, speeds: Speeds | None = None) -> Plan:
-        """Plan placed settings on a machine."""
+        """Plan a run on a machine, with settings in which `auto` is already resolved."""
         micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
         beside = served_processes(config, "cuda:0" if machine.num_gpus else "cpu")
 
@@ -120,7 +121,7 @@ class Planner:
         def place(device: str, found: Sequence[ProcessMemory], worst: Sequence[ProcessMemory]) -> Place:
             is_cpu = device == "cpu"
             capacity = machine.memory * (1 - KEPT_FREE) if is_cpu else machine.device_at(device).memory
-            # Processes on one GPU have a context each, which `ProcessMemory.base` counts.
+            # Each process on a GPU has its own CUDA context, which `ProcessMemory.base` includes.
             expected, most = (at_once(some) + sum(one.peak - one.least for one in some) for some in (found, worst))
             return Place(device, tuple(found), at_once(found), expected, max(expected, most), capacity)
 
@@ -139,15 +140,15 @@ def make_planner(config: Configs, base: float) -> Planner:
 
 
 def place_for(config: Configs, machine: Machine) -> Configs:
-    """Return the settings with `auto` resolved for a machine."""
+    """Return the settings, in which `auto` is resolved for a machine."""
     return config if isinstance(config, SFTConfig) else place_on(config, machine.num_gpus, lambda text: None)
 
 
 def what_is_left(config: RLConfig) -> RLConfig:
-    """Return the settings with only the remaining steps of a resumed run."""
+    """Return the settings with `max_steps` reduced to the remaining steps of a resumed run."""
     try:
         progress = read_progress(Path(config.output_dir)) if config.resume else None
-    except UserError:  # the checkpoint is damaged; resuming the run will put it aside
+    except UserError:  # the checkpoint is damaged; the resumed run will not use it
         progress = None
     if progress is None:
         return config
@@ -156,7 +157,7 @@ def what_is_left(config: RLConfig) -> RLConfig:
 
 
 def with_settings(config: Configs, changes: dict[str, object]) -> Configs:
-    """Return the settings with other values at dotted keys."""
+    """Return the settings with the values in `changes`, which maps dotted keys to values."""
 
     def replaced(config: Any, path: Sequence[str], value: object) -> Any:
         first, *rest = path
@@ -168,7 +169,8 @@ def with_settings(config: Configs, changes: dict[str, object]) -> Configs:
 
 
 def compute_of(config: Configs, machine: Machine) -> Compute:
-    """Return how a run computes on a machine: in the dtype of the settings, or by default in the faster one there."""
+    """Return the number format and device of a run on a machine. A dtype of `auto` selects the machine's faster
+    dtype."""
     device, dtype = machine.device, config.model.dtype
     on_cpu = device.kind == "cpu" or config.model.device == "cpu"
     is_half = device.has_bfloat16 if dtype == "auto" else dtype == "bfloat16"
@@ -178,7 +180,8 @@ def compute_of(config: Configs, machine: Machine) -> Compute:
 
 
 def training_device(config: Configs, compute: Compute) -> str:
-    """Return the device that a placed run trains on, such as `cpu` or `cuda:1`; the first of several."""
+    """Return the device that a placed run trains on, such as `cpu` or `cuda:1`. With several ranks, return the first
+    device."""
     if compute.kind == "cpu":
         return "cpu"
     if isinstance(config, RLConfig) and config.trainer_gpu_ids:
@@ -187,7 +190,7 @@ def training_device(config: Configs, compute: Compute) -> str:
 
 
 def demand_of(config: Configs, shape: Shape, rows: Rows, machine: Machine) -> Demand:
-    """Return the demand of a run with packs like `rows` in each step."""
+    """Return the demand of a run on a machine, if the packs of each step have the sizes `rows`."""
     compute, lora = compute_of(config, machine), config.model.lora
     if isinstance(config, SFTConfig):
         return Demand(shape, compute, lora, rows, config.seq_len, recompute=config.activation_checkpointing)
@@ -219,8 +222,8 @@ def demand_of(config: Configs, shape: Shape, rows: Rows, machine: Machine) -> De
 
 
 def processes_of(config: Configs, demand: Demand, base: float) -> list[ProcessMemory]:
-    """Return the processes of a placed run (`launch/placement.py`). `base` counts the bytes of Python, PyTorch and
-    transformers in each."""
+    """Return the processes of a placed run (`launch/placement.py`). `base` is the bytes of Python, PyTorch and
+    transformers in each process."""
     device, steps = training_device(config, demand.compute), (config.max_steps, demand.hole)
     trained = [*demand.weight_parts(), *demand.training_parts()]
     if isinstance(config, SFTConfig):
@@ -241,7 +244,7 @@ def _environments(config: RLConfig) -> list[Part]:
 
 
 def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
-    """Return the ranks of the trainer, each with its shard (FSDP2)."""
+    """Return the processes of the trainer's ranks, each with its shard (FSDP2)."""
     ids = config.trainer_gpu_ids
     num = len(ids) or config.deployment.num_trainers
     others = [] if isinstance(config.teacher, ModelTeacherConfig) else demand.reference_parts()
@@ -273,7 +276,7 @@ def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemor
 
 
 def _orchestrator(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
-    """Return the process that plays episodes, and a frozen teacher if there is one."""
+    """Return the orchestrator's process, which plays episodes, with the memory of a frozen teacher if there is one."""
     host = process("orchestrator", "cpu", _environments(config), base)
     if not isinstance(config.teacher, ModelTeacherConfig):
         return [host]

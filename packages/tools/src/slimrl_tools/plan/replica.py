@@ -10,14 +10,14 @@ from typing import Any
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Row
 
-MOMENT_S = 1e-8  # after a sleep this long, every event of the same moment has happened
-EPSILON = 1e-6  # steps; sums of floats are not exact
+MOMENT_S = 1e-8  # after such a sleep, all events of the same simulated time have happened
+EPSILON = 1e-6  # tolerance in steps, as sums of floats are not exact
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The sizes of batches: rollouts per step and per group, the limit of resampling as a multiple of the step, and the
-    tokens of a training pack."""
+    """The sizes of batches: rollouts per step and per group, the limit of sampled rollouts as a multiple of a step's
+    (`resample_factor`), and the tokens of a training pack."""
 
     batch_size: int
     group_size: int
@@ -32,11 +32,11 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Costs of the work on a device. `speeds` are its seconds for each piece of work, times `sampling` or `training`.
+    """The costs of the work on a device: the seconds of each piece of work in `speeds`, times `sampling` or `training`.
 
-    New weights take `weights_s` to a replica, and `weights_more_s` longer for each doubling of the replicas; meanwhile
-    it samples nothing. A batch takes `batch_s` to the trainer. If there are several ranks, each pack costs a rank up to
-    `gather_s` for their exchange.
+    The transfer of new weights to one replica takes `weights_s`, and `weights_more_s` more for each doubling of the
+    number of replicas. Replicas sample nothing meanwhile. The transfer of a batch to the trainer takes `batch_s`. With
+    several ranks, the exchange between them takes up to `gather_s` per pack on each rank.
     """
 
     speeds: Speeds
@@ -49,8 +49,8 @@ class Costs:
     source: str = ""
 
     def train_s(self, row: Row, recipe: Recipe, ranks: int) -> float:
-        """Return the seconds of a training step on the slowest rank. The ranks share the packs; there are at least as
-        many packs as ranks, if there are enough rollouts."""
+        """Return the seconds of a training step on the slowest rank. The ranks share the packs. There are at least as
+        many packs as ranks, unless there are fewer rollouts than ranks."""
         if not row.tokens:
             return 0.0
         packs = min(max(math.ceil(row.tokens / recipe.pack_tokens), ranks), recipe.batch_size)
@@ -65,7 +65,7 @@ class Costs:
 
 
 class _Clock(selectors.SelectSelector):
-    """Advances the time where a real selector would wait, so that no real time passes."""
+    """A selector that advances the simulated time `now` instead of waiting, so that no real time passes."""
 
     now = 0.0
 
@@ -91,7 +91,8 @@ def now() -> float:
 
 @dataclass(slots=True, eq=False)
 class _Reply:
-    """A reply to sample: its tokens, a future for its completion, and the step of its last token."""
+    """A reply to sample: the tokens to read and to sample, a future for its completion, and the step of its last
+    token."""
 
     read: int
     sampled: int
@@ -100,10 +101,10 @@ class _Reply:
 
 
 class Replica:
-    """An engine with a number of slots on a device of its own. `num_episodes` counts the episodes sent to it.
+    """A simulated engine with `slots` slots on its own device. `num_episodes` is the number of its current episodes.
 
-    All sequences of a step advance together, a token a step. So a clock that counts steps determines the end of each,
-    and the simulation skips from one end or arrival to the next.
+    All running sequences advance by one token per step. A clock that counts steps therefore determines the end of each
+    sequence, and the simulation jumps to the next end or the next arrival of a request.
     """
 
     def __init__(self, costs: Costs, slots: int) -> None:
@@ -111,7 +112,7 @@ class Replica:
         self._waiting: deque[_Reply] = deque()
         self._running: list[_Reply] = []
         self._clock = 0.0  # steps so far
-        self._debt_s = self._added_s = 0.0  # work that keeps all sequences waiting: prefill, new weights
+        self._debt_s = self._added_s = 0.0  # seconds of work that delay all sequences: prefill, new weights
         self._wake = asyncio.Event()
         self._busy_s, self._since = 0.0, math.inf
         self._task = asyncio.create_task(self._run())
@@ -119,11 +120,11 @@ class Replica:
 
     @property
     def busy_s(self) -> float:
-        """Return the seconds for which it has computed so far."""
+        """Return the seconds for which the replica has computed so far."""
         return self._busy_s + max(0.0, now() - self._since)
 
     async def sample(self, read: int, sampled: int) -> None:
-        """Read and sample the given numbers of tokens."""
+        """Simulate a request that reads `read` tokens and samples `sampled` tokens."""
         reply = _Reply(read, sampled, asyncio.get_running_loop().create_future())
         self._waiting.append(reply)
         self._wake.set()
@@ -135,8 +136,8 @@ class Replica:
             self.num_open -= 1
 
     def hold(self, seconds: float, computes: bool = True) -> None:
-        """Keep all sequences waiting for `seconds`. The replica computes meanwhile, such as when it loads weights, or
-        another program has its device."""
+        """Delay all sequences by `seconds`. If `computes` is True, the replica works meanwhile, for example loads
+        weights; otherwise another part of the run uses its device."""
         self._added_s += seconds
         self._busy_s -= 0.0 if computes else seconds
         self._wake.set()
@@ -144,7 +145,7 @@ class Replica:
     async def _run(self) -> None:
         while True:
             self._finish_replies()
-            await asyncio.sleep(MOMENT_S)  # a group arrives as one
+            await asyncio.sleep(MOMENT_S)  # until all requests of a group have arrived
             self._wake.clear()
             self._running = [reply for reply in self._running if not reply.done.done()]
             self._admit()
@@ -176,9 +177,9 @@ class Replica:
             reply = self._waiting.popleft()
             if not reply.done.done():  # skip replies of cancelled episodes
                 read += reply.read
-                reply.end = math.ceil(self._clock - EPSILON) + reply.sampled  # it enters at the next step
+                reply.end = math.ceil(self._clock - EPSILON) + reply.sampled  # it starts at the next whole step
                 self._running.append(reply)
-        # A prefill reads the weights once more.
+        # A prefill reads all weights once more.
         prefill_s = self._speeds.decode_step + read * self._speeds.prefill if read else 0.0
         self._debt_s += self._added_s + self._factor * prefill_s
         self._added_s = 0.0

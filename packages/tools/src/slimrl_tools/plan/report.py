@@ -1,4 +1,4 @@
-"""Writes a plan as text: the tables of `slimrl plan`, changes that would make it fit, and the two lines of `rl`."""
+"""Writes a plan as text: the tables of `slimrl plan`, changes that make a run fit, and the two lines of `rl`."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from slimrl_tools.plan.plan import Place, Plan, Planner, with_settings
 NAMES = {"always": "always", "sampling": "while sampling", "training": "while training", "saving": "while saving",
          "scoring": "while the teacher scores"}  # fmt: skip
 SHOWN = 5  # proposals
-LEAST_SHOWN = 5e6  # bytes of a part
+LEAST_SHOWN = 5e6  # parts with fewer bytes are not shown
 WIDTH = 62
 RANK = 16  # of the proposed adapter
 LEAST_SAVED = 0.03e9
@@ -20,8 +20,8 @@ SHORTEST, FEWEST_SLOTS, SMALLEST_PACK = 256, 8, 512
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Settings to change, the bytes that this saves on the tightest device, whether the run then fits, and the price of
-    the change."""
+    """Settings to change, the bytes that the change saves on the tightest device, whether the run then fits, and the
+    disadvantage of the change (`price`)."""
 
     settings: dict[str, object]
     saves: float
@@ -36,8 +36,8 @@ class Proposal:
 
 
 def proposals(planner: Planner, plan: Plan) -> list[Proposal]:
-    """Return changes that save memory, largest saving first; each is planned anew. If none suffices alone, append one
-    proposal of several changes together that does."""
+    """Return proposals that save memory, largest saving first; the run is planned anew with each. If no single change
+    suffices, append a proposal that combines changes until the run fits, if possible."""
 
     def proposal(settings: dict[str, object], price: str) -> Proposal:
         changed = planner.placed(with_settings(plan.config, settings), plan.machine, plan.speeds)
@@ -50,7 +50,7 @@ def proposals(planner: Planner, plan: Plan) -> list[Proposal]:
     if plan.fits or any(one.fits for one in found):
         return found
     settings = dict[str, object]()
-    for one in found:  # add one after the other, until the run fits
+    for one in found:  # add the changes one by one, until the run fits
         settings |= one.settings
         together = proposal(dict(settings), "all together")
         if together.fits:
@@ -59,7 +59,7 @@ def proposals(planner: Planner, plan: Plan) -> list[Proposal]:
 
 
 def _changes(plan: Plan) -> Iterator[tuple[dict[str, object], str]]:
-    """Yield settings that may save memory, each with its price."""
+    """Yield settings that may save memory, each with a text on its disadvantage."""
     config = plan.config
     section, trainer = ("trainer.", config.trainer) if isinstance(config, RLConfig) else ("", config)
     micro = trainer.micro_batch_tokens
@@ -85,7 +85,7 @@ def _changes(plan: Plan) -> Iterator[tuple[dict[str, object], str]]:
 
 
 def two_lines(plan: Plan) -> list[str]:
-    """Return the cost of a run in two lines: memory and time."""
+    """Return a plan in two lines: the memory and disk, and the time."""
     place, trainer, times = plan.tightest, plan.trainer, plan.times
     beyond = f", {_gb(place.most)} if every conversation fills seq_len" if place.most > 1.05 * place.expected else ""
     phase = f"{NAMES[trainer.widest]} {_gb(trainer.inside(trainer.widest))}"
@@ -98,7 +98,7 @@ def two_lines(plan: Plan) -> list[str]:
 
 
 def explain_refusal(plan: Plan, found: Sequence[Proposal]) -> str:
-    """Explain why a run is refused. Name changes to make, and the setting that lets it try."""
+    """Return the reason why a run is refused, with changes that help, and the option that starts the run anyway."""
     place = plan.tightest
     enough = [one.text for one in found if one.fits] or [one.text for one in found]
     advice = "".join(f"\n- {text}" for text in enough[:SHOWN]) or "\n- a smaller model"
@@ -124,7 +124,7 @@ def full_report(plan: Plan, found: Sequence[Proposal]) -> Iterator[str]:
     in_turn = ", sampling and training in turn" if is_rl else ""
     yield f"on {plan.machine.name}; {'several processes' if apart else f'one process{in_turn}'}"
     yield ""
-    # The ranks of a trainer hold the same, and are shown once.
+    # Ranks with equal memory are shown once.
     for _, equal in itertools.groupby(plan.places, key=lambda place: (place.expected, len(place.processes))):
         yield from _place_lines(plan, [*equal])
     yield "disk"
@@ -174,7 +174,7 @@ def _place_lines(plan: Plan, places: Sequence[Place]) -> Iterator[str]:
             note = "" if phase == "always" else f" ({NAMES[phase]})"
             parts = [part for part in one.parts if part.phase == phase and part.bytes >= LEAST_SHOWN]
             yield from ("  " + _row(f"{part.name}{note}", part.bytes) for part in parts)
-        if one.parts and one.base:  # for other programs the parts are complete
+        if one.parts and one.base:  # processes of other programs have no `base`, and need no sums
             yield "  " + _row(f"most at once, {NAMES[one.widest]}", one.least)
             yield "  " + _row("with what the allocator keeps", one.peak)
     yield f"{_row('expected', place.expected, 2)} of {_gb(place.capacity)}{_limit(plan, place)}"

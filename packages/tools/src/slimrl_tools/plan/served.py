@@ -1,6 +1,6 @@
 """Estimates the memory of language models that other programs serve on this machine: judges, partners, HTTP teachers.
 
-The name of a model determines its size. A server on another machine takes no memory here.
+The size of a model is estimated from its name. A server on another machine needs no memory here.
 """
 
 import re
@@ -16,7 +16,7 @@ from slimrl.io.urls import is_http_url, is_this_machine
 from slimrl_tools.plan.memory import Part, ProcessMemory
 
 RUNTIME = 500_000_000  # a cache for some thousand tokens, buffers and the program: docs/plan.md
-# Bits per weight by a mark in the name: llama.cpp's K-quants with their scales, and formats of files for GPUs.
+# Bits per weight for each mark in a model's name: llama.cpp's K-quants with their scales, and file formats for GPUs.
 BITS = {"fp16": 16.0, "f16": 16.0, "mxfp4": 4.25, "gpt-oss": 4.25,
         "q8": 8.5, "q6": 6.6, "q5": 5.7, "q4": 4.85, "q3": 3.9, "q2": 3.2, "fp8": 8.0, "int8": 8.0, "w8a8": 8.0,
         "awq": 4.5, "gptq": 4.5, "int4": 4.5, "4bit": 4.5, "8bit": 8.5}  # fmt: skip
@@ -24,8 +24,8 @@ NAMED = re.compile(r"(?<![a-z0-9.])(?:(\d{1,2})x)?(\d{1,4}(?:\.\d{1,2})?)([bm])(
 
 
 def served_processes(config: RLConfig | SFTConfig, device: str) -> list[ProcessMemory]:
-    """Return the memory of the models that a run uses through servers on this machine, each once: on `device`, and of a
-    model that frees its GPU for training (`sleeps`) also in main memory."""
+    """Return the memory of the models that a run uses through servers on this machine, once per model. Each model uses
+    memory on `device`; a model that frees its GPU for training (`sleeps`) also uses main memory."""
     found = dict[tuple[str, str], list[ProcessMemory]]()
     for role, settings in _servers(config) if isinstance(config, RLConfig) else ():
         base_url, name = settings.get("base_url"), settings.get("model")
@@ -49,8 +49,8 @@ def _processes(title: str, role: str, size: float, device: str, sleeps: bool) ->
 
 
 def size_by_name(name: str) -> float:
-    """Return the bytes of weights by the model's name, with the bits per weight that Ollama's names imply; 0 if the
-    name has no size.
+    """Estimate the bytes of a model's weights from its name; 0 if the name states no size. Names in Ollama's style mean
+    4-bit weights unless the name states other bits.
 
     >>> [round(size_by_name(name) / 1e9, 1) for name in ("qwen2.5:7b", "Qwen/Qwen2.5-7B-Instruct", "gpt-oss")]
     [4.2, 14.0, 0.0]
@@ -67,7 +67,7 @@ def size_by_name(name: str) -> float:
 
 
 def _servers(config: RLConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the settings of each server that a run names, with its role."""
+    """Yield the role and the settings of each server that a run's settings name."""
     for env in config.orchestrator.env:
         tables = {key: value for key, value in env.args.items() if isinstance(value, Mapping)}
         yield from (("partner" if key == "llm" else key, value) for key, value in tables.items())

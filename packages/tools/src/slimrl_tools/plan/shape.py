@@ -1,4 +1,4 @@
-"""Reads the shape of a model, which determines its memory and time: its numbers of weights and its widths.
+"""Reads the shape of a model: its numbers of weights and its widths, which determine memory and time.
 
 The source is `config.json` or the header of a `.gguf` file: nothing else is downloaded, converted or loaded.
 """
@@ -26,7 +26,7 @@ from slimrl.models.packaged import CONFIGS
 from slimrl.models.resolve import find_config
 
 Matrix = tuple[str, int, int]  # the name of a linear layer in the module, its inputs and its outputs
-SHORT, LONG = 64, 128  # tokens of the rows whose difference shows the bytes that a forward keeps per token
+SHORT, LONG = 64, 128  # tokens of two rows: the difference of their saved bytes gives the bytes per token
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -34,9 +34,9 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 class Shape:
     """The shape of a model. Widths are numbers per token and layer: `query` and `key` are summed over all heads.
 
-    `matrices` are its linear layers except the head. `weights` counts all weights, tied ones once; `active` counts the
-    weights that a token is multiplied with, including the head. `saved` is the number of bytes per token that the
-    module's own forward keeps for the backward pass in bfloat16; 0 if unknown.
+    `matrices` are its linear layers except the head. `weights` is the number of all weights, with tied weights counted
+    once. `active` is the number of weights that a token is multiplied with, including the head. `saved` is the number
+    of bytes per token that the module's own forward keeps for the backward pass in bfloat16; 0 if unknown.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Shape:
 
     @property
     def head(self) -> int:
-        """Return the weights of the LM head, shared with the embeddings if they are tied."""
+        """Return the number of weights of the LM head; tied embeddings share these weights."""
         return self.vocab * self.hidden
 
     @property
     def linear(self) -> int:
-        """Return the weights of all linear layers except the head."""
+        """Return the number of weights of all linear layers except the head."""
         return sum(inputs * outputs for _, inputs, outputs in self.matrices)
 
     def adapter_matrices(self, lora: LoraConfig) -> Sequence[Matrix]:
@@ -80,11 +80,12 @@ class Shape:
 
 
 def read_shape(name: str, lora: LoraConfig | None = None) -> Shape:
-    """Return the shape of a named model. Raises UserError if there is none, or it lacks the targets of `lora`."""
+    """Return the shape of the model `name`. Raises UserError if no model has this name, or if the model lacks the
+    targets of `lora`."""
     config = read_model_config(name)
-    with torch.device("meta"):  # where tensors have shapes and no memory
+    with torch.device("meta"):  # tensors on this device have shapes but no memory
         module = build_module(config, torch.bfloat16)
-    module.tie_weights()  # transformers 5.0 leaves it out on this device
+    module.tie_weights()  # transformers 5.0 does not tie weights on this device
     if lora is not None and lora.rank > 0:
         target_names(module, lora.targets)
     return shape_of(module, name)
@@ -107,8 +108,8 @@ def read_model_config(name: str) -> Any:
 
 
 def build_module(config: Any, dtype: torch.dtype) -> Any:
-    """Return a config's module with random weights, on PyTorch's default device. Raises UserError unless it is a causal
-    LM."""
+    """Return a config's module with random weights, on PyTorch's default device. Raises UserError unless the model is a
+    causal LM."""
     try:
         with refuse_fixed_attention():
             settings = {"dtype": dtype, "attn_implementation": ATTENTION, "trust_remote_code": False}
@@ -153,7 +154,7 @@ def shape_of(module: Any, name: str = "") -> Shape:
 
 
 def _most(number: float | Sequence[int]) -> int:
-    """Return a number of a config; the largest if it has one per layer."""
+    """Return a number of a config, or the largest number if the config has one number per layer."""
     return int(number) if isinstance(number, int | float) else max(map(int, number))
 
 
@@ -189,8 +190,8 @@ class _Kept(torch.autograd.Function):
 
 
 def _bytes_for_backward(module: nn.Module) -> int:
-    """Return the bytes per token that the module's own forward keeps for the backward pass, from rows of two lengths.
-    Return 0 if the forward needs numbers, as for a choice of experts."""
+    """Measure the bytes per token that the module's own forward keeps for the backward pass, with rows of two lengths.
+    Return 0 if the forward needs the values of tensors, for example to select experts."""
     if next(module.parameters()).device.type != "meta":
         return 0
     try:
@@ -203,7 +204,7 @@ def _bytes_of_row(module: Any, length: int) -> int:
     weights = {_storage(parameter) for parameter in module.parameters()}
     kept: dict[int, Tensor] = {}
     row = torch.empty(1, length, dtype=torch.long, device="meta")
-    # The mask is of ones: without one, transformers searches the positions for the starts of sequences.
+    # Without a mask, transformers would search the positions for the starts of sequences.
     settings = {"attention_mask": row, "use_cache": False, "attention_plan": _Attention()}
     with torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: kept.setdefault(_storage(tensor), tensor), lambda tensor: tensor

@@ -1,10 +1,11 @@
 """Simulates an RL run: replicas, orchestrator and trainer as coroutines on a virtual clock.
 
-They wait for one another as the real parts do (`orchestrator/`, `launch/sampling.py`, slimrl-cluster's orchestrator).
-The duration of each piece of work is given. Nothing here is measured, and a seed determines all draws.
+These parts wait for one another as in a real run (`orchestrator/`, `launch/sampling.py`, slimrl-cluster's
+orchestrator). The duration of each piece of work is an input. Nothing is measured here, and a seed determines all
+draws.
 
-The real pool is not used: its threads wait by the real clock, and it renders and tokenizes each turn, but a question
-simulates a million turns.
+The real pool is not used: its threads wait in real time, and it renders and tokenizes each turn. This would be too slow
+for a search, which simulates a million turns.
 """
 
 import asyncio
@@ -17,14 +18,14 @@ from slimrl_tools.plan.episodes import Episode, EpisodeGroup, RecordedEpisodes
 from slimrl_tools.plan.replica import Costs, Recipe, Replica, VirtualLoop, now
 from slimrl_tools.plan.workload import Row
 
-LULL_S = 0.05  # without an open request, until an engine beside a trainer is paused (`inference/local_client.py`)
-WARM_STEPS = 3  # in addition to the level: until the pool is full and batches reach their final age
+LULL_S = 0.05  # an engine beside a trainer is paused after this time without a request (`inference/local_client.py`)
+WARM_STEPS = 3  # steps beyond the level until the pool is full and batches reach their final age
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The devices of the parts. In `one-process`, sampling and training take turns on one device. As `processes`,
-    replicas of the sampler and ranks of the trainer have a device each.
+    """The devices of the parts. With `one-process`, sampling and training take turns on one device. With `processes`,
+    each replica of the sampler and each rank of the trainer has its own device.
 
     `level` is `max_async_level`, and `slots` the number of sequences that a replica decodes at once.
     """
@@ -37,14 +38,15 @@ class Placement:
 
     @property
     def num_devices(self) -> int:
-        """Return the number of devices that it takes."""
+        """Return the number of devices that the placement needs."""
         return 1 if self.kind == "one-process" else self.num_samplers + self.num_trainers
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a simulated run. Idle shares are relative to the devices' time; `dropped` is the share of rollouts
-    that became too old. In `account`, started = trained + dropped + waiting + in flight."""
+    """The result of a simulated run. Idle shares are fractions of the devices' time, and `dropped` is the share of
+    rollouts that became too old. `account` has numbers of rollouts: started = trained + dropped + waiting + in
+    flight."""
 
     placement: Placement
     step_s: float
@@ -65,14 +67,14 @@ class Outcome:
 
     @property
     def device_hours(self) -> float:
-        """Return the device-hours of a step."""
+        """Return the device-hours of a training step."""
         return self.placement.num_devices * self.step_s / 3600
 
 
 def simulate(
     placement: Placement, recipe: Recipe, costs: Costs, episodes: RecordedEpisodes, steps: int = 20, seed: int = 0
 ) -> Outcome:
-    """Simulate `steps` training steps after the warm-up in which the pool fills."""
+    """Simulate `steps` training steps, after a warm-up that fills the pool."""
 
     async def play() -> Outcome:
         run = _Run(placement, recipe, costs, episodes, seed)
@@ -87,7 +89,7 @@ def simulate(
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """A group in flight or finished. `version` is the policy's when the group was issued."""
+    """A group that is in flight or finished. `version` is the version of the policy at the start of the group."""
 
     version: int
     played: EpisodeGroup
@@ -105,7 +107,8 @@ class _Batch:
 
 
 class _Run:
-    """The state of one simulated run. `version` counts the samplers' weights, `published` the trainer's newest."""
+    """The state of one simulated run. `version` is the version of the samplers' weights, and `published` the trainer's
+    newest version."""
 
     def __init__(
         self, placement: Placement, recipe: Recipe, costs: Costs, episodes: RecordedEpisodes, seed: int
@@ -118,20 +121,22 @@ class _Run:
         self.places = asyncio.Semaphore(max(slots, recipe.batch_size * (placement.level + 1) * bool(placement.level)))
         self.in_flight: list[_Group] = []
         self.finished: list[_Group] = []
-        self._changed = asyncio.Event()  # wakes those that wait for groups, weights or a batch
+        self._changed = asyncio.Event()  # wakes coroutines that wait for groups, weights or a batch
         self.version = self.published = 0
         self.batches: dict[int, _Batch] = {}
-        # Of each step: the time of its end, seconds of training, the replicas' computing time so far, its batch.
+        # For each step: the time of its end, the seconds of training, the replicas' computing time so far, and its
+        # batch.
         self.records: list[tuple[float, float, float, _Batch]] = []
-        self.counts: Counter[str] = Counter()  # groups
+        self.counts: Counter[str] = Counter()  # numbers of groups by event
 
     def _announce(self) -> None:
         self._changed.set()
         self._changed.clear()
 
     async def take_turns(self, steps: int) -> None:
-        """Run one process: sample a batch, train on it. Above level 0 episodes continue during training, and wait for
-        the engine; before training, the engine samples the groups that were started as replacements for the batch."""
+        """Simulate one process, which samples a batch and then trains on it. Above level 0, episodes stay open during
+        training, and wait for the engine. Before a training step, the engine also samples the groups that were started
+        as replacements."""
         (engine,) = self.replicas
         for step in range(steps):
             before = engine.tokens
@@ -149,7 +154,7 @@ class _Run:
             self._record(began, batch)
 
     async def overlap(self, steps: int) -> None:
-        """Run several processes: samplers, orchestrator and trainer work side by side."""
+        """Simulate several processes: samplers, orchestrator and trainer work at the same time."""
         async with asyncio.TaskGroup() as group:
             others = [group.create_task(self._orchestrate(steps)), group.create_task(self._transfer())]
             await self._train(steps)
@@ -157,7 +162,7 @@ class _Run:
                 one.cancel()
 
     async def _orchestrate(self, steps: int) -> None:
-        """Make batches, at most one step ahead."""
+        """Make the batch of each step, at most one step ahead of the samplers' weights."""
         for step in range(steps):
             while self.version < step - min(1, self.placement.level):
                 await self._changed.wait()
@@ -189,7 +194,8 @@ class _Run:
             self._announce()
 
     async def _collect(self, step: int) -> _Batch:
-        """Play until the batch of a step is full, or the bound of resampling is reached (`Orchestrator.collect`)."""
+        """Play groups until the batch of `step` is full, or the limit of resampling is reached
+        (`Orchestrator.collect`)."""
         wanted = self.recipe.num_groups
         self._drop_before(step - self.placement.level)
         looked: list[_Group] = []
@@ -213,10 +219,10 @@ class _Run:
         )
 
     def _drop_before(self, version: int) -> None:
-        """Drop the groups that were issued before `version`, finished or not, and issue replacements.
+        """Drop the groups whose weights are older than `version`, finished or not, and start replacements.
 
-        The replacement is another draw: its tools answer anew, and its tokens are from other weights. The same group
-        would be late again, and in flight for ever.
+        Each replacement is a new draw, since its tools answer anew and other weights sample its tokens. A copy of the
+        dropped group would be late again, and would never finish.
         """
         old = [group for group in (*self.finished, *self.in_flight) if group.version < version]
         self.finished = [group for group in self.finished if group.version >= version]
@@ -239,7 +245,8 @@ class _Run:
         self._announce()
 
     async def _play_episode(self, group: _Group, episode: Episode) -> None:
-        """Play an episode on the replica with the fewest episodes; its keys and values stay there."""
+        """Play an episode on the replica with the fewest episodes. The episode's keys and values stay on this
+        replica."""
         start, *turns = episode
         async with self.places:
             await asyncio.sleep(start.env_s)
@@ -259,7 +266,7 @@ class _Run:
         self.records.append((now(), now() - began, busy_s, batch))
 
     def outcome(self, warm: int) -> Outcome:
-        """Return the outcome of the steps after the first `warm`."""
+        """Return the outcome of the simulation, without its first `warm` steps."""
         (began, _, busy_before, _), *steps = self.records[warm - 1 :]
         ended, _, busy_after, _ = steps[-1]
         seconds, batches = ended - began, [batch for *_, batch in steps]

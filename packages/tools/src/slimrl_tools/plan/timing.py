@@ -12,24 +12,25 @@ from slimrl_tools.plan.devices import Device
 from slimrl_tools.plan.memory import FLOAT, HALF, Demand
 from slimrl_tools.plan.workload import Row, Workload
 
-# Shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. Shares of a
-# CPU are from steps of reverse_text on two cores. Shares of a GPU are usual for transformers' layers, and were not
-# measured.
+# The reached shares of a device's bandwidth and operations per second. "plain" is a CPU without slimrl's kernels. The
+# shares of a CPU were measured with reverse_text on two cores. The shares of a GPU are usual for transformers' layers,
+# and were not measured.
 REACHED = {"cpu": (0.9, 0.75), "plain": (0.45, 0.375), "cuda": (0.6, 0.35)}
-# Overhead of one engine step: Python, and on a GPU launches and a wait.
+# Overhead of one engine step: Python, and on a GPU the kernel launches and a wait for the GPU.
 DECODE_OVERHEAD_S = {"cpu": 1e-3, "plain": 1e-3, "cuda": 2.5e-3}
-# Launches of a layer's operations, forward and backward, however few the tokens.
+# Seconds per layer and pack to launch its operations, forward and backward, for any number of tokens.
 LAUNCHES_S = {"cpu": 0.0, "plain": 0.0, "cuda": 2.5e-3}
-LOAD_S = 8.0  # Python's imports and the weights
-DISK = 3e8  # bytes a second, synced
+LOAD_S = 8.0  # seconds to import modules and to load the weights
+DISK = 3e8  # bytes per second of synced writes
 SAMPLING = "new weights for the engine", "decoding", "prefill", "environments"  # the parts of a step before training
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Seconds: per decoding step and per sequence in it, per prefilled token, per token of a training row, per update
-    of the weights, per pack beside its tokens, per trained token's logits, per pair of a token and one it attends to,
-    and to prepare the engine for new weights. `source` is their origin."""
+    """Seconds per piece of work: a decoding step, each sequence in it (`decode_row`), a prefilled token, a token of a
+    training row (`train`), an update of the weights, the overhead of a pack, the logits of a trained token (`head`), an
+    attended pair of tokens (`attend`), and the engine's preparation for new weights (`copy`). `source` is the origin of
+    the numbers."""
 
     decode_step: float = 0.0
     decode_row: float = 0.0
@@ -74,12 +75,12 @@ class Times:
 
 
 def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
-    """Estimate the speeds from a device's bandwidth B and operations F, reduced to the usual shares.
+    """Estimate the speeds from a device's bandwidth B and operations per second F, each times its reached share.
 
-    A decoding step reads all weights, b A / B with A active weights; each sequence in it costs 2 A / F and reads its
+    A decoding step reads the A active weights in b A / B. Each sequence in it adds 2 A / F and the time to read its
     keys and values. A token of a training row costs 6 A / F, or 4 A / F with an adapter, as frozen matrices need no
-    gradients, and 2 A / F more if layers are recomputed. Only trained tokens pay the head's share of this. The update
-    reads and writes 14 bytes per weight.
+    gradients. Recomputed layers add 2 A / F. Only trained tokens need the head. The update reads and writes 14 bytes
+    per trained weight.
     """
     shape, compute = demand.shape, demand.compute
     way = "plain" if compute.kind == "cpu" and not compute.has_kernels else compute.kind
@@ -89,7 +90,7 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
     keys = 2 * compute.bytes * shape.layers * shape.key * workload.mean_length
     logits = 3 * FLOAT * shape.vocab
     passes = (4 if demand.is_adapter else 6) + 2 * demand.recompute
-    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if demand.is_fused else 0  # inside the MLP
+    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if demand.is_fused else 0  # the fused MLP repeats these
     return Speeds(
         decode_step=compute.bytes * shape.active / bandwidth + DECODE_OVERHEAD_S[way],
         decode_row=2 * shape.active / flops + (keys + logits) / bandwidth,
@@ -117,7 +118,7 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
         waves = workload.waves(config.orchestrator.rollouts_per_example, config.orchestrator.resample_factor)
         sampling = _rollout_times(config.inference.max_slots, waves, workload, speeds)
         episodes = config.eval.num_examples * len(config.eval.temperatures)
-        # Before the warm-up, before RL, in between and after the last step.
+        # Evaluations before the warm-up, before RL, during RL and after the last step.
         num = 2 + bool(config.warmup.max_steps) + sum(config.eval.is_due(step) for step in range(config.max_steps))
         run[f"{num} evaluations of {episodes} episodes"] = num * sum(sampling.values()) * episodes / sum(waves)
         if steps := config.warmup.max_steps:
@@ -141,17 +142,18 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
 
 
 def _rollout_times(slots: int, waves: Sequence[float], workload: Workload, speeds: Speeds) -> dict[str, float]:
-    """Return the seconds of sampling: rollouts decode side by side, and fewer and fewer remain."""
+    """Return the seconds of sampling by activity. Rollouts decode side by side, and their number falls as rollouts
+    finish."""
     replies = workload.replies
     lengths = [sum(one) for one in replies]
     # The number of tokens that a rollout has sampled after each turn except the last.
     turn_ends = [end for one in replies for end in itertools.accumulate(one[:-1])]
     decoding = prefill = 0.0
     for num in waves:
-        rounds = max(1.0, num / slots)  # with more rollouts than slots, one starts when another finishes
+        rounds = max(1.0, num / slots)  # without a free slot, a rollout starts when another one finishes
         rows_s = speeds.decode_row * min(slots, num) / len(lengths) * sum(lengths)
         decoding += rounds * (speeds.decode_step * max(lengths) + rows_s)
-        # An observation is prefilled when it arrives, alone or with few others, and this reads all weights.
+        # An observation is prefilled when it arrives, alone or with few others. Each such prefill reads all weights.
         passes = min(len(set(turn_ends)), len(turn_ends) * num / len(lengths))
         prefill += passes * speeds.decode_step + num / workload.num * workload.num_prefilled * speeds.prefill
     times = {"new weights for the engine": speeds.copy, "decoding": decoding, "prefill": prefill}

@@ -1,13 +1,14 @@
-"""Predicts the work of a training step: expected rollouts, as the samples that the trainer packs.
+"""Predicts the work of a training step: the expected rollouts, in the form of samples that the trainer packs.
 
-Their lengths are unknown before a run. They are taken from the first source available: the rollouts of an earlier run
-in the same directory, a recorded run of the same environments, or an assumption. `source` names it. Of recorded runs,
-`outlines/NAME.json` has the lengths of each rollout's parts and its common prefix, but no texts;
-`benchmarks/learning/outlines.py` makes it. A rollout is a row
+The lengths of rollouts are unknown before a run. They are taken from the first available source: the rollouts of an
+earlier run in the same directory, a recorded run of the same environments, or an assumption. `Workload.source` names
+the source. For recorded runs, `outlines/NAME.json` has the lengths of each rollout's parts and of its common prefix,
+but no texts. `benchmarks/learning/outlines.py` writes these files. A rollout is a row
 
     [like, shared, unsampled, sampled, unsampled, sampled, ...]
 
-It shares its first `shared` tokens with the earlier rollout `like`, and its parts alternate.
+The rollout shares its first `shared` tokens with the earlier rollout number `like`. The other numbers are the lengths
+of its alternating parts.
 """
 
 import itertools
@@ -31,14 +32,15 @@ from slimrl.trainer.fake import STALE
 from slimrl.trainer.packing import pack_samples
 from slimrl.types import Rollout, Sample
 
-MOST_TOKENS = 200_000  # in the samples that represent a batch; a larger batch is a multiple of them
+MOST_TOKENS = 200_000  # tokens of the samples that represent a batch; a larger batch counts as a multiple
 MOST_TASKS = 16  # tasks of an assumed batch
 VOCABULARY = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Sizes of a step's packs: their number, the tokens and trained tokens of the largest, and all tokens."""
+    """Sizes of a step's packs: their number, the most tokens and the most trained tokens of a pack, and the sum of
+    tokens."""
 
     num: int
     largest: int
@@ -48,14 +50,15 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Sizes of a row of samples: its tokens, the trained ones, and the pairs of a token and one it attends to."""
+    """Sizes of a row of samples: its tokens, its trained tokens, and its pairs of a query token and an attended
+    token."""
 
     tokens: float
     trained: float
     pairs: float
 
     def times(self, factor: float) -> "Row":
-        """Return the sizes of `factor` rows like it."""
+        """Return the total sizes of `factor` rows like this row."""
         return Row(factor * self.tokens, factor * self.trained, factor * self.pairs)
 
     def __add__(self, other: "Row") -> "Row":
@@ -64,10 +67,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Rollouts that represent a step, with the number of the step's rollouts per sample (`multiple`) and their source.
+    """Samples that represent the rollouts of a step. Each sample stands for `multiple` rollouts; `source` is their
+    origin.
 
-    `env_s` is the environment's time per episode. `useless` is the share of rollouts in groups without a learning
-    signal: others are sampled in their place.
+    `env_s` is the environment's time per episode in seconds. `useless` is the share of rollouts in groups without a
+    learning signal; replacements are sampled for these groups.
     """
 
     samples: tuple[Sample, ...]
@@ -82,8 +86,8 @@ class Workload:
         return self.multiple * len(self.samples)
 
     def waves(self, group: int, resample_factor: int) -> list[float]:
-        """Return the sizes of the waves of sampling: a step's rollouts, then replacements of useless groups, and so on.
-        Their sum is at most `resample_factor` times the first."""
+        """Return the numbers of rollouts in the waves of sampling: a step's rollouts, then replacements of useless
+        groups of size `group`, and so on. Their sum is at most `resample_factor` times the first wave."""
         sizes, bound = [self.num], resample_factor * self.num
         while (groups := round(self.num / group * self.useless ** len(sizes))) >= 1 and sum(sizes) < bound:
             sizes.append(min(float(groups * group), bound - sum(sizes)))
@@ -91,7 +95,7 @@ class Workload:
 
     @property
     def mean_length(self) -> float:
-        """Return the mean tokens of a rollout."""
+        """Return the mean number of tokens of a rollout."""
         return sum(len(sample.token_ids_T) for sample in self.samples) / len(self.samples)
 
     @property
@@ -107,7 +111,7 @@ class Workload:
 
     @property
     def row(self) -> Row:
-        """Return the sizes of a step if it were one row."""
+        """Return the sizes of a step whose rollouts are all in one row."""
         return row_of(self.samples).times(self.multiple)
 
     @property
@@ -122,7 +126,7 @@ class Workload:
         return row_of(distinct).times(num / len(distinct))
 
     def rows(self, micro_batch_tokens: int) -> Rows:
-        """Return the packs of a step. Each pack of the samples represents `multiple` packs."""
+        """Return the sizes of a step's packs. Each pack of the samples represents `multiple` packs."""
         packs = pack_samples(self.samples, micro_batch_tokens, torch.device("cpu"))
         lengths = [len(pack.token_ids_T) for pack in packs]
         return Rows(
@@ -140,7 +144,7 @@ def row_of(samples: Sequence[Sample]) -> Row:
 
 
 def worst_rows(config: RLConfig | SFTConfig) -> Rows:
-    """Return the packs of a step in which every conversation fills `seq_len` and none has a common prefix."""
+    """Return the sizes of a step's packs if every conversation fills `seq_len` and shares no prefix with another."""
     batch = config.orchestrator.batch_size if isinstance(config, RLConfig) else config.batch_size
     micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
     tokens, largest = batch * config.seq_len, max(micro, config.seq_len)
@@ -154,7 +158,7 @@ def sample_of(token_ids: Sequence[int], mask: Sequence[bool], advantage: float =
 
 
 def few(samples: Iterable[Sample]) -> tuple[Sample, ...]:
-    """Return the first samples, up to 200,000 tokens together."""
+    """Return the first samples with up to `MOST_TOKENS` tokens in total, but at least one sample."""
     kept, num = list[Sample](), 0
     for sample in samples:
         num += len(sample.token_ids_T)
@@ -165,7 +169,8 @@ def few(samples: Iterable[Sample]) -> tuple[Sample, ...]:
 
 
 def from_earlier_run(output_dir: Path, batch_size: int) -> Workload | None:
-    """Return the rollouts of the last step that a run in this directory has recorded; None if there are none."""
+    """Return a workload from the last usable file of rollouts that an earlier run wrote to `output_dir`; None without
+    such a file."""
     for path in reversed([RunDir(output_dir).rollouts_of(step) for step in RunDir(output_dir).rollout_files()]):
         try:
             records = read_rollouts(path)
@@ -179,14 +184,15 @@ def from_earlier_run(output_dir: Path, batch_size: int) -> Workload | None:
 
 
 def rollout_sample(rollout: Rollout) -> Sample | None:
-    """Return the sample of a recorded rollout; None for a failed one or one that starts with a sampled token."""
+    """Convert a recorded rollout to a sample; None if the rollout failed, or has no sampled token, or starts with
+    one."""
     if rollout.failure or not any(rollout.loss_mask_T) or rollout.loss_mask_T[0]:
         return None
     return sample_of(rollout.token_ids_T, rollout.loss_mask_T)
 
 
 def expect_workload(config: RLConfig | SFTConfig) -> Workload:
-    """Return the expected rollouts of a step. Downloads and builds nothing, and runs no code of the user's."""
+    """Return the expected rollouts of a step. Nothing is downloaded or built, and no user code runs."""
     found = None
     if isinstance(config, RLConfig):
         found = from_earlier_run(Path(config.output_dir), config.orchestrator.batch_size)
@@ -194,8 +200,8 @@ def expect_workload(config: RLConfig | SFTConfig) -> Workload:
 
 
 def from_recorded(config: RLConfig | SFTConfig) -> Workload | None:
-    """Return the rollouts of a recorded run with the same tasks, model and sampling, or else of one with the same
-    environments, cut to `seq_len`. Return None if there is none."""
+    """Return the rollouts of a recorded run with the same environments, cut to `seq_len`; None without such a run. The
+    source states whether the tasks, the model or the sampling differ."""
     if isinstance(config, RLConfig):
         ids, batch = [env.id for env in config.orchestrator.env], config.orchestrator.batch_size
     else:
@@ -216,9 +222,9 @@ def from_recorded(config: RLConfig | SFTConfig) -> Workload | None:
 
 
 def from_assumption(config: RLConfig | SFTConfig) -> Workload:
-    """Assume rollouts with a prompt of a quarter of `seq_len`, at most 256 tokens, and up to `max_turns` replies of
-    half of `max_tokens`, with messages of the environment of the same length. For `sft`, conversations fill half of
-    `seq_len`."""
+    """Assume the lengths of rollouts. A prompt has a quarter of `seq_len`, at most 256 tokens. It is followed by up to
+    `max_turns` replies of half of `max_tokens`, with messages of the environment of the same length between them. For
+    `sft`, conversations fill half of `seq_len`."""
     if isinstance(config, SFTConfig):
         batch, group, num = config.batch_size, 1, max(1, config.seq_len // 4)
         mask, source = [False] * num + [True] * num, "assumed: conversations of half of seq_len, half of it replies"
@@ -230,7 +236,7 @@ def from_assumption(config: RLConfig | SFTConfig) -> Workload:
         turns = max(1, min(most, (config.seq_len - prompt) // (2 * reply)))
         mask = [False] * prompt + ([True] * reply + [False] * reply) * (turns - 1) + [True] * reply
         source = f"assumed: a prompt of {prompt} tokens, {turns} replies of {reply}"
-    # A group shares its prompt and nothing else.
+    # The rollouts of a group share only their prompt.
     rng, num_prompt = random.Random(0), mask.index(True)
     num_tasks = min(max(1, batch // group), MOST_TASKS if isinstance(config, RLConfig) else batch)
     prompts = [[rng.randrange(VOCABULARY) for _ in range(num_prompt)] for _ in range(num_tasks)]
@@ -243,14 +249,14 @@ def from_assumption(config: RLConfig | SFTConfig) -> Workload:
 
 
 def _cut(samples: Iterable[Sample], seq_len: int) -> Iterator[Sample]:
-    """Yield the samples, cut to `seq_len` tokens, without those that have no trained token left."""
+    """Cut the samples to `seq_len` tokens, and omit samples that have no trained token left."""
     for one in samples:
         if any(one.loss_mask_T[:seq_len]):
             yield sample_of(one.token_ids_T[:seq_len], one.loss_mask_T[:seq_len], one.advantages_T[0])
 
 
 def _of_different_tasks(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the first sample of each prompt."""
+    """Return one sample per task: the first sample of each prompt."""
     prompts = {sample.token_ids_T[: sample.loss_mask_T.index(True)]: sample for sample in reversed(samples)}
     return [*prompts.values()]
 
@@ -269,7 +275,7 @@ def subject_of(config: RLConfig) -> dict[str, Any]:
 
 
 def samples_of(outline: Iterable[Sequence[int]]) -> list[Sample]:
-    """Return samples of made-up tokens with this outline."""
+    """Return samples of invented tokens with the lengths and common prefixes of an outline."""
     fresh, samples = itertools.count(), list[Sample]()
     for like, shared, *parts in outline:
         known = samples[like].token_ids_T[:shared] if shared else ()

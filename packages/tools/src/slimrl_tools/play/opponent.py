@@ -1,7 +1,7 @@
 """Lets a model play against a person: `slimrl play matching-game --model.name ...`.
 
-The sides are episodes of one game (`rollout/self_play.py`). The ordinary agent loop plays the model's side, in the
-event loop that runs while the person waits for an answer.
+Each side is an episode of the same game (`rollout/self_play.py`). The usual agent loop plays the model's side. It runs
+in the same event loop, while the person waits for an answer.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from slimrl.rollout.self_play import self_play_specs
 from slimrl.types import Environment, Message, Rollout, StopReason, Task, Taskset, Turn
 
 T = TypeVar("T")
-NO_LIMIT = 10**6  # turns of the model: the game's own rules end it
-DAY_S = 86_400.0  # the model's side waits for a person, who may take long
+NO_LIMIT = 10**6  # turns of the model: only the game's own rules limit them
+DAY_S = 86_400.0  # seconds: the model's side waits for a person, who may take long
 LAST_WORDS_S = 5.0  # wait this long for the model's episode to finish by itself, so that it can report the reason
 
 
 def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]:
-    """Return a function that makes the person's episode of a task, against the model loaded here. Raises UserError if
-    the environment has no other side."""
+    """Load the model, and return a function that makes the person's episode of a task against this model. Raises
+    UserError if the environment has only one role."""
     mine = own_place(taskset, config)
     policy = open_policy(config.model, RunConsole())
     limits = EpisodeLimits(NO_LIMIT, config.seq_len, DAY_S)
@@ -37,7 +37,8 @@ def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environ
 
 
 def own_place(taskset: Taskset, config: PlayConfig) -> int:
-    """Return the index of the person's role, from the number in `args.role`. Raises UserError if it is out of range."""
+    """Return the index of the person's role, from the number in `args.role`. Raises UserError if this number is out of
+    range, or if the environment has only one role."""
     roles = taskset.roles
     if len(roles) < 2:
         raise UserError(
@@ -68,18 +69,20 @@ class Opposed:
         return await self._explain_errors(self._episode.step(reply))
 
     async def close(self) -> None:
-        # Cancelled first: an episode of the model may wait for a move that will never be made.
+        # Cancel the model's episodes first: one of them may wait for a move that will never be made.
         for playing in self._playing:
             playing.cancel()
         await asyncio.gather(*self._playing, return_exceptions=True)
         await close_episode(self._episode)
 
     async def _explain_errors(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of a call into the person's episode. An error states why the model's episode finished."""
+        """Return the result of a call into the person's episode. An error also states the reason why the model's
+        episode finished."""
         try:
             return await work
         except RolloutError as error:
-            # The error states only that the other side has left. Its own episode finishes about now with the reason.
+            # The error states only that the other side has left. The model's episode finishes about now, and has the
+            # reason.
             if self._playing:
                 await asyncio.wait(self._playing, timeout=LAST_WORDS_S)
             ended = [playing.result() for playing in self._playing if playing.done() and not playing.cancelled()]

@@ -1,4 +1,4 @@
-"""Provides a player's terminal: messages are panels, a reply has several lines, commands start with a slash.
+"""Provides a player's terminal: it shows messages as panels, and reads replies of several lines and slash commands.
 
 In a pipe or a log file it prints plain text without control characters, and repeats the input so that the log is
 complete. It knows nothing about environments.
@@ -35,7 +35,7 @@ class Terminal:
         self._keyboard = keyboard or sys.stdin
         self._console = RunConsole(screen)
         self._typed_by_hand = self._keyboard.isatty()
-        # `input` edits lines only between the real keyboard and the real screen.
+        # `input` offers line editing only with the real keyboard and the real screen.
         self._edits_lines = self._typed_by_hand and self._keyboard is sys.stdin and screen is None
 
     def note(self, text: str, style: str = "") -> None:
@@ -51,15 +51,15 @@ class Terminal:
         self._console.show(Panel(body, title=role, title_align="left", border_style=COLOURS.get(role, "blue")))
 
     def read(self, actions: Mapping[str, Callable[[], object]]) -> str | None:
-        """Read a reply, which an empty line or Ctrl-D completes; None after `/quit` and at the end of the input.
+        """Read a reply; an empty line or Ctrl-D completes it. Return None after `/quit` and at the end of the input.
 
-        A command on a line of its own, one of `actions`, is carried out, and the lines of a reply before it are
-        discarded. A leading slash of a reply is typed twice.
+        A line with a command in `actions` runs this command, and discards the reply's lines before it. The person types
+        two slashes to start a reply with a slash.
         """
         lines: list[str] = []
         while (line := self._line("... " if lines else "> ")) is not None or lines:
             word = (line or "").strip()
-            # A command counts even amid a reply: otherwise `/quit` would be sent to the environment.
+            # A command is also recognised within a reply: otherwise `/quit` would be sent to the environment.
             if word == QUIT:
                 return None
             if word in actions:
@@ -79,7 +79,8 @@ class Terminal:
         return None
 
     def agrees(self, question: str) -> bool:
-        """Return True if the person answers yes to a question; Enter alone means yes, the end of the input no."""
+        """Ask a question, and return True if the person answers yes. Enter alone means yes; the end of the input means
+        no."""
         self.note(f"{question} (Enter for yes, n for no)")
         line = self._line("[Y/n] ")
         return line is not None and line.strip().lower() in ("", "y", "yes")

@@ -1,4 +1,4 @@
-"""Provides prime-rl's settings as a dialect of slimrl's (`config/reading/names.py`): files are translated key by key.
+"""Translates prime-rl's settings files key by key, as a dialect of slimrl's settings (`config/reading/names.py`).
 
 The report of a translation lists every key of the file.
 """
@@ -25,11 +25,12 @@ LISTS = {
 }  # the lists of a report, and their titles
 OWNED = re.compile(r"[\w.-]+/[\w.@-]+")  # an environment with an owner
 TABLES: Mapping[str, Table] = {"rl": RL_KEYS, "probe": RL_KEYS, "sft": SFT_KEYS}
-# Sections of slimrl's that prime-rl also takes as a plain value: a model by its name, `--ckpt` to turn them on.
+# Sections of slimrl for which prime-rl also takes a plain value: a model's name, or `--ckpt` to turn checkpoints on.
 SECTIONS_AS_VALUES = (("model",), ("ckpt",), ("wandb",))
 UNKNOWN = "neither slimrl nor this translation knows this key"
 
-# Settings with different defaults in the two programs, for keys that a file leaves open: theirs, and ours.
+# Settings with different defaults in the two programs, reported if a file omits them: prime-rl's default, then
+# slimrl's.
 DEFAULTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "rl": {
         "seq_len": ("2048", "1024"),
@@ -54,8 +55,8 @@ DEFAULTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A file in slimrl's terms. `settings` are its settings here; `report` has every key of the file as a line for
-    readers, under the names of `LISTS`."""
+    """A translated file. `settings` are its settings for slimrl. `report` has a line for each key of the file, grouped
+    by the names in `LISTS`."""
 
     command: str
     settings: Sequence[Setting]
@@ -63,7 +64,7 @@ class Translation:
 
     @property
     def impossible(self) -> Sequence[str]:
-        """Return the keys that are impossible in slimrl, each as a line."""
+        """Return a line for each key that is impossible in slimrl."""
         return self.report["impossible"]
 
     def lines(self) -> Iterator[str]:
@@ -74,7 +75,7 @@ class Translation:
                 yield from (f"  {entry}" for entry in entries)
 
     def refuse_impossible(self, name: str) -> None:
-        """Raise UserError with the impossible keys, if the source called `name` has any."""
+        """Raise UserError with a list of the impossible keys, if there are any. `name` is the name of the source."""
         if self.impossible:
             entries = "\n".join(f"- {entry}" for entry in self.impossible)
             raise UserError(
@@ -84,7 +85,7 @@ class Translation:
 
 
 class PrimeRL:
-    """The settings of prime-rl, in its three dialects."""
+    """Recognises and translates prime-rl's settings, in all three dialects."""
 
     name = "prime-rl"
 
@@ -93,11 +94,12 @@ class PrimeRL:
         return is_listed(TABLES.get(command, {}), path)
 
     def has_plain(self, path: Path) -> bool:
-        """Return True if prime-rl takes a plain value where slimrl has a section."""
+        """Return True if prime-rl takes a plain value at the path, where slimrl has a section."""
         return path in SECTIONS_AS_VALUES
 
     def is_foreign(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> bool:
-        """Return True for a file that has a key of prime-rl's alone, or an environment with an owner."""
+        """Return True if a file has a key that only prime-rl has, an environment with an owner, or a plain value where
+        slimrl has a section."""
         return command in TABLES and any(
             (not is_known(one.path) and self.has(command, one.path))
             or ("env" in one.path and one.path[-1] == "id" and OWNED.fullmatch(str(one.value)))
@@ -106,7 +108,8 @@ class PrimeRL:
         )
 
     def translate(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> Translation:
-        """Translate a file that `is_foreign`. A key unknown to both slimrl and the table is impossible."""
+        """Translate a file for which `is_foreign` is True. A key that neither slimrl nor the table knows is
+        impossible."""
         values = list(whole_values(source))
         file = {one.path: one.value for one in values}
         # Values that are not converted keep the text of their flag: `123` may be a name.
@@ -132,7 +135,7 @@ class PrimeRL:
                 at = f" ({one.origin})" if outcome.kind == "impossible" else ""
                 report[outcome.kind].append(f"{name}{at}: {outcome.why}")
         settings += _additions(settings)
-        if source[0].kind == "file":  # flags and variables are never the whole of the settings
+        if source[0].kind == "file":  # flags and environment variables are never all settings
             report["left_open"] = _left_open(settings, "sft" if command == "sft" else "rl")
         return Translation(command, settings, report)
 
@@ -141,15 +144,15 @@ PRIME_RL = PrimeRL()
 
 
 def _left_open(settings: Sequence[Setting], kind: str) -> list[str]:
-    """Return lines on the settings that a file leaves open and that have different defaults in the two programs."""
+    """Return a line for each setting that a file omits and for which the two programs have different defaults."""
     given = {spell(one.path) for one in settings}
     return [f"{key}: {theirs} there, {ours} here" for key, (theirs, ours) in DEFAULTS[kind].items() if key not in given]
 
 
 def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
-    """Yield the values of a file, with lists of plain values in one piece, and the headers of empty sections.
+    """Yield the settings of a file, each list of plain values as one setting, and the headers of empty sections.
 
-    The text of a flag or a variable is read as a literal.
+    The text of a flag or of an environment variable is parsed as a literal.
     """
     below: dict[Path, list[Setting]] = {}
     for one in source:
@@ -169,7 +172,8 @@ def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
 
 
 def _additions(settings: Sequence[Setting]) -> list[Setting]:
-    """Return the settings implied by others: the type of a teacher or of data, and the rank of an adapter."""
+    """Return the missing settings that other settings imply: the type of a teacher or of data, and an adapter's
+    rank."""
     keys = {one.path: one for one in settings}
     implied: dict[Path, tuple[Path, Any]] = {
         ("data", "name"): (("data", "type"), "hub"),
@@ -178,5 +182,5 @@ def _additions(settings: Sequence[Setting]) -> list[Setting]:
     }
     found = {path: (value, because) for because, (path, value) in implied.items() if because in keys}
     if lora := next((path for path in keys if path[:2] == ("model", "lora")), None):
-        found["model", "lora", "rank"] = (16, lora)  # the default of both their files and their hosted runs
+        found["model", "lora", "rank"] = (16, lora)  # prime-rl's default in files and in hosted runs
     return [Setting(path, value, keys[because].origin) for path, (value, because) in found.items() if path not in keys]

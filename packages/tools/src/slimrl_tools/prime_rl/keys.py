@@ -1,7 +1,7 @@
 """The keys of prime-rl's settings files for `rl` and for `sft`, in all three dialects, with the rule for each.
 
 The names are from prime-rl's published settings classes and examples, up to August 2026, and from the documentation of
-the hosted `prime train`. A key that is neither here nor among slimrl's is impossible.
+the hosted `prime train`. A key that is neither in these tables nor among slimrl's keys is impossible.
 
 `<trainer>` is the section of the trainer, and `<part>` the section of any part; their names depend on the kind of file.
 """
@@ -188,7 +188,7 @@ ORCHESTRATOR: Table = {
     "orchestrator.{lora_name,model.lora.name}": unneeded("the adapter is part of the policy"),
     "orchestrator.strict_async_level": unneeded("sampling and training take turns"),
     "{,orchestrator.}oversampling_factor": to("orchestrator.resample_factor", values.at_least_one),
-    # slimrl has a section `inference` too, so its keys are listed one by one: a misspelt one must not pass.
+    # slimrl has a section `inference`, too. prime-rl's keys are therefore listed one by one, to reject misspelt keys.
     "orchestrator.{max_concurrent,max_inflight_rollouts,concurrency.**,tasks_per_minute} teacher_inference.**"
     " inference.{model.**,vllm.**,vllm_extra.**,parallel.**,server.**,weight_broadcast.**,deployment.**}"
     " inference.{gpu_memory_utilization,enable_lora,max_loras,max_cpu_loras,max_lora_rank,seed,log.**}"

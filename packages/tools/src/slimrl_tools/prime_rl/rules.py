@@ -1,7 +1,7 @@
-"""Rules that translate a key of another trainer's file, and tables of rules.
+"""Rules that translate keys of another trainer's settings file, and tables of such rules.
 
-A table maps patterns to rules: `*` matches one key, `**` at the end any number of keys. A rule reads the key, its value
-and the rest of the file, and returns an outcome.
+A table maps patterns to rules. In a pattern, `*` matches one key, and `**` at the end matches any number of keys. A
+rule reads the key, its value and the rest of the file, and returns an outcome.
 """
 
 import re
@@ -14,9 +14,10 @@ from slimrl.config.reading.schema import Path, spell
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome for a key: it is renamed, not needed by this program, or impossible, so that no run may start.
+    """The outcome for a key: it is renamed, not needed by slimrl, or impossible. An impossible key prevents the run.
 
-    `why` is the reason, or a note on a renamed key; `path` and `value` are the name and value of a renamed key here.
+    `why` is the reason, or a note on a renamed key. `path` and `value` are the name and value of a renamed key in
+    slimrl.
     """
 
     kind: Literal["renamed", "not_needed", "impossible"]
@@ -27,8 +28,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A key of the file. `stars` are the keys that the pattern's stars matched, `rest` the keys of its `**`; `file` has
-    all plain values of the file by their paths."""
+    """A key of the file that matches a pattern. `stars` are the keys matched by the pattern's `*`, and `rest` the keys
+    matched by its `**`. `file` maps paths to all plain values of the file."""
 
     path: Path
     value: Any
@@ -41,11 +42,11 @@ class Found:
         return self.file.get(tuple(key.split(".")))
 
     def beside(self, *keys: str, up: int = 1) -> Any:
-        """Return the value of a key `up` levels above this one; None if the file lacks it."""
+        """Return the value at this key's path with its last `up` keys replaced by `keys`; None if the file lacks it."""
         return self.file.get((*self.path[:-up], *keys))
 
 
-# Errors of a rule that computes with a value of another type than the key's.
+# Errors that a rule may raise if a value has a wrong type.
 WRONG_KIND = (TypeError, ValueError, AttributeError, LookupError, OverflowError)
 
 Rule = Callable[[Found], Outcome]
@@ -53,9 +54,10 @@ Table = dict[str, Rule]
 
 
 def make_table(rules: Table, **sections: str) -> Table:
-    """Return the table of rules given by short patterns, with the most specific pattern first.
+    """Expand short patterns to a table of rules, with the most specific pattern first.
 
-    A key may hold several patterns, separated by spaces, with alternatives in braces; `<name>` stands for a section.
+    A key of `rules` may hold several patterns, separated by spaces. Alternatives are in braces, and `<name>` stands for
+    the text `sections["name"]`.
 
     >>> list(make_table({"<at>a.{b,c.d} e.**": unneeded("")}, at="{,x.}"))
     ['a.b', 'a.c.d', 'x.a.b', 'x.a.c.d', 'e.**']
@@ -70,7 +72,7 @@ def make_table(rules: Table, **sections: str) -> Table:
 
 
 def _expand(pattern: str) -> Iterator[str]:
-    """Yield the expansions of a pattern with alternatives: `a.{b,c}` is `a.b` and `a.c`."""
+    """Yield the expansions of a pattern with alternatives: `a.{b,c}` becomes `a.b` and `a.c`."""
     if braces := re.search(r"\{([^{}]*)\}", pattern):
         for one in braces[1].split(","):
             yield from _expand(f"{pattern[: braces.start()]}{one}{pattern[braces.end() :]}")
@@ -79,24 +81,24 @@ def _expand(pattern: str) -> Iterator[str]:
 
 
 def renamed(key: str, value: Any, why: str = "") -> Outcome:
-    """Return the outcome of a key with this name and value here."""
+    """Return the outcome for a key that has the name `key` and the value `value` in slimrl."""
     return Outcome("renamed", why, tuple(key.split(".")), value)
 
 
 def unneeded(why: str) -> Rule:
-    """Return a rule for a key without effect."""
+    """Return a rule for a key that slimrl does not need, for the reason `why`."""
     return lambda found: Outcome("not_needed", why)
 
 
 def impossible(why: str) -> Rule:
-    """Return a rule for an impossible key."""
+    """Return a rule for a key that is impossible, for the reason `why`."""
     return lambda found: Outcome("impossible", why)
 
 
 def to(key: str, convert: Callable[[Any], Any] | None = None, note: str = "") -> Rule:
-    """Return a rule that renames a key. In the new name `{0}` is the first star's key, `{key}` the last key, `{above}`
-    the path without its last two keys, and a final `**` the rest of the path. `convert` computes the value; its
-    ValueError makes the key impossible."""
+    """Return a rule that renames a key to `key`. In this name, `{0}` is the first star's key, `{key}` the last key,
+    `{above}` the path without its last two keys, and a final `**` the rest of the path. `convert` computes the new
+    value. If it raises ValueError, the key is impossible."""
 
     def rule(found: Found) -> Outcome:
         above = "".join(f"{one}." for one in found.path[:-2])
@@ -111,7 +113,8 @@ def to(key: str, convert: Callable[[Any], Any] | None = None, note: str = "") ->
 
 
 def unless_set(key: str, other: str = "", why: str = "") -> Rule:
-    """Return a rule that renames a key to `key`, unless the file has `other`, by default `key` itself: that counts."""
+    """Return a rule that renames a key to `key`. If the file has the key `other`, by default `key` itself, the rule's
+    key is not needed, for the reason `why`."""
     other = other or key
     return lambda found: (
         renamed(key, found.value) if found.get(other) is None else Outcome("not_needed", why or f"{other} counts")
@@ -119,8 +122,8 @@ def unless_set(key: str, other: str = "", why: str = "") -> Rule:
 
 
 def only(values: tuple[Any, ...], why: str, otherwise: str = "") -> Rule:
-    """Return a rule for a key that is not needed with one of `values`, because of `why`, and otherwise impossible.
-    `{value}` in `otherwise` is its value."""
+    """Return a rule for a key. If the key's value is one of `values`, the key is not needed, for the reason `why`.
+    Otherwise it is impossible, for the reason `otherwise` (default: `why`), where `{value}` stands for the value."""
     # `True == 1` in Python, but a switch is not a number.
     return lambda found: (
         Outcome("not_needed", why)
@@ -130,7 +133,8 @@ def only(values: tuple[Any, ...], why: str, otherwise: str = "") -> Rule:
 
 
 def same_as(*keys: str, why: str, otherwise: str) -> Rule:
-    """Return a rule for a key that must equal one of other keys of the file. `{key}` in `otherwise` is its own name."""
+    """Return a rule for a key. If its value equals the value of one of `keys` in the file, it is not needed, for the
+    reason `why`. Otherwise it is impossible, for the reason `otherwise`, where `{key}` stands for the key's name."""
     return lambda found: (
         Outcome("not_needed", why)
         if found.value in [found.get(key) for key in keys]
@@ -156,7 +160,8 @@ def is_listed(table: Table, path: Path) -> bool:
 
 
 def _fit(pattern: Path, path: Path) -> tuple[Path, Path] | None:
-    """Return the keys that the stars of a pattern and its final `**` match; None if it does not match the path."""
+    """Match a path with a pattern. Return the keys that its `*` match, and the keys that its final `**` matches; None
+    if the pattern does not match."""
     fixed = pattern[:-1] if pattern[-1] == "**" else pattern
     first, rest = path[: len(fixed)], path[len(fixed) :]
     if len(first) < len(fixed) or (rest and fixed is pattern):
@@ -167,5 +172,5 @@ def _fit(pattern: Path, path: Path) -> tuple[Path, Path] | None:
 
 
 def name_of(path: Path) -> str:
-    """Return the key as in a report: `orchestrator.env[0].id`."""
+    """Return a path as a report shows it: `orchestrator.env[0].id`."""
     return spell(tuple(f"[{key}]" if key.isdecimal() else key for key in path)).replace(".[", "[")

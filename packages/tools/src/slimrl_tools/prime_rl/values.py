@@ -1,5 +1,5 @@
-"""Converts the values of prime-rl's keys to slimrl's terms, with the rules of single keys. Conversions raise ValueError
-for impossible values."""
+"""Converts the values of prime-rl's keys to slimrl's values, and has the rules of single keys. A conversion raises
+ValueError for an impossible value."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from slimrl_tools.prime_rl.rules import Found, Outcome, Rule, impossible, rename
 ENVIRONMENTS = ("alphabet-sort", "matching-game", "reverse-text", "wiki-search", "wordle")
 # Matrices of architectures that slimrl refuses to train; other trainers name them by default, for any model.
 OF_OTHER_ARCHITECTURES = ("experts", "fc1_latent_proj", "fc2_latent_proj", "in_proj", "out_proj")
-DEFAULT_SFT_LENGTH = 128  # of prime-rl's `data.seq_len`
+DEFAULT_SFT_LENGTH = 128  # the default of prime-rl's `data.seq_len`
 REPLACED = "groups without a signal are replaced anyway, up to orchestrator.resample_factor"
 HELD_OUT = "held-out tasks of the environments that are trained on are evaluated anyway"
 
@@ -36,7 +36,8 @@ def lora_targets(value: Any) -> list[str]:
 
 
 def only_item(value: Any) -> Any:
-    """Return the item of a list of one, or any other value unchanged."""
+    """Return the only item of a list, or any other value unchanged. Raises ValueError for a list without exactly one
+    item."""
     if not isinstance(value, list):
         return value
     if len(value) != 1:
@@ -45,26 +46,26 @@ def only_item(value: Any) -> Any:
 
 
 def at_least_one(value: Any) -> int:
-    """Return a factor rounded up to a whole number."""
+    """Return a factor, rounded up to a whole number of at least 1."""
     return max(1, -(-int(float(value) * 1000) // 1000))
 
 
 def resume(step: Any) -> bool:
-    """Return True for the newest checkpoint, -1 there: a run resumes from no other."""
+    """Return True for -1, the newest checkpoint in prime-rl. A run of slimrl resumes from no other checkpoint."""
     if step != -1:
         raise ValueError("a run is continued from its newest checkpoint: give --resume on the command line")
     return True
 
 
 def num_examples(num: Any) -> Any:
-    """Return the number of held-out tasks; -1 means all of them there."""
+    """Return the number of held-out tasks. Raises ValueError for -1, which means all tasks in prime-rl."""
     if num == -1:
         raise ValueError("say how many held-out tasks, as in eval.num_examples = 200: all of them would take long")
     return num
 
 
 def min_lr_ratio(found: Found) -> Outcome:
-    """Translate a lowest learning rate, which is absolute there and a share of the peak here."""
+    """Translate the lowest learning rate, which is absolute in prime-rl and a share of the peak in slimrl."""
     *section, scheduler, _ = found.path
     target = ".".join((*section, scheduler.removesuffix("r"), "min_lr_ratio"))
     if found.value == 0:
@@ -76,7 +77,8 @@ def min_lr_ratio(found: Found) -> Outcome:
 
 
 def decay_steps(found: Found) -> Outcome:
-    """Translate the steps over which a schedule falls: here, all steps after its warm-up."""
+    """Translate the number of steps over which a schedule falls. In slimrl, it falls over all steps after its
+    warm-up."""
     falls = "a schedule falls from its warm-up to the end of the run here"
     if found.value == (found.get("max_steps") or 0) - (found.beside("warmup_steps") or 0):
         return Outcome("not_needed", f"{falls} too")
@@ -84,14 +86,14 @@ def decay_steps(found: Found) -> Outcome:
 
 
 def filtering(found: Found) -> Outcome:
-    """Translate the switch that replaces groups without a signal."""
+    """Translate the switch for the replacement of groups without a learning signal."""
     if found.value is False:
         return renamed("orchestrator.resample_factor", 1, "groups without a signal are not replaced")
     return Outcome("not_needed", REPLACED)
 
 
 def evaluated_environment(found: Found) -> Outcome:
-    """Translate an environment of evaluations, which must be one that the file trains on."""
+    """Translate an environment for evaluations. It must be an environment that the file trains on."""
     ends = (("id",), ("taskset", "id"), ("env", "taskset", "id"), ("env", "id"))
     trained = [
         _bare(value)
@@ -107,12 +109,12 @@ def evaluated_environment(found: Found) -> Outcome:
 
 
 def teacher_name(found: Found) -> Outcome:
-    """Translate the teacher's model. Its key here differs for a server and for a model that is loaded."""
+    """Translate the teacher's model. In slimrl, a model on a server and a loaded model have different keys."""
     return renamed("teacher.model" if found.beside("client", "base_url", up=2) else "teacher.name", found.value)
 
 
 def hosted_model(found: Found) -> Outcome:
-    """Translate a model given by its name, where other dialects have a section; the header of an empty section is
+    """Translate a model's name at the key where other dialects have a section. The header of an empty section is
     ignored."""
     return Outcome("not_needed", "it is empty") if found.value == {} else renamed("model.name", found.value)
 
@@ -125,13 +127,13 @@ def data_type(found: Found) -> Outcome:
 
 
 def micro_batch(found: Found) -> Outcome:
-    """Translate the size of a micro-batch, which is counted in sequences there and in tokens here."""
+    """Translate the size of a micro-batch, which is counted in sequences in prime-rl and in tokens in slimrl."""
     length = found.get("data.seq_len") or DEFAULT_SFT_LENGTH
     return renamed("micro_batch_tokens", found.value * length, "counted in tokens here")
 
 
 def first_of(key: str) -> Rule:
-    """Return a rule for a key of several data sets: slimrl takes only the first."""
+    """Return a rule that renames a key of the first data set to `key`. The key is impossible for further data sets."""
     refuse = impossible("slimrl trains on one of the data sets: put them together into one data set")
     return lambda found: renamed(key, found.value) if found.stars[0] == "0" else refuse(found)
 

@@ -1,1 +1,1 @@
-"""Shares a run: writes the model card beside its weights, and uploads it to the Hugging Face Hub."""
+"""Shares a run: writes the model card beside the run's weights, and uploads both to the Hugging Face Hub."""

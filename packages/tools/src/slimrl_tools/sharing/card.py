@@ -1,7 +1,8 @@
 """Writes the model card of saved weights: README.md in Hugging Face's format, with only the run's own numbers.
 
-`card.md.jinja` has its text. It is written beside the weights after they were sealed, so editing it invalidates no
-checksum (`io/checksums.py`). A README.md from others, or one edited since, is never overwritten.
+The template `card.md.jinja` has the card's text. The card is written after the weights were sealed, so an edit of the
+card invalidates no checksum (`io/checksums.py`). A README.md that slimrl did not write, or that was edited, is never
+overwritten.
 """
 
 import hashlib
@@ -31,8 +32,9 @@ IN_OTHER_TABLE = re.compile(r"held_out/(num|reward_.*)")
 
 
 def write_card(run_dir: Path, weights: Path) -> Path | None:
-    """Write the card of a run's weights beside them, with the plot of its training. Return its path, or None if an
-    existing README.md must not be overwritten. Raises UserError if it cannot be written."""
+    """Write the card of a run's weights and the plot of the run's training to the directory `weights`. Return the
+    card's path, or None if an existing README.md must not be overwritten. Raises UserError if a file cannot be
+    written."""
     path = weights / FILE_NAME
     if not may_replace(path):
         return None
@@ -46,7 +48,7 @@ def write_card(run_dir: Path, weights: Path) -> Path | None:
 
 
 def may_replace(path: Path) -> bool:
-    """Return True if the path has no README.md, or slimrl's own without edits."""
+    """Return True if no README.md exists at `path`, or if slimrl wrote it and nobody edited it."""
     if not path.exists():
         return True
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
@@ -55,7 +57,7 @@ def may_replace(path: Path) -> bool:
 
 
 def card_text(facts: RunFacts, has_picture: bool, repository: str = "", is_adapter: bool = False) -> str:
-    """Return the card. `repository` is its name on the Hub, if it has one yet."""
+    """Return the text of the card. `repository` is the name of the weights on the Hub; empty if they have none yet."""
     config = facts.config
     recipe, differences = recognise(config) or (None, ())
     names = {name for _, metrics in facts.stages for name in metrics if not IN_OTHER_TABLE.fullmatch(name)}
@@ -70,7 +72,7 @@ def card_text(facts: RunFacts, has_picture: bool, repository: str = "", is_adapt
         "code": _code,
         "args_of": lambda env: f" {_code(toml_literal(shareable(env.args)))}" if env.args else "",
     }
-    # Parsed again by the Hub's own client, so that the Hub accepts it.
+    # The Hub's own client renders and parses the card, so that the Hub accepts it.
     card = ModelCard.from_template(card_data(facts, repository, is_adapter), str(TEMPLATE), **values)
     text = re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
     return f"{text}\n<!-- written by slimrl, sha256 {_digest(text)} -->\n"
@@ -136,7 +138,7 @@ def _numbers(estimate: Estimate) -> dict[str, Any]:
 
 
 def _code(text: str) -> str:
-    """Return any text as inline code of Markdown, which a table may contain."""
+    """Return a text as inline code of Markdown. The result is also valid inside a table."""
     return f"`{' '.join(text.replace('`', chr(39)).split())}`".replace("|", "\\|")
 
 

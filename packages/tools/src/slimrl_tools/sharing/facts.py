@@ -1,5 +1,4 @@
-"""Reads a run's files for facts on its saved weights: settings, evaluations, cost, versions, base model. Renders
-nothing."""
+"""Reads facts on saved weights from their run's files: settings, evaluations, cost, versions, base model."""
 
 import platform
 import re
@@ -34,8 +33,8 @@ HUB_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class BaseModel:
-    """The model before training. `hub_name` is empty unless it is known on the Hub, `licence` if it is unknown; `note`
-    is a remark for the card."""
+    """The model before training. `hub_name` is empty unless the model's name on the Hub is known, and `licence` is
+    empty if unknown. `note` is a remark for the card."""
 
     name: str
     hub_name: str = ""
@@ -44,14 +43,15 @@ class BaseModel:
 
     @property
     def best_name(self) -> str:
-        """Return the name under which others are most likely to find it."""
+        """Return the name under which other people are most likely to find the model."""
         return self.hub_name or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
     """Facts on the weights of one step of a run. `stages` are the evaluations with their held-out metrics, in order of
-    time; the last one evaluates these weights if `evaluated` is True. `cost` is empty before the run's last step."""
+    time. If `evaluated` is True, the last stage evaluates these weights. `cost` is empty unless these weights are from
+    the run's last step."""
 
     config: TrainingRunConfig
     step: int
@@ -82,7 +82,7 @@ def read_facts(run_dir: Path, weights: Path) -> RunFacts:
     step = step_of(weights.resolve())
     is_last, summary = step == config.max_steps, RunDir(run_dir).summary
     slugs = ("base", "start", "final" if is_last else f"step_{step}")
-    # Imported when it is called: it loads transformers, which `slimrl push --help` need not wait for.
+    # Import this function only at its call: it loads transformers, and `slimrl push --help` must not wait for that.
     recall = partial(call, "slimrl.launch.held_out:recall_stage", run_dir)
     stages = {slug: stage for slug in slugs if (stage := recall(slug, lambda damage: None))}
     return RunFacts(
@@ -117,7 +117,7 @@ def base_of(config: CommandConfig) -> BaseModel:
 
 
 def _of_card(readme: Path, key: str) -> str:
-    """Return a text of a model card's metadata; empty if it has none."""
+    """Return the text at `key` in a model card's metadata; empty if it is missing or invalid."""
     try:
         value = ModelCard(read_regular(readme, MAX_BYTES).decode(), ignore_metadata_errors=True).data.get(key)
     except (UserError, ValueError):

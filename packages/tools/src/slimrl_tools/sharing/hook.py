@@ -11,7 +11,8 @@ from slimrl_tools.sharing.card import FILE_NAME, write_card
 
 
 class CardHook:
-    """Writes the card of a run's last weights, and prints its path and the command that uploads both."""
+    """Writes the card of a run's last weights, and prints the card's path and the command that uploads card and
+    weights."""
 
     def begin(self, config: RLConfig, output_dir: Path | None, note: Callable[[str, str], None]) -> None:
         """Do nothing: the card is written at the end."""

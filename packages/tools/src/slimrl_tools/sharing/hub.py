@@ -1,5 +1,5 @@
-"""Uploads to the Hugging Face Hub with its own client. Files that are there already are not sent again, so a repeated
-command resumes an interrupted upload."""
+"""Uploads to the Hugging Face Hub with its own client. Files that are already on the Hub are not sent again, so a
+repeated command resumes an interrupted upload."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def check_name(repository: str) -> None:
 
 
 class Hub:
-    """The Hub, for the owner of the local token. `again` is the command that resumes after a failure."""
+    """A client of the Hub with the local token. `again` is the command that resumes an upload after a failure."""
 
     def __init__(self, again: str) -> None:
         """Read the local token. Raises UserError if it is missing."""
@@ -34,19 +34,19 @@ class Hub:
         self._again, self._api = again, HfApi(token=token)
 
     def full_name(self, repository: str) -> str:
-        """Return the repository's name with its owner; by default the token's owner."""
+        """Return the repository's name with its owner, by default the token's owner."""
         if "/" in repository:
             return repository
         with self._explain(repository):
             return f"{self._api.whoami()['name']}/{repository}"
 
     def upload(self, name: str, directory: Path, private: bool, revision: str) -> str:
-        """Create the repository, and a branch `revision`, if they are missing; upload a directory's files in one
-        commit, and return their address. An empty `revision` is the main branch.
+        """Upload a directory's files to the repository `name` in one commit, and return their address. Create the
+        repository and the branch `revision` if they are missing; an empty `revision` means the main branch.
 
-        Raises UserError if that fails, or if `private` is set for a public repository."""
+        Raises UserError if the upload fails, or if `private` is set for a public repository."""
         with self._explain(name):
-            # None leaves the choice to the owner's own default.
+            # None selects the owner's default.
             self._api.create_repo(name, private=private or None, exist_ok=True)
             if private and not self._api.repo_info(name).private:
                 raise UserError(
@@ -61,10 +61,10 @@ class Hub:
 
     @contextmanager
     def _explain(self, name: str) -> Iterator[None]:
-        """Return a context that turns failures of the Hub and of the network into a UserError."""
+        """Context manager: turn failures of the Hub and of the network into a UserError with advice."""
         try:
             yield
-        # ValueError: metadata of a README.md that the Hub rejects. RuntimeError: a large file, of which part was sent.
+        # ValueError: metadata of a README.md that the Hub rejects. RuntimeError: a large file was sent only in part.
         except (httpx.HTTPError, OfflineModeIsEnabled, ValueError, RuntimeError) as error:
             status = error.response.status_code if isinstance(error, HfHubHTTPError) else 0
             if status in (401, 403, 404):

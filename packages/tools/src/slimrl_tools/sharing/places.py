@@ -1,7 +1,7 @@
 """Removes private parts from shared data: secrets, directories of paths, and hosts of servers.
 
-A value is changed if its key names a path or an address, or if it is an absolute path as a whole. Any other text is
-unchanged: a prompt that lacks one of its words is another prompt.
+A value is changed if its key names a path or an address, or if the whole value is an absolute path. Any other text
+stays unchanged: a prompt without one of its words would be another prompt.
 """
 
 import json
@@ -13,8 +13,8 @@ from slimrl.io.secrets import HIDDEN, names_secret, redact
 from slimrl.io.urls import is_this_machine
 from slimrl_tools.toml_text import toml_lines
 
-HOST = "host.invalid"  # a name that no network has (RFC 2606), in an address that stays valid
-# Paths by their start: POSIX, a home, Windows, a network share, and addresses of files, which have no host.
+HOST = "host.invalid"  # replaces a host in an address; no network has this name (RFC 2606)
+# The starts of absolute paths: POSIX, a home, Windows, a network share, and addresses of files, which have no host.
 ABSOLUTE = r"(?:/|~[\w.-]*/|[A-Za-z]:[\\/]|\\\\|file:/+|[A-Za-z][A-Za-z0-9+.-]+:///)"
 PATH = re.compile(rf"{ABSOLUTE}[^\n]*")
 PATH_WITHOUT_SPACES = re.compile(rf"{ABSOLUTE}\S*")
@@ -30,7 +30,7 @@ OF_TEXT = re.compile(r"(.*_)?(stop|pattern|regex)s?")  # a leading slash does no
 
 
 def shareable(value: Any, key: str = "") -> Any:
-    """Return nested data without secrets and places; `key` is the name of the value.
+    """Return nested data without secrets, directories and hosts. `key` is the name of the value.
 
     >>> shareable({"data_dir": "/home/me/data", "prompt": "Say yes / or /b/c here", "api_key": "abc"})
     {'data_dir': 'data', 'prompt': 'Say yes / or /b/c here', 'api_key': '[key]'}
@@ -46,8 +46,8 @@ def shareable(value: Any, key: str = "") -> Any:
 
 
 def shareable_text(text: str, suffix: str) -> str:
-    """Return the text of a file in TOML, JSON or lines of JSON (`.jsonl`) without secrets and places, unchanged if it
-    has none. Comments of TOML and damaged JSON are dropped."""
+    """Return the text of a file in TOML, JSON or lines of JSON (`.jsonl`) without secrets, directories and hosts. JSON
+    without these stays unchanged. Comments in TOML and damaged JSON are dropped."""
     if suffix == ".toml":
         return "".join(f"{line}\n" for line in toml_lines(shareable(tomllib.loads(text))))
     if suffix == ".jsonl":
@@ -65,8 +65,8 @@ def _shareable_json(text: str, indent: int | None = None) -> str:
 
 
 def shorten_value(key: str, value: str) -> str:
-    """Return the value of a key without places: an address gets a placeholder as its host, unless it is on this
-    machine, and an absolute path is cut to its last part.
+    """Return the value of a key without directories and hosts. The host of an address is replaced by a placeholder,
+    unless the host is this machine. An absolute path is cut to its last part.
 
     >>> shorten_value("name", "~/models/own"), shorten_value("a", "file:///home/me/x"), shorten_value("a", "/b c/d")
     ('own', 'x', '/b c/d')
@@ -83,7 +83,7 @@ def shorten_value(key: str, value: str) -> str:
 
 
 def _last_part(path: str) -> str:
-    """Return the last name of an absolute path; the rest belongs to this machine."""
+    """Return the last part of an absolute path; the other parts describe this machine."""
     is_windows = re.match(r"[A-Za-z]:[\\/]|\\\\", path) is not None
     parts = [part for part in re.split(r"[\\/]" if is_windows else "/", path) if part]
     if parts[:-1] in (["home"], ["Users"]):

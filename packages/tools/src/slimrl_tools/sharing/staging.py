@@ -1,6 +1,6 @@
-"""Stages the files that `slimrl push` uploads: links, and texts without secrets and places of this machine.
+"""Stages the files that `slimrl push` uploads, as links, or as texts without secrets, directories and hosts.
 
-If a file of the weights changes on the way, they are sealed again, so that a download passes its checks.
+If a file of the weights changes, the weights are sealed again, so that a download passes its checks.
 """
 
 import json
@@ -22,7 +22,7 @@ from slimrl_tools.sharing.places import shareable_text
 What = Literal["weights", "adapter", "run"]
 ADAPTER, ADAPTER_CONFIG, BASE = "adapter", "adapter_config.json", "base_model_name_or_path"
 MAX_TEXT_BYTES = 2**26
-# The files of a run besides its weights. Checkpoints are for continuing here, and are never uploaded.
+# The files of a run besides its weights. Checkpoints serve only to resume the run here, and are never uploaded.
 RUN_FILES = (
     *("*.toml", "metrics.jsonl", "monitors.jsonl", "summary.json", "plan.json", "held_out/*.json", "*.png"),
     "warmup/metrics.jsonl",
@@ -34,7 +34,7 @@ ROLLOUTS = ("rollouts/*.jsonl", "held_out/*.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The weights of a step, and the run that saved them, if it still exists."""
+    """The directory of a step's weights, and the directory of the run that saved them; None if the run is missing."""
 
     weights: Path
     run_dir: Path | None
@@ -42,7 +42,7 @@ class Source:
 
 def find_source(path: Path) -> Source:
     """Find the weights at a path: the path itself, or the target of `weights/latest` in a run. Raises UserError if
-    there are none."""
+    there are no weights."""
     path = path.expanduser()
     if (path / "config.json").is_file():
         run_dir = path.resolve().parents[1]
@@ -57,7 +57,7 @@ def find_source(path: Path) -> Source:
 
 
 def stage(source: Source, what: What, repository: str, stage_dir: Path, with_rollouts: bool = False) -> list[str]:
-    """Stage the files of an upload in an empty directory, and return remarks for the person who uploads them.
+    """Stage the files of an upload in the empty directory `stage_dir`, and return remarks for the user.
 
     Raises UserError for damaged weights, for a missing adapter or run, and for rollouts that contain a likely key.
     """
@@ -75,7 +75,7 @@ def stage(source: Source, what: What, repository: str, stage_dir: Path, with_rol
         return ["the run of these weights is not there: they go without a model card"] if is_bare else []
     facts = read_facts(run_dir, weights)
     _stage_weights(root, stage_dir, facts.base.best_name)
-    is_own = not may_replace(weights / README)  # the user's
+    is_own = not may_replace(weights / README)  # the user wrote the card
     card = None if is_own else card_text(facts, (run_dir / PICTURE).is_file(), repository, what == "adapter")
     _put(weights / README, stage_dir / README, card)
     if (picture := (weights if is_own else run_dir) / PICTURE).is_file():
@@ -84,14 +84,14 @@ def stage(source: Source, what: What, repository: str, stage_dir: Path, with_rol
 
 
 def staged_files(stage_dir: Path) -> dict[str, Path]:
-    """Return the staged files by their paths in the repository. A link stands for an unchanged file."""
+    """Return the staged files by their paths in the repository. A file that is a link is unchanged."""
     paths = sorted(path for path in stage_dir.rglob("*") if path.is_file())
     return {path.relative_to(stage_dir).as_posix(): path for path in paths}
 
 
 def _stage_weights(root: Path, stage_dir: Path, base: str) -> None:
-    """Stage the weights of a run without their card, and `base` for the base model's directory on this machine. Renew
-    the checksums if a file changes."""
+    """Stage the weights of a run without their card. The base model's directory on this machine is replaced by `base`.
+    Renew the checksums if a file changes."""
     for path in _visible_files(root):
         place, text = path.relative_to(root), None
         if place.as_posix() in (README, PICTURE):
@@ -100,7 +100,7 @@ def _stage_weights(root: Path, stage_dir: Path, base: str) -> None:
             text = shareable_text(_read(path), path.suffix)
         elif path.name == ADAPTER_CONFIG:
             text = json.dumps(json.loads(shareable_text(_read(path), path.suffix)) | {BASE: base}, indent=2)
-        elif path.name == README:  # of the adapter
+        elif path.name == README:  # the adapter's own README
             text = _read(path).replace(json.loads(_read(path.with_name(ADAPTER_CONFIG)))[BASE], base)
         _put(path, stage_dir / place, text)
     for directory in (stage_dir / ADAPTER, stage_dir):  # the outer checksums include the inner ones
@@ -118,7 +118,8 @@ def _visible_files(root: Path) -> Iterator[Path]:
 
 
 def _stage_run(run_dir: Path, stage_dir: Path, with_rollouts: bool) -> list[str]:
-    """Stage the files that describe a run; texts lose secrets and places. Return remarks."""
+    """Stage the files that describe a run, and return remarks. Texts are staged without secrets, directories and
+    hosts."""
     for path in _find(run_dir, RUN_FILES):
         is_text = path.suffix in TEXTS and path.name != NUMBERS
         _put(path, stage_dir / path.relative_to(run_dir), shareable_text(_read(path), path.suffix) if is_text else None)
@@ -136,7 +137,7 @@ def _find(run_dir: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 
 def _put(path: Path, staged: Path, text: str | None = None) -> None:
-    """Stage a file: as this text, or as a link if `text` is None or equals the file's content."""
+    """Stage a file: as `text`, or as a link to `path` if `text` is None or equals the file's content."""
     staged.parent.mkdir(parents=True, exist_ok=True)
     if text is None or (path.is_file() and text == _read(path)):
         staged.symlink_to(path.resolve())
@@ -149,7 +150,7 @@ def _read(path: Path) -> str:
 
 
 def _check_rollouts(path: Path) -> None:
-    """Raise UserError if a conversation contains a text in the form of a key."""
+    """Raise UserError if a file of rollouts contains a text that looks like a secret key."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
             if has_secret(line):
