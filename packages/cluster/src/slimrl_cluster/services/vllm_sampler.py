@@ -1,4 +1,5 @@
-"""Runs vLLM as the sampler of a run: a child process, announced when it answers, and stopped with this one.
+"""Runs vLLM as the sampler of a run: a child process that is announced once it answers, and stopped together with this
+process.
 
 vLLM has an environment of its own, with another PyTorch. slimrl's plug-in for it (`vllm_plugin/`) needs no installation
 there: Python's search path gets a directory with links to slimrl and to this package, and with the plug-in's entry
@@ -34,7 +35,7 @@ LAST_LINES = 20
 BATCHED_TOKENS = 4096
 FAILED = 1
 MAX_JSON_BYTES = 2**20
-BLOCK = 128  # tokens of a block of vLLM's key-value cache, or a multiple of them
+BLOCK = 128  # tokens; a multiple of the block size of vLLM's key-value cache
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 METADATA = "Metadata-Version: 2.1\nName: slimrl-vllm\nVersion: 1\n"
 ENTRY_POINTS = "[vllm.general_plugins]\nslimrl = slimrl_cluster.vllm_plugin:register\n"
@@ -48,9 +49,9 @@ def run_vllm(
     stopped: threading.Event,
     announce: Callable[[str], None],
 ) -> int:
-    """Run vLLM as the program `name`, at the host and port of its `place`, until `stopped` is set. Call `announce` with
-    its address when it answers. Return the exit status, which is not 0 if vLLM ended by itself. Raises UserError if it
-    cannot be started."""
+    """Run vLLM as the program `name` until `stopped` is set. vLLM listens at the host and port in `place`. Call
+    `announce` with its address once it answers. Return the exit status: 0, or 1 if vLLM has stopped by itself. Raises
+    UserError if vLLM cannot be started."""
     gpus, address = config.inference_gpu_ids, f"http://{place[0]}:{place[1]}"
     command = vllm_command(config.inference, resolve(config.model.name), config.seq_len, place, dtype)
     if not gpus:
@@ -60,7 +61,7 @@ def run_vllm(
     environment = vllm_environment()
     if gpus:
         command += ["--tensor-parallel-size", str(len(gpus))]
-        # Indices refer to the GPUs that this process sees, which may be some of the machine's.
+        # `gpus` are indices into the GPUs that this process sees. These may be only some of the machine's GPUs.
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible[gpu] if visible else str(gpu) for gpu in gpus)
     with Children(Path(config.output_dir) / "logs") as children:
@@ -174,5 +175,5 @@ def _cache_bytes(model_path: Path, num_slots: int, seq_len: int, dtype: str) -> 
     heads = sizes["num_attention_heads"]
     head_dim = sizes.get("head_dim") or sizes["hidden_size"] // heads
     per_token = 2 * sizes["num_hidden_layers"] * (sizes.get("num_key_value_heads") or heads) * head_dim
-    blocks = num_slots * math.ceil(seq_len / BLOCK) + 1  # vLLM never assigns one block to a sequence
+    blocks = num_slots * math.ceil(seq_len / BLOCK) + 1  # vLLM keeps one block for itself
     return int(blocks * BLOCK * per_token * DTYPE_BYTES[dtype])

@@ -1,7 +1,7 @@
 """The weight transfer engine that loads safetensors from a directory, or from a trainer's broadcast.
 
-vLLM imports it if it is chosen. vLLM keeps weights in the order of its kernels; its layerwise reload converts new
-weights layer by layer.
+vLLM imports this module if the engine is selected. vLLM stores weights in the layout of its kernels. Its layerwise
+reload converts new weights layer by layer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -77,8 +77,8 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: WeightsInfo) -> None:
-        """Load a directory or a broadcast. Raises UserError, before any change, if it is incomplete or of another
-        model. After an update that failed while loading, all further weights are refused."""
+        """Load a directory or a broadcast. Raises UserError, before any change, if the weights are incomplete or belong
+        to another model. After an update has failed during loading, raises UserError for all later updates."""
         if self._is_broken:
             raise UserError("An earlier update broke off, and has left the weights half loaded: start vLLM again.")
         if not update_info.weight_dir:
@@ -103,7 +103,8 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             raise
 
     def _load(self, weights: Iterator[tuple[str, Tensor]]) -> None:
-        # A half loaded layer would take the next update's weights for its missing ones.
+        # A partly loaded layer would use weights of the next update to complete itself, so a failure blocks all later
+        # updates.
         self._is_broken = True
         initialize_layerwise_reload(self.model)
         self.model.load_weights(weights)
@@ -142,7 +143,7 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
         return Path(snapshot_download(name, revision=self.model_config.revision, local_files_only=True))
 
     def _without_copies(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        # Only some programs save tensors that are tied, or computed from the settings.
+        # Ignore tensors that are tied or computed from the settings, because only some programs save them.
         copies = {"lm_head.weight"} if self.model_config.hf_config.tie_word_embeddings else set()
         return {name: it for name, it in shapes.items() if name not in copies and not name.endswith(".inv_freq")}
 
