@@ -47,7 +47,8 @@ def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "tr
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files to read for a source, in order: the file itself, or all of a folder that can hold pages."""
+    """Return the files to read for a source, in order: the file itself, or all files in a folder that can contain
+    pages."""
     if not path.is_dir():
         return [path]
     return sorted(

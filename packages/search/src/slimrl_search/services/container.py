@@ -96,7 +96,8 @@ def container(port: int, data_dir: Path) -> Program:
         environment,
         setting="SANDBOX_PORT",
         path="",
-        # `up` leaves a stopped container behind when it exits, and a running one, a child of the engine, when killed.
+        # When `up` exits, it leaves a stopped container. When it is killed, it leaves a running container of the
+        # engine.
         after=[*base, *project, "down"],
     )
 
@@ -115,8 +116,8 @@ def build_image() -> None:
 
 
 def find_compose() -> list[str]:
-    """Return the first words of a command of the first program that runs compose files here. Raises UserError if there
-    is none."""
+    """Return the first words of a compose command, from the first of `COMPOSERS` that works here. Raises UserError if
+    none works."""
     for name, *rest in COMPOSERS:
         path = shutil.which(name)
         if path and not subprocess.run([path, *rest, "version"], capture_output=True, check=False).returncode:
@@ -129,7 +130,8 @@ def find_compose() -> list[str]:
 
 
 def token_of() -> str:
-    """Return the token that clients send: from SANDBOX_TOKEN, or the one made for a container; empty without either."""
+    """Return the token that clients send: from SANDBOX_TOKEN, or from the file made for a container; else an empty
+    text."""
     kept = _token_file()
     return os.environ.get(TOKEN, "") or (kept.read_text(encoding="utf-8") if kept.exists() else "")
 

@@ -17,7 +17,7 @@ MAX_RANDOM_CALLS = 8
 
 @dataclass
 class _Conversation:
-    """The conversation of a script so far; its methods continue it."""
+    """The conversation of a script so far. The methods add messages to it."""
 
     episode: Environment
     calls: CallFormat
@@ -79,10 +79,10 @@ async def wander(question: Question, episode: Environment, calls: CallFormat, rn
 
 
 def rows_in(text: str) -> list[dict[str, str]]:
-    """Return the rows of a search or a listing in a tool's result; empty if the text has none."""
+    """Return the rows of a search or a listing in a tool's result; an empty list if the text has none."""
     # Results have no numbers, booleans or nulls, so a list of rows is the same in JSON and in Python.
     begin, end = text.find("[{"), text.rfind("}]") + len("}]")
     try:
         return list(ast.literal_eval(text[begin:end])) if 0 <= begin < end else []
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return []  # a page that looks like rows
+        return []  # the text of a page that looks like rows
