@@ -84,7 +84,7 @@ class Choice:
 
     @property
     def failure(self) -> str:
-        """The error of this request alone that stopped the completion, such as of its grammar; empty without an
+        """The error in the request, such as in its grammar, that stopped the completion; an empty text without an
         error."""
         return self.job.request.failure if self.job.request is not None else ""
 

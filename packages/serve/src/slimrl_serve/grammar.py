@@ -135,7 +135,8 @@ def _executor() -> Any:
 
 
 def _in_slashes(pattern: str) -> str:
-    """Return the pattern in the form for Lark, between slashes: escape each slash that is not escaped yet."""
+    """Escape each unescaped slash of the pattern, so that the pattern can be written between slashes. Return the
+    result."""
     written, escaped = [], False
     for character in pattern:
         written.append("\\/" if character == "/" and not escaped else character)

@@ -132,7 +132,7 @@ class Index:
         return {"rows": [*map(_row, rows)]}
 
     def place(self, key: str) -> Place:
-        """Return the place of the rollout with this key. Raises Missing for an unknown key."""
+        """Return the position of the rollout with this key. Raises Missing for an unknown key."""
         found = re.fullmatch(r"([^:]+):(\d{1,12}):(\d{1,9})", key, re.ASCII)
         if not found:
             raise Missing(f"there is no rollout {key!r:.200}: a key is FILE:STEP:LINE, such as train:12:3.")

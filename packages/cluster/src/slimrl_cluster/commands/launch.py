@@ -1,4 +1,4 @@
-"""The command `launch`: a batch script that runs `rl` over the nodes of a cluster. Needs no PyTorch."""
+"""The `launch` command: it writes a batch script that runs `rl` over the nodes of a cluster. Needs no PyTorch."""
 
 import argparse
 import os

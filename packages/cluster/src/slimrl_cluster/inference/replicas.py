@@ -1,7 +1,7 @@
 """The client for the samplers of a run. Any number of samplers may join and leave.
 
 The list of samplers is refreshed continuously (`find`). A new sampler loads the newest weights before it samples. If a
-sampler leaves, another one samples its open requests again, with the same seeds. Without samplers, requests wait.
+sampler leaves, other samplers repeat its open requests with the same seeds. Without samplers, requests wait.
 """
 
 import asyncio

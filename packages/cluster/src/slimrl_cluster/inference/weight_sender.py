@@ -24,7 +24,7 @@ CAUSE_S = 2.0  # seconds to wait for the sampler's refusal that has broken the g
 
 class WeightSender:
     """The trainer's side. The samplers reach this machine at `address`, which is 127.0.0.1 if they run on it too. Call
-    `check_server` of all `clients` first: it counts the sampler's processes, and each of them gets a rank."""
+    `check_server` of all `clients` first: it counts the processes of a sampler, and every process gets its own rank."""
 
     def __init__(
         self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = GROUP_S

@@ -1,4 +1,4 @@
-"""The parts of a run, their waits, and the progress, read only from the run's directory.
+"""Finds the parts of a run, the parts that wait, and the progress, only from files in the run's directory.
 
 The command works on any machine that sees the directory, during the run and after its end.
 """

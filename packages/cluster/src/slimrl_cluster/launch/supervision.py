@@ -49,7 +49,8 @@ def run_supervisor(resolved: Resolved[RLConfig]) -> int:
 
 
 def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str], None]) -> int:
-    """Run all parts of a placed run to their end. Return the exit status, 0; failures raise UserError."""
+    """Run all parts of a run until they end. `config` is a result of `place`. Return the exit status 0; failures raise
+    UserError."""
     if argv is None:
         raise UserError(
             f'deployment.type = "{config.deployment.type}" starts the command that it was called with several times, '

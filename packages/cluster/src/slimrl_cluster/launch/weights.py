@@ -1,4 +1,4 @@
-"""How the weights of a separate trainer process reach the sampler: both ends, by files or by broadcast."""
+"""Sends weights from a separate trainer process to the samplers, by files or by broadcast. Contains both sides."""
 
 import threading
 import time
@@ -45,7 +45,8 @@ def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddr
 
 
 def make_replicas(config: RLConfig, files: RunFiles, stop_ids: frozenset[int]) -> Replicas:
-    """Create the client of the run's samplers, after waiting for the first one. Raises UserError if none starts."""
+    """Wait for the first sampler, and create the client of the run's samplers. Raises UserError if no sampler
+    starts."""
     if not config.inference.base_url:
         files.await_part("inference")
     return Replicas(
@@ -67,8 +68,8 @@ class SampledWeights:
         self._failure: BaseException | None = None
 
     def await_version(self, version: int) -> None:
-        """Wait until the trainer has published a version, and make the sampler load the newest one. Raises UserError if
-        either fails."""
+        """Wait until the trainer has published a version, and make the sampler load the newest version. Raises
+        UserError if either fails."""
         self._files.await_weights(version)
         self._update()
 

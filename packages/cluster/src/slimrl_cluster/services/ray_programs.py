@@ -162,8 +162,8 @@ class RayRanks:
 class RayPrograms:
     """Context manager that starts programs on a cluster, and stops them on exit.
 
-    `address` is the cluster's (`deployment.address`), `logs` a directory that all nodes see, and `environment` is
-    passed to all programs. `note` receives a line about each wait for a node.
+    `address` is the cluster's address (`deployment.address`), and `logs` is a directory that all nodes see. The
+    variables in `environment` are passed to all programs. `note` receives a line about each wait for a node.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class RayPrograms:
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs) -> RayRanks:
         """Start `num` ranks that connect to each other, on as few nodes as possible. Waits until the cluster has
-        resources for all ranks at once. Raises UserError if it has not within the time limit."""
+        resources for all ranks at once. Raises UserError after the time limit."""
         group = self._ray.util.placement_group([_bundle(needs)] * num, strategy="PACK")
         what = f"{num} ranks of the {name}, each with {needs}"
         try:

@@ -81,7 +81,7 @@ def run_vllm(
 
 
 def _await_answer(vllm: Child, address: str, stopped: threading.Event) -> bool:
-    """Wait until vLLM answers, or for a signal. Return True if it still runs."""
+    """Wait until vLLM answers, has ended, or `stopped` is set. Return False if vLLM has ended."""
     while not stopped.wait(POLL_S):
         if vllm.status is not None:
             return False
@@ -93,8 +93,8 @@ def _await_answer(vllm: Child, address: str, stopped: threading.Event) -> bool:
 def vllm_command(
     config: InferenceConfig, model_path: Path, seq_len: int, address: tuple[str, int], dtype: str
 ) -> list[str]:
-    """Return the command line of a vLLM server at an address that samples for a run. Raises UserError if vLLM is
-    missing.
+    """Return the command line of a vLLM server that listens at `address` and samples for a run. Raises UserError if
+    vLLM is missing.
 
     Its cache holds exactly `max_slots` sequences of `seq_len` tokens, because a trainer may share the memory.
     """
@@ -129,7 +129,7 @@ def vllm_environment() -> dict[str, str]:
 
 
 def _python_of(program: str) -> str:
-    """Return the Python beside vLLM's program. Raises UserError if either is missing."""
+    """Return the path of the Python interpreter beside vLLM's program. Raises UserError if either is missing."""
     found = shutil.which(Path(program).expanduser())
     if found is None:
         raise UserError(

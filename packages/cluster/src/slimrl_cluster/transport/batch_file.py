@@ -53,7 +53,7 @@ class Content(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 def write_batch(batch: Batch, path: Path) -> None:
-    """Write a batch to a file, which appears complete or not at all. Raises UserError if it cannot be written."""
+    """Write a batch to a file. The file appears complete or not at all. Raises UserError if it cannot be written."""
     values: dict[str, list[Any]] = {
         "lengths_B": [len(sample.token_ids_T) for sample in batch.samples],
         "versions_B": [sample.version for sample in batch.samples],

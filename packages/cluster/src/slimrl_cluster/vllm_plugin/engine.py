@@ -68,10 +68,10 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
         self._group = WeightGroup(Meeting(*place, rank, init_info.world_size, self.device, GROUP_S))
 
     def start_weight_update(self) -> None:
-        """No-op: if a directory is refused later, the model must still have its weights."""
+        """No-op, because the model must keep its weights if a directory is refused later."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Load weights. vLLM's own method waits for an accelerator, which a CPU lacks."""
+        """Load weights. Unlike vLLM's own method, this does not wait for an accelerator if the device is a CPU."""
         self.receive_weights(self.parse_update_info(update_info))
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
@@ -126,7 +126,7 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             self._group = None
 
     def _check_shapes(self, source: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise UserError unless these are the model's names and shapes."""
+        """Raise UserError unless `shapes` has the names and shapes of the model's tensors."""
         own, new = (self._without_copies(of) for of in (_shapes_of(_files(self._model_directory())), shapes))
         if new != own:
             name = min(name for name in own | new if own.get(name) != new.get(name))
@@ -136,7 +136,8 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             )
 
     def _model_directory(self) -> Path:
-        """Return the directory that vLLM was started with, or into which it has downloaded a model of the Hub."""
+        """Return the model's directory: the one that vLLM was started with, or vLLM's download of a model on the
+        Hub."""
         name = self.model_config.model
         if Path(name).is_dir():
             return Path(name)

@@ -65,7 +65,8 @@ def read_questions(source: str, check: str, split: str = "train") -> Iterator[Qu
 
 
 def _rows(source: str, check: str, split: str) -> Iterator[tuple[Any, str]]:
-    """Yield the rows of a file or Hub data set, each with a text for its place. Raises UserError for other sources."""
+    """Yield the rows of a file or Hub data set, each with a text that names its position. Raises UserError for other
+    sources."""
     path = Path(os.path.expanduser(source))
     if source.endswith(ROWS):
         return file_rows(path, check)

@@ -58,7 +58,7 @@ async def solve(
 
 
 async def wander(question: Question, episode: Environment, calls: CallFormat, rng: random.Random) -> list[Message]:
-    """Return the whole conversation of a random player. It draws each call from the possible ones, with words of the
+    """Return the whole conversation of a random player. It draws each call from the possible calls, with words of the
     question or an id from an earlier result. Its answer is some words of the last result."""
     play = _Conversation(episode, calls, await episode.start())
     words, text = question.question.split(), question.question
