@@ -54,7 +54,7 @@ class Formats:
         self._compiler: GrammarCompiler | None = None
         self._lock = asyncio.Lock()  # one thread compiles at a time; the other tasks wait without a thread
         self._trials = asyncio.Semaphore(NUM_TRIALS)
-        self._tasks: OrderedDict[str, asyncio.Task[Grammar]] = OrderedDict()  # by source
+        self._tasks: OrderedDict[str, asyncio.Task[Grammar]] = OrderedDict()  # keyed by source
 
     async def grammar_of(self, body: Sampling, in_thoughts: bool = False) -> Grammar | None:
         """Return the grammar for the reply to `body`; None without constraints. `in_thoughts` is True if the prompt has

@@ -116,7 +116,7 @@ class Service:
 
     async def encode_prompt(self, text: str, add_special: bool) -> list[int]:
         """Return the token ids of a prompt. Raises ApiError 400 for a prompt that cannot fit, before tokenizing it."""
-        # No token covers more characters than the longest one.
+        # No token covers more characters than the longest token.
         fewest = len(text) // self.model.vocabulary.longest_token
         if fewest > self.config.context_len:
             raise too_long(self.config.context_len, f"your prompt has more than {fewest} tokens")

@@ -18,7 +18,7 @@ BROKEN = "\ufffd"  # the text of an incomplete character
 # characters.
 WINDOW = 24
 OVERLAP = 8  # tokens that a moved window keeps
-LONGEST = 4  # bytes in a character, and so the maximum number of its tokens
+LONGEST = 4  # maximum number of bytes in a character, and so of its tokens
 
 
 class Vocabulary:
@@ -64,7 +64,7 @@ class Vocabulary:
         """Return the number of characters that begin in a token; 0 for a special token that the text leaves out."""
         if skips_special and token in self._special:
             return 0
-        return sum(byte & 0xC0 != 0x80 for byte in self.token_bytes(token))  # all but the continuations in UTF-8
+        return sum(byte & 0xC0 != 0x80 for byte in self.token_bytes(token))  # all except continuation bytes of UTF-8
 
     def _find_bytes(self, token: int) -> bytes:
         text = self.decode([token], skip_special=False)

@@ -189,7 +189,7 @@ class EngineThread:
     def _step(self, engine: Engine) -> None:
         """Step the engine, and wake the jobs that finished or stream a new token."""
         engine.step(MAX_PREFILL)
-        self.load = engine.load  # before a woken task may read it
+        self.load = engine.load  # updated before a woken task may read it
         now = time.monotonic()
         awake = []
         for request, job in list(self._open.items()):

@@ -48,7 +48,7 @@ def where_clause(text: str) -> Clause:
     except ValidationError as error:
         found = f"{describe_faults(error):.300}"
         raise UserError(f"`where` is a list of at most {MAX_CONDITIONS} conditions, as {EXAMPLE}: {found}.") from None
-    # The search in texts is slowest, so it is last: the other conditions have excluded most rollouts before.
+    # The search in texts is slowest. It is last, so that the other conditions exclude most rollouts before.
     clauses = sorted(map(_condition, conditions), key=lambda clause: "texts" in clause.sql)
     return Clause(" AND ".join(clause.sql for clause in clauses) or "1", tuple(v for c in clauses for v in c.values))
 

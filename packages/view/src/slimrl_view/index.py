@@ -154,7 +154,7 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
         for path in known.keys() - files.keys():
             with change(connection):
                 _forget(connection, path)
-        # The newest steps first, because people look for these while the rest is read.
+        # Read the newest steps first, because users look at these while the rest is read.
         for path, file in sorted(files.items(), key=lambda item: (item[1].name == TRAIN, -item[1].step)):
             if stamps[path][0] in ("", known.get(path)):  # gone, or read already
                 continue

@@ -11,7 +11,7 @@ from typing import Any
 
 Json = dict[str, Any]
 # Thoughts and programs may be cut off by the end of the reply. Any other tag counts only if it is closed. A closing tag
-# may lack its last character, because a stop text may.
+# that is a stop text may lack its last character.
 PART = re.compile(
     r"(?P<thought><think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)|\A(?:(?!<think).)*?</think>)"
     r"|(?P<tool_call><(?P<call>tool|tool_call|code)>.*?(?:</(?P=call)>?|\Z)|```.*?(?:```|\Z))"

@@ -16,7 +16,7 @@ from slimrl.types import SamplingParams
 from slimrl_cluster.inference.server_link import Refused, SamplerAddress, ServerLink
 
 SEEDS = 2**63  # vLLM's seeds are signed 64-bit numbers
-DEFAULT = "default"  # the version of weights that nobody has sent
+DEFAULT = "default"  # the version of the weights that the server was started with
 FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
 ABORTED = "abort"
 

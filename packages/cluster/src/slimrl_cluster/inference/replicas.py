@@ -89,7 +89,7 @@ class Replicas:
         self._find, self._connect, self._note, self._timeout_s = find, connect, note, timeout_s
         self._members: dict[str, _Member] = {}
         self._router = Router()
-        self._directory: Path | None = None  # of the newest weights, if they are files
+        self._directory: Path | None = None  # with the newest weights, if they are files
         self._has_weights = False  # weights were sent or broadcast
         self.version = 0
         self._giving, self._changed = asyncio.Lock(), asyncio.Event()
@@ -177,7 +177,7 @@ class Replicas:
                 if name not in found:
                     self._dismiss(name, member)
                 elif member.may_try_again():
-                    del self._members[name]  # it is added again below
+                    del self._members[name]  # the loop below adds it again
                     self._work.start(member.close())
             for name, address in found.items():
                 if name not in self._members:

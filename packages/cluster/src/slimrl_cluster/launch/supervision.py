@@ -32,7 +32,7 @@ from slimrl_cluster.transport.roster import Roster, clear_scale, read_scale
 
 POLL_S = 0.1
 LOOK_S = 1.0  # seconds between two checks of the parts, and of the wanted number of samplers
-AFTERWARDS_S = 60.0  # seconds to wait for the cause when a part reports that another one is missing
+AFTERWARDS_S = 60.0  # seconds to wait for the cause when a part reports that another part is missing
 LAST_LINES = 20
 SLIMRL = [sys.executable, "-m", "slimrl"]
 RESUME = "--resume"
@@ -145,7 +145,7 @@ class Supervision:
 
     def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
         """Start trainer and orchestrator together, because both must continue from the same step."""
-        self._roster = Roster(Path(self._config.output_dir))  # a new roster, which has not seen the previous ones
+        self._roster = Roster(Path(self._config.output_dir))  # a new roster, which has not seen the previous processes
         num = num_trainers(self._config)
         command = [*SLIMRL, "trainer", *self._argv, *more]
         if num == 1:

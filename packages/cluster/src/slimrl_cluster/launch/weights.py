@@ -53,7 +53,7 @@ def make_replicas(config: RLConfig, files: RunFiles, stop_ids: frozenset[int]) -
         lambda: sampler_addresses(config, files.roster),
         lambda address: RemoteClient(address, stop_ids, config.seq_len),
         files.note,
-        config.deployment.timeout_s,  # as for the first sampler: another one may have to start and load its model
+        config.deployment.timeout_s,  # as for the first sampler: another sampler may have to start and load its model
     )
 
 
@@ -118,7 +118,7 @@ class PublishedWeights:
     def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
         self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
         self._sender: WeightSender | None = None
-        self._clients: list[RemoteClient] = []  # the sender's
+        self._clients: list[RemoteClient] = []  # clients of the sender
         self._present: Mapping[str, SamplerAddress] = {}  # the samplers in the sender's group
         self._newest, self._looked = -1, 0.0
         inference = parts.config.inference
@@ -192,7 +192,7 @@ class PublishedWeights:
                     return
                 except (UserError, CancelledError, RuntimeError):  # RuntimeError: connections were closed
                     self.close()
-                    time.sleep(LOOK_S)  # for a sampler that is about to stop
+                    time.sleep(LOOK_S)  # wait for a sampler that is about to stop
                     if not self._have_left(present):
                         raise
 

@@ -26,7 +26,7 @@ from slimrl_cluster.services.ray_host import RAY_ADDRESS, node_address
 from slimrl_cluster.services.ray_programs import connect
 
 CONNECT_S = 10.0
-PATIENCE_S = 120.0  # seconds to wait for a host, also for one that replaces a lost one
+PATIENCE_S = 120.0  # seconds to wait for a host, or for the host that replaces it
 SILENT_S = 30.0  # seconds of silence after which a host's programs count as lost
 BEAT_S = 1.0  # seconds between two reports on a program
 POLL_S = 0.5

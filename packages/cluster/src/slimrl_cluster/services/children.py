@@ -53,7 +53,7 @@ class Child:
         """Return the newest lines that the child has written since the last call, at most `most`."""
         with self.log.open("rb") as file:
             file.seek(self._read)
-            whole = file.read().rpartition(b"\n")[0]  # an incomplete line waits for the next call
+            whole = file.read().rpartition(b"\n")[0]  # without an incomplete line, which the next call reads
         self._read += len(whole) + 1 if whole else 0
         return whole.decode("utf-8", "replace").splitlines()[-most:]
 

@@ -25,7 +25,7 @@ CONNECT_S = 10.0
 STOP_S = 30.0  # seconds for a program to stop by itself
 WITHOUT_NODE_S = 1.0  # seconds to stop a program that waits for a node, or is about to start
 POLL_S = 0.2
-END_S = 5.0  # seconds for the thread of a program whose actor was killed
+END_S = 5.0  # seconds to wait for the thread of a program after its actor was killed
 SAY_S = 30.0  # seconds of waiting before it is logged
 
 
@@ -94,7 +94,7 @@ class RayProgram:
             self.end = end
         except self._ray.exceptions.RayTaskError as error:  # an error of the code on the node
             self.end = End(REFUSAL, f"the {self.name} cannot be started: {error.cause}")
-        except Exception as error:  # of Ray, or of this thread itself: without an end, the run would wait for ever
+        except Exception as error:  # an error of Ray or of this thread: without `end`, the run would wait for ever
             self.end = self.end or self._loss(error)
 
     def _ask(self, ask: Callable[[], Any], wait: str) -> Any:
@@ -106,7 +106,7 @@ class RayProgram:
                 continue
             try:
                 return self._ray.get(asked)
-            except self._ray.exceptions.ActorUnavailableError:  # until Ray knows whether its node is lost
+            except self._ray.exceptions.ActorUnavailableError:  # Ray does not know yet whether the node is lost
                 time.sleep(POLL_S)
                 asked = ask()
 
@@ -127,7 +127,7 @@ class RayRanks:
         """The end of a rank that failed; the first rank's end once all have ended without failure."""
         ends = [rank.end for rank in self._ranks]
         failures = [end for end in ends if end and not end.is_good]
-        # A rank that misses another one refuses to continue: the lost rank is the cause.
+        # A rank that waits for a lost rank refuses to continue, so the lost rank is the cause.
         failures.sort(key=lambda end: end.has_refused)
         if failures:
             return failures[0]

@@ -107,11 +107,12 @@ def vllm_command(
         "--max-model-len": seq_len,
         "--max-num-seqs": config.max_slots,
         "--kv-cache-memory-bytes": _cache_bytes(model_path, config.max_slots, seq_len, dtype),
-        "--generation-config": "vllm",  # no sampling settings but the request's
+        "--generation-config": "vllm",  # use only the sampling settings of the request
         "--logprobs-mode": "processed_logprobs",
         "--weight-transfer-config": json.dumps({"backend": VLLM_ENGINE}),
     }
-    # Not the script `vllm`: in the package for CPUs it looks for a version of the package `vllm`, and fails.
+    # The script `vllm` cannot be used: in the package for CPUs it looks for the version of the package `vllm`, and
+    # fails.
     command = [_python_of(config.vllm_program), "-m", "vllm.entrypoints.launchers.api_server.entry"]
     return [*command, "--enable-scale-out", *(str(word) for pair in settings.items() for word in pair)]
 

@@ -265,4 +265,4 @@ def _client(directory: Path) -> Any:
 
 
 def _chromadb() -> Any:
-    return require("chromadb", "search", "search")  # an extra, and slow to import: only here
+    return require("chromadb", "search", "search")  # an extra, and slow to import, so it is imported only here

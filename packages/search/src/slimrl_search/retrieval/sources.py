@@ -18,7 +18,7 @@ from slimrl_search.retrieval.sections import sections_of
 
 ROWS = (".jsonl", ".parquet")
 MARKDOWN = ".md"
-DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # the names of a large dump's parts have the range of their pages
+DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # a part of a large dump has its range of pages in its name
 
 
 def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "train") -> Iterator[Page]:

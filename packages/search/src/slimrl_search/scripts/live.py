@@ -46,7 +46,7 @@ class LivePlot:
             return
         is_first = not math.isfinite(self._drawn_s)
         draw_live(self._run_dir, self._run_dir / FILE_NAME)
-        self._drawn_s = self._clock()  # read again, because the interval starts when the picture is done
+        self._drawn_s = self._clock()  # read the clock again, because the interval starts when the picture is done
         if is_first:
             replace_file(self._run_dir / PAGE_NAME, [PAGE.format(self._run_dir.name).encode()])
             show(self._run_dir / PAGE_NAME, self._report)

