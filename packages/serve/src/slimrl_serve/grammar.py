@@ -45,7 +45,7 @@ class Grammar:
 
     @property
     def error(self) -> str:
-        """The reason why the sequence cannot continue; empty if it can."""
+        """The reason why the sequence cannot continue; an empty text if it can."""
         return one_line(self.state.get_error())
 
     def accept(self, token: int) -> None:

@@ -69,8 +69,8 @@ class ServerMetrics(Collector):
             yield metric
 
     def _rate(self, sampled: int) -> float:
-        """Return the tokens per second since the newest collection that is at least `RATE_WINDOW_S` old, else since the
-        oldest one."""
+        """Return the tokens per second since the newest collection that is at least `RATE_WINDOW_S` old. If none is
+        that old, use the oldest collection."""
         now = time.monotonic()
         # Keep one sample that is older than the window, so that the rate covers all of it.
         while len(self._samples) > 1 and self._samples[1][0] < now - RATE_WINDOW_S:

@@ -60,7 +60,7 @@ class Shaper:
 
     @property
     def error(self) -> str:
-        """The reason why the sequence cannot continue; empty if it can."""
+        """The reason why the sequence cannot continue; an empty text if it can."""
         return self.matcher.error if self.matcher is not None else ""
 
     def accept(self, token: int) -> None:

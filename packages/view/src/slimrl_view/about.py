@@ -49,7 +49,7 @@ class Settings:
         return [str(one.get("name") or one.get("id", "")) for one in listed if isinstance(one, Mapping)]
 
     def in_words(self) -> list[list[str]]:
-        """Return all settings as texts, with `[key]` in place of secrets."""
+        """Return all settings as texts, with secrets replaced by `[key]`."""
         return [[path, _show(path, value)] for path, value in flatten(self.tree)]
 
     def key(self) -> str:

@@ -71,7 +71,7 @@ class Index:
         return counts
 
     def empty_evaluations(self) -> list[str]:
-        """Return the evaluations whose files were read and have no lines."""
+        """Return the evaluations with files that were read and have no lines."""
         return [name.removeprefix(f"{HELD_OUT}/") for name, _, lines, _ in self._files() if name != TRAIN and not lines]
 
     def files(self) -> Json:

@@ -1,4 +1,4 @@
-"""The sampler of an `rl` run whose parts are separate processes: slimrl's server, or vLLM's."""
+"""Runs the sampler of an `rl` run with separate processes: slimrl's server, or vLLM's."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The trainer of an `rl` run whose parts are separate processes."""
+"""Runs the trainer of an `rl` run with separate processes."""
 
 import time
 from contextlib import ExitStack

@@ -144,7 +144,7 @@ class RayRanks:
         return "; ".join(rank.process for rank in self._ranks)
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
-        """Return the first rank's lines, and the lines of the others once one has failed."""
+        """Return the first rank's lines. Once a rank has failed, add the lines of the other ranks."""
         first, *others = self._ranks
         lines = first.new_lines(most)
         if self.end and not self.end.is_good:

@@ -49,7 +49,7 @@ class Roster:
 
     @contextmanager
     def reserve(self, part: Part, patience_s: float = 0.0) -> Iterator[IO[str]]:
-        """Context manager: lock the file of `part`, or the first free one of its numbered files, and yield it for
+        """Context manager: lock the file of `part`, or the first of its numbered files that is free, and yield it for
         `announce`. Raises UserError if another process is still this part after `patience_s` seconds."""
         with self._open_place(part, max(patience_s, PATIENCE_S)) as file:
             file.truncate(0)
@@ -65,8 +65,8 @@ class Roster:
             file.flush()
 
     def find(self, part: Part) -> Facts | None:
-        """Return the facts that a living part has announced; None without such a part. With several, use the first
-        one."""
+        """Return the facts that a living part has announced; None without such a part. If there are several parts,
+        return the first part's facts."""
         facts = next(iter(self.members(part).values()), None)
         if facts:
             self._seen.setdefault(part, describe_member(facts))
@@ -96,7 +96,7 @@ class Roster:
 
     @contextmanager
     def _open_place(self, part: Part, patience_s: float) -> Iterator[IO[str]]:
-        """Open and lock the file of the part, or the first free one of its numbered files, and yield it."""
+        """Open and lock the file of the part, or the first of its numbered files that is free, and yield it."""
         for number in count():
             path = self._path(f"{part}-{number}" if part == SEVERAL else part)
             with explain_write_errors(path):
@@ -144,7 +144,7 @@ def _lock_within(file: IO[str], seconds: float) -> bool:
 
 
 def _is_at(file: IO[str], path: Path) -> bool:
-    """Return True if the open file is still the one at a path, and was not removed."""
+    """Return True if the open file is still at `path`, and was not removed or replaced."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

@@ -136,7 +136,7 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             )
 
     def _model_directory(self) -> Path:
-        """Return the model's directory: the one that vLLM was started with, or vLLM's download of a model on the
+        """Return the directory that vLLM was started with, or the directory of vLLM's download of a model on the
         Hub."""
         name = self.model_config.model
         if Path(name).is_dir():

@@ -147,7 +147,7 @@ class Calibration:
 
     @property
     def by_kind(self) -> dict[str, Confusion]:
-        """The counts by kind of response, in the order of first appearance; empty without kinds."""
+        """The counts by kind of response, in the order of first appearance; an empty dict without kinds."""
         kinds = dict.fromkeys(one.labelled.kind for one in self.judged if one.labelled.kind)
         return {kind: confusion_of([one for one in self.judged if one.labelled.kind == kind]) for kind in kinds}
 

@@ -178,7 +178,8 @@ class Encyclopedia:
         return self._years(founder)[0] + self._rng("founding", number).randrange(22, 45)
 
     def _position(self, number: int, born: int) -> dict[str, Any]:
-        """Return the company that a person joined, and the year; empty if 20 drawn companies were all founded later."""
+        """Return the company that a person joined, and the year. Return an empty dict if 20 drawn companies were all
+        founded later."""
         rng = self._rng("position", number)
         joined = born + rng.randrange(20, 34)
         for _ in range(20):

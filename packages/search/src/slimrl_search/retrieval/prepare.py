@@ -98,7 +98,7 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
     """Return the corpus in `directory`. Write it first if it is missing, or replace it with `rebuild`.
 
     Raises:
-        StaleError: if the directory has a corpus from another source, or a damaged one.
+        StaleError: if the directory has a corpus from another source, or a damaged corpus.
         UserError: if the directory is not writable.
     """
     path = directory / CORPUS

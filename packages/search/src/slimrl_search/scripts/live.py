@@ -41,7 +41,7 @@ class LivePlot:
         self._drawn_s = -math.inf
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Draw the plot again if the last one is old enough."""
+        """Draw the plot again if the last picture is old enough."""
         if self._clock() - self._drawn_s < EVERY_S:
             return
         is_first = not math.isfinite(self._drawn_s)

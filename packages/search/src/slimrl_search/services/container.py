@@ -137,8 +137,8 @@ def token_of() -> str:
 
 
 def _make_token() -> str:
-    """Make the token of this user's containers. The loopback address needs one too, because a container cannot see
-    which user of this machine connects."""
+    """Make the token of this user's containers. A token is needed even on the loopback address, because a container
+    cannot see which user of this machine connects."""
     kept, token = _token_file(), secrets.token_hex(32)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.touch(mode=0o600)  # before anything is in it, so that no other user can read it at any moment

@@ -140,7 +140,7 @@ def make_parser(script: str, about: str, examples: str = "") -> argparse.Argumen
 
 
 def start_or_stop(arguments: argparse.Namespace, name: str, port: int, program: Callable[[], Program]) -> int:
-    """Start the program, or stop the one with this name and port, depending on the flags; return the exit status.
+    """Start the program, or stop the server with this name and port, depending on the flags. Return the exit status.
 
     `program` is called only for a start, since it may download gigabytes. Raises UserError.
     """
