@@ -28,7 +28,7 @@ TOKENIZER_FIELDS = "tokenizer_class bos_token eos_token pad_token chat_template"
 TEXT = {"schema": {"type": "string"}}
 
 
-# Large replies are returned as JSON, because FastAPI would copy them first.
+# Large replies are returned as a `JSONResponse`, because FastAPI would first copy a dict.
 
 
 async def health(service: Served) -> dict[str, Any]:
@@ -88,7 +88,7 @@ async def resume(service: Served) -> dict[str, Any]:
 
 
 async def is_paused(service: Served) -> dict[str, Any]:
-    """Report if sampling has stopped. The engine answers, so a reply shows that it is alive."""
+    """Report if sampling has stopped. The engine itself answers, so a reply shows that the engine is alive."""
     return {"is_paused": await service.thread.call(lambda engine: service.thread.paused)}
 
 
@@ -111,7 +111,7 @@ def make_app(service: Service) -> FastAPI:
     router = APIRouter(route_class=TextRoute, dependencies=[Depends(ready_service), *locked])
     for method, path, endpoint, fields in (
         ("GET", "/v1/models", models, "object data"),
-        # A path, because names may contain slashes: `Qwen/Qwen3-0.6B`, or a directory.
+        # The parameter is a path, because names may contain slashes: `Qwen/Qwen3-0.6B`, or a directory.
         ("GET", "/v1/models/{model_id:path}", model, MODEL_FIELDS),
         ("POST", "/v1/chat/completions", chat, CHAT_FIELDS),
         ("POST", "/v1/chat/completions/tokens", chat_of_tokens, CHAT_FIELDS),
@@ -138,7 +138,7 @@ def make_app(service: Service) -> FastAPI:
 
 
 def _add(router: APIRouter | FastAPI, method: str, path: str, endpoint: Callable[..., Any], fields: str) -> None:
-    """Add a route. `fields` are the documented fields of its JSON reply; without any, the reply is text."""
+    """Add a route. `fields` are the documented fields of its JSON reply. Without fields, the reply is text."""
     names = fields.split()
     reply = {"type": "object", "required": names, "properties": {name: {} for name in names}}
     content: dict[str, Any] = {"application/json": {"schema": reply}} if names else {"text/plain": TEXT}

@@ -1,4 +1,4 @@
-"""Keeps the base weights into which adapters are merged, one at a time."""
+"""Keeps the base model's weights, so that adapters can be merged into them, one at a time."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ NO_ADAPTER = Adapter(1.0, {})
 
 
 class BaseWeights:
-    """The base model's matrices that the merged adapter has changed, kept in the CPU's memory, and this adapter."""
+    """The merged adapter, and copies in the CPU's memory of the base model's matrices that it has changed."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
@@ -23,7 +23,8 @@ class BaseWeights:
         self._are_lost = False
 
     def lose(self) -> None:
-        """Note that the served model has whole new weights, so adapters no longer have a base."""
+        """Record that all weights of the served model were replaced, so no adapter can be merged into the base
+        model."""
         self._kept, self._present, self._are_lost = {}, NO_ADAPTER, True
 
     def check(self, adapter: Adapter, module: nn.Module) -> None:
@@ -43,8 +44,8 @@ class BaseWeights:
 
     @torch.no_grad()
     def put(self, adapter: Adapter, engine: Engine, module: nn.Module, version: int) -> None:
-        """Merge an adapter into the base model in place of an earlier one, and publish the result as `version`. Raises
-        UserError if the new numbers are not finite. If it raises, nothing has changed."""
+        """Merge an adapter into the base model, remove an earlier adapter, and publish the result as `version`. Raises
+        UserError if the new numbers are not finite. After an error, nothing has changed."""
         parameters, before = dict(module.named_parameters()), engine.version
         for name in adapter.pairs.keys() - self._kept.keys():
             self._kept[name] = _copy_to_cpu(parameters[name])
@@ -57,11 +58,12 @@ class BaseWeights:
             engine.publish(before)  # clears the cache, which the failed weights may have filled
             raise
         finally:
-            # In the module, all other matrices equal the base model's.
+            # All other matrices of the module equal the base model's, so no copies of them are needed.
             self._kept = {name: self._kept[name] for name in self._present.pairs}
 
     def _write(self, adapter: Adapter, parameters: Mapping[str, Tensor]) -> None:
-        """Write the matrices one by one, merged as in the trainer, because a GPU may have too little room for all."""
+        """Write the merged matrices one by one, because a GPU may lack the memory for all. They are merged as in the
+        trainer."""
         for name, kept in self._kept.items():
             base = {name: kept.to(parameters[name].device, non_blocking=True)}
             pairs = {name: adapter.pairs[name]} if name in adapter.pairs else {}

@@ -1,7 +1,7 @@
 """Defines and validates the bodies of all routes, with the bounds that `/openapi.json` documents.
 
-Types are strict (the text "3" is not accepted as a number). An unknown field of a request is refused by its name, since
-it may be meant to constrain the reply; within messages and tools unknown fields are ignored.
+Types are strict (the text "3" is not accepted as a number). An unknown field of a request is refused, because it may be
+meant to constrain the reply. Unknown fields of messages and tools are ignored.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ MAX_CHOICES = 128
 MAX_TOP = 20
 MAX_BIASES, MAX_BIAS = 1024, 100
 INT64 = 2**63
-# Fields of OpenAI and vLLM without support here, with the value that switches them off.
+# Fields of OpenAI and vLLM that are not supported here, each with the value that disables the field.
 OFF = {
     "allowed_token_ids": [],
     "bad_words": [],
@@ -30,7 +30,7 @@ OFF = {
     "stream": False,
     "use_beam_search": False,
 }
-# Fields of OpenAI and vLLM on which no reply depends.
+# Fields of OpenAI and vLLM that never change a reply.
 IGNORED = {
     *("metadata", "prediction", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier"),
     *("cache_salt", "detokenize", "disable_fallback", "include_obfuscation", "output_kind", "priority", "request_id"),
@@ -97,7 +97,8 @@ class Request(Body):
 
 
 class JsonSchema(Request):
-    """The JSON schema of a reply. It is obeyed even without `strict`; without a schema any object is allowed."""
+    """The JSON schema of a reply. The reply follows it even without `strict`. Without a schema, any object is
+    allowed."""
 
     name: str | None = None
     description: Any = None
@@ -111,7 +112,7 @@ class ResponseFormat(Request):
 
 
 class StructuredOutputs(Request):
-    """vLLM's constraints: one of these fields."""
+    """vLLM's constraints of a reply. A request sets exactly one of these fields."""
 
     json_: dict[str, Any] | str | None = Field(default=None, alias="json")
     json_object: bool | None = None
@@ -185,7 +186,7 @@ class TextPart(Body):
 
 
 class CalledFunction(Body):
-    """A call by a model; its arguments may be any JSON, because a model may have written anything."""
+    """A function call by a model. The arguments may be any JSON, because a model can write invalid arguments."""
 
     name: str
     arguments: Any = "{}"
@@ -242,7 +243,7 @@ class ChatBody(Generation, Rendering):
 
 
 class ChatTokensBody(ChatBody):
-    """`POST /v1/chat/completions/tokens`: as chat, but the prompt is `tokens`; `messages` are not rendered."""
+    """`POST /v1/chat/completions/tokens`: like chat, but the prompt is `tokens`; `messages` are not rendered."""
 
     tokens: TokenIds
 
@@ -278,7 +279,7 @@ class GenerateBody(Request):
 
 
 class AdapterInfo(Request):
-    """The rank of an adapter's pairs, the scale of their products, and the fingerprint of the base weights."""
+    """The rank of an adapter's matrix pairs, the scale of the products, and the fingerprint of the base weights."""
 
     rank: int = Field(ge=1, le=MAX_RANK)
     scale: float = Field(gt=0, lt=MAX_ALPHA)
@@ -286,10 +287,10 @@ class AdapterInfo(Request):
 
 
 class UpdateInfo(Request):
-    """An update, or a part of one: a directory as in `UpdateBody`, or a broadcast.
+    """A whole update or a part of an update: a directory as in `UpdateBody`, or a broadcast.
 
-    A broadcast is described by the tensors that the trainer sends, in this order. With an `adapter` they are its pairs,
-    by PEFT's names, for the server's initial weights.
+    For a broadcast, `names`, `dtype_names` and `shapes` describe the trainer's tensors in the order of sending. With an
+    `adapter`, the tensors are its matrix pairs for the server's initial weights, under PEFT's names.
     """
 
     weight_dir: Text | None = None
@@ -310,8 +311,8 @@ class UpdateInfo(Request):
 
 
 class UpdateBody(Request):
-    """`POST /update_weights`: a directory of safetensors in Hugging Face format, or of an adapter alone in PEFT's
-    format, and the version of its weights; or `update_info` after `/start_weight_update`."""
+    """`POST /update_weights`: either `weight_dir` with a `version`, or `update_info` after `/start_weight_update`. The
+    directory has all weights as safetensors in Hugging Face format, or only an adapter in PEFT's format."""
 
     weight_dir: Text | None = None
     version: int = Field(default=0, ge=0, lt=INT64)
@@ -336,7 +337,7 @@ class JoinInfo(Request):
 
 
 class NoInfo(Request):
-    """Empty: updates are read from directories."""
+    """An empty object, for updates from directories."""
 
 
 class InitTransferBody(Request):
@@ -346,7 +347,8 @@ class InitTransferBody(Request):
 
 
 class FinishBody(Request):
-    """`POST /finish_weight_update`. A version is a number here, as in tokens; without one it does not change."""
+    """`POST /finish_weight_update`. The version is a number, as in the versions of tokens. Without `weight_version` the
+    version does not change."""
 
     weight_version: Version | None = None
 

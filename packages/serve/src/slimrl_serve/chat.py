@@ -16,12 +16,12 @@ from slimrl_serve.reply import Reply
 from slimrl_serve.service import Service
 
 CHUNK = "chat.completion.chunk"
-TAG_TOKENS = 16  # last tokens of a prompt to check; in all tokenizers the opening tag of the thoughts fits
+TAG_TOKENS = 16  # number of last prompt tokens to check; the opening tag of the thoughts fits in every tokenizer
 
 
 @dataclass(slots=True, eq=False)
 class Chat(Reply[ChatBody]):
-    """One chat request. `in_thoughts` means that the opening tag of the thoughts is the last part of its prompt."""
+    """One chat request. `in_thoughts` is True if the prompt ends with the opening tag of the thoughts."""
 
     in_thoughts: bool = False
 

@@ -24,8 +24,8 @@ FAILED = 1
 
 
 class InferenceServer:
-    """A service and its HTTP server, as a context manager. Inside the `with` block the model is loaded, unless
-    `stopped` was set during loading, which may take long."""
+    """Context manager for a service and its HTTP server. On entry it waits until the model is loaded, or until
+    `stopped` is set."""
 
     def __init__(self, config: ServeConfig, stopped: threading.Event | None = None) -> None:
         listening = listen(config.host, config.port)

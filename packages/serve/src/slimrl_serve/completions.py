@@ -20,7 +20,8 @@ DEFAULT_MAX_TOKENS = 16  # as in OpenAI's API
 
 @dataclass(slots=True, eq=False)
 class Completions(Reply[CompletionBody]):
-    """One completions request; its choices are `n` for each prompt in order. `echoes` are the texts of the prompts."""
+    """One completions request. It has `n` choices for each prompt, in the prompts' order. `echoes` are the prompts'
+    texts."""
 
     echoes: list[str]
 

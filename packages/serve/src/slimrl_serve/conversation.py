@@ -1,9 +1,10 @@
-"""Renders a conversation as the text of a prompt by the model's chat template, with tools even if it lacks support.
+"""Renders a conversation as the text of a prompt by the model's chat template, and adds tools if the template cannot.
 
-A template that renders tools, calls and results gets them unchanged. For other templates they are written into messages
-in the form on which most such models are trained: the functions as JSON in the system message, a call as JSON in
-`<tool_call>` tags, and a result as a user's message in `<tool_response>` tags. No template can write a call whose
-arguments are not an object. Such calls and their results always become text: the model sees it and can try again.
+A template that renders tools, calls and results gets them unchanged. For other templates, this module writes them into
+messages, in the form that most such models know from training: the functions as JSON in the system message, a call as
+JSON in `<tool_call>` tags, and a result as a user's message in `<tool_response>` tags. No template can write a call if
+its arguments are not an object. Such calls and their results always become text, so the model sees its mistake and can
+try again.
 """
 
 import inspect
@@ -35,8 +36,8 @@ To call a function, answer with a JSON object of its name and arguments in these
 
 
 class PromptWriter:
-    """Renders conversations for one tokenizer. A template that reads the clock writes `day`, or without it the present
-    date. Raises ApiError 400 for conversations that the template refuses."""
+    """Renders conversations for one tokenizer. A template that writes the date writes `day`, or the present date if
+    `day` is None. Raises ApiError 400 for conversations that the template refuses."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, day: date | None = None) -> None:
         self._tokenizer = tokenizer
@@ -66,9 +67,9 @@ class PromptWriter:
             raise bad_request(f"chat_template_kwargs cannot set {taken[0]}.", "chat_template_kwargs")
 
     def _check_whole(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> None:
-        """Raise ApiError 400 if the template leaves out a message, a call or a tool. For each new shape of a
-        conversation, render markers in place of the names of calls and tools and of the contents, because a template
-        may change contents (thoughts of earlier turns)."""
+        """Raise ApiError 400 if the template leaves out a message, a call or a tool. Each shape of a conversation is
+        checked once: render it with markers in place of all contents and names of calls and tools, and search the text
+        for the markers. A template may change real contents (thoughts of earlier turns)."""
         marked = [_mark(message, f"{MARKER}{index}.") for index, message in enumerate(messages)]
         offered = [_rename(tool, f"{MARKER}tool{index}.") for index, tool in enumerate(tools)]
         calls = [len(message.get("tool_calls", ())) for message in messages]
@@ -106,7 +107,8 @@ class PromptWriter:
 
 
 def _says(message: Plain) -> bool:
-    """Return True if the template must write a message's content; many leave out the text beside calls."""
+    """Return True if the template must write the message's content. Many templates omit the text of a message with
+    calls."""
     return bool(message["content"].strip()) and not message.get("tool_calls")
 
 
@@ -148,7 +150,8 @@ def _message(message: ChatMessage) -> Plain:
 
 
 def _arguments(given: Any) -> Any:
-    """Return a call's arguments as an object, or unchanged unless they are a JSON object that a template can write."""
+    """Return a call's arguments as an object if they are a JSON object that a template can write; else as their
+    text."""
     if given is None or given == "":  # the function has no parameters
         return {}
     try:
@@ -161,8 +164,9 @@ def _arguments(given: Any) -> Any:
 
 
 def _as_text(messages: list[Plain], every_call: bool) -> list[Plain]:
-    """Return the conversation with calls and their results as text, in the roles that every template has: all calls, or
-    only calls whose arguments are not an object. A result belongs to the call of its id, or else to the last calls."""
+    """Return the conversation with calls and their results as text, in the roles that every template has. With
+    `every_call` convert all calls, else only calls with arguments that are not an object. A result belongs to the call
+    with the same id, or without an id to the last calls."""
     written: list[Plain] = []
     ids: set[str] = set()  # ids of the last reply's calls that became text
     results: Plain | None = None  # the message with the results so far
@@ -196,7 +200,7 @@ def _call_text(function: Plain) -> str:
 
 
 def _with_prompt(messages: list[Plain], tools: list[Plain]) -> list[Plain]:
-    """Return the conversation with the functions in its system message, which is added if missing."""
+    """Return the conversation with the functions in its system message. Add a system message if there is none."""
     if not tools:
         return messages
     prompt = TOOL_PROMPT.format(tools="\n".join(_dump(tool["function"]) for tool in tools))

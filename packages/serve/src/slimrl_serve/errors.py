@@ -1,7 +1,6 @@
 """Formats every error as OpenAI's clients expect it: a status and `{"error": {"message", "type", "param", "code"}}`.
 
-These are refused requests, bodies that do not validate, unknown routes, and bugs. A bug's traceback is only written to
-the log.
+The errors are refused requests, invalid bodies, unknown routes, and bugs. A bug's traceback is only written to the log.
 """
 
 import logging
@@ -52,7 +51,8 @@ def bad_request(message: str, param: str = "", code: str = "") -> ApiError:
 
 @contextmanager
 def blame(param: str) -> Iterator[None]:
-    """Turn errors about a client's value, such as a directory, into ApiError 400 with its field."""
+    """Context manager: convert errors about a client's value, such as a directory, into ApiError 400 with the field
+    `param`."""
     try:
         yield
     except (UserError, ValueError, OSError) as error:  # a path may contain a NUL, or be too long
@@ -60,7 +60,7 @@ def blame(param: str) -> Iterator[None]:
 
 
 def too_long(context_len: int, wanted: str) -> ApiError:
-    """Return the error for a prompt that does not fit, in the wording by which clients recognise it."""
+    """Return the error for a prompt that does not fit. Clients recognise OpenAI's wording of it."""
     return bad_request(
         f"This model's maximum context length is {context_len} tokens. However, {wanted}. Please shorten the prompt or "
         "ask for fewer tokens.",
@@ -107,9 +107,9 @@ def _as_api_error(request: Request, error: Exception) -> ApiError:
 
 
 def _explain(errors: Sequence[Any]) -> tuple[str, str]:
-    """Return one message for the errors that pydantic found, and the wrong field."""
-    # Each branch of a union reports an error. The error with the longest path is probably in the intended branch. Names
-    # of classes stand for branches.
+    """Return one message for the errors that pydantic found, and the name of the wrong field."""
+    # Each branch of a union reports an error. The error with the longest path is probably in the intended branch. In a
+    # path, the name of a class stands for a branch.
     first = max(errors, key=lambda error: len(error["loc"]))
     path = [str(key) for key in first["loc"] if key != "body" and not str(key)[:1].isupper()]
     if first["type"] == "json_invalid":

@@ -1,4 +1,4 @@
-"""Makes the grammar that a request's reply must obey: a format, a tool call, or none.
+"""Makes the grammar that a request's reply must follow, from the request's format or tools. A request may have none.
 
 A grammar's source is a text of limited length. It is compiled off the event loop within a limited time. The latest
 grammars are kept, since clients send the same schema or tools with each request.
@@ -33,14 +33,14 @@ from slimrl_serve.grammar import (
 from slimrl_serve.grammar_trial import TrialError, is_costly, try_to_compile
 
 MAX_SOURCE = 2**17  # characters
-COMPILE_S = 15.0  # including the wait for others and the trial; a grammar within llguidance's limits takes up to two
+COMPILE_S = 15.0  # includes the wait for other grammars and the trial; one within llguidance's limits takes up to 2 s
 NUM_TRIALS = 2  # at the same time; each may take gigabytes
 NUM_KEPT = 32
 # One space or one line break with its indentation, because a small model could write white space for ever.
 SPACES = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,32})?"}
-# Text that does not extend over thoughts.
+# Text without the opening tag of thoughts.
 PLAIN_RULE = f"PLAIN: TEXT & ~/{OPEN_THOUGHTS}(.|\\n)*/"
-PLAIN = json.dumps(PLAIN_RULE)[1:-1]  # its spelling in a source
+PLAIN = json.dumps(PLAIN_RULE)[1:-1]  # the rule as it is written in a source
 CALL_END = "}\n" + CLOSE
 ANY_OBJECT = {"type": "object"}
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -52,13 +52,13 @@ class Formats:
     def __init__(self, make_compiler: Callable[[], GrammarCompiler]) -> None:
         self._make_compiler = make_compiler
         self._compiler: GrammarCompiler | None = None
-        self._lock = asyncio.Lock()  # one thread compiles at a time; the others wait without one
+        self._lock = asyncio.Lock()  # one thread compiles at a time; the other tasks wait without a thread
         self._trials = asyncio.Semaphore(NUM_TRIALS)
-        self._tasks: OrderedDict[str, asyncio.Task[Grammar]] = OrderedDict()  # by source
+        self._tasks: OrderedDict[str, asyncio.Task[Grammar]] = OrderedDict()  # keyed by source
 
     async def grammar_of(self, body: Sampling, in_thoughts: bool = False) -> Grammar | None:
-        """Return the grammar of a body's reply; None without constraints. `in_thoughts` means that the prompt has
-        opened the thoughts. Raises ApiError 400 for formats that cannot be obeyed."""
+        """Return the grammar for the reply to `body`; None without constraints. `in_thoughts` is True if the prompt has
+        opened the thoughts. Raises ApiError 400 if the format cannot be used, and 503 after the time limit."""
         param, source = source_of(body, in_thoughts)
         if not source:
             return None
@@ -71,7 +71,8 @@ class Formats:
             )
         try:
             async with asyncio.timeout(COMPILE_S):
-                # Requests with the same source share a task. It continues if they give up, as does its thread.
+                # Requests with the same source share a task. The task and its thread continue if these requests are
+                # cancelled.
                 return await asyncio.shield(self._task_of(source))
         except (GrammarError, TrialError) as error:
             raise bad_request(f"{param} cannot be obeyed: {error}.", param) from error
@@ -101,7 +102,8 @@ class Formats:
 
 
 def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
-    """Return the field that constrains the reply, and the source of its grammar; both empty without constraints."""
+    """Return the field that constrains the reply, and the source of its grammar. Without constraints, return two empty
+    texts."""
     formats = _formats(body)
     tools = _tools(body) if isinstance(body, ChatBody) else []
     if len(formats) > 1 or (formats and tools and formats[0][0] != "response_format"):
@@ -160,7 +162,7 @@ def _with_spaces(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tools(body: ChatBody) -> list[FunctionSpec]:
-    """Return the functions whose calls are constrained; empty if calls are free or forbidden."""
+    """Return the functions with constrained calls; an empty list if calls are unconstrained or forbidden."""
     choice, functions = body.tool_choice, [tool.function for tool in body.tools or []]
     if isinstance(choice, NamedTool):
         wanted = [function for function in functions if function.name == choice.function.name]
@@ -180,8 +182,8 @@ def _tools(body: ChatBody) -> list[FunctionSpec]:
 def _calls_source(
     body: ChatBody, functions: Sequence[FunctionSpec], schema: dict[str, Any] | None, in_thoughts: bool
 ) -> tuple[str, str]:
-    """Return the source for replies that call functions. A forced reply has only calls; otherwise it is text with
-    calls, or with a schema either calls or JSON."""
+    """Return the constraining field and the source for replies that may call functions. A forced reply has only calls.
+    Any other reply is text with calls, or, if there is a `schema`, either calls or JSON."""
     forced = isinstance(body.tool_choice, NamedTool) or body.tool_choice == "required"
     several = body.parallel_tool_calls is not False and not isinstance(body.tool_choice, NamedTool)
     calls = [_call_rule(function, forced or bool(function.strict)) for function in functions]
@@ -191,8 +193,8 @@ def _calls_source(
         rule = f'{call} ("\\n" {call})*' if several else call
         lines.append(f"reply: {rule}" + ("" if forced else f" | %json {json.dumps(_with_spaces(schema or {}))}"))
     else:
-        # Text up to the next tag is lazy, so that only a call can follow a tag. It does not extend over thoughts, since
-        # calls do not count there.
+        # Text up to the next tag is lazy, so that only a call can follow a tag. It contains no thoughts, because calls
+        # within thoughts do not count.
         lines.append("reply: " + ("(head tail)* TEXT" if several else "TEXT | head tail"))
         lines.append(PLAIN_RULE)
         lines.append(f"head[lazy]: PLAIN {literal(OPEN)}")
@@ -207,7 +209,8 @@ def _calls_source(
 
 
 def _call_rule(function: FunctionSpec, obeys: bool) -> str:
-    """Return the rule of a call between its tags, up to its last brace; arguments obey a schema or are any object."""
+    """Return the rule of a call between its tags, up to its last brace. With `obeys`, the arguments follow the
+    function's schema, else they are any object."""
     schema: dict[str, Any] = ANY_OBJECT
     if obeys:
         schema = NO_ARGUMENTS if function.parameters is None else {"type": "object", **function.parameters}

@@ -24,7 +24,7 @@ from slimrl_serve.worker import Job
 
 SEED_STEP = 0x9E3779B97F4A7C15  # between the seeds of one request's choices (the golden ratio times 2^64)
 MAX_SCORES = 2**18  # log-probabilities in a reply, some 80 bytes of JSON each
-COLDEST = 0.01  # logits over a smaller temperature may overflow; this one is nearly greedy
+COLDEST = 0.01  # logits divided by a smaller temperature may overflow; this temperature is nearly greedy
 
 T = TypeVar("T")
 
@@ -84,7 +84,8 @@ class Choice:
 
     @property
     def failure(self) -> str:
-        """The reason in the request itself that stopped the completion; empty without one."""
+        """The error in the request, such as in its grammar, that stopped the completion; an empty text without an
+        error."""
         return self.job.request.failure if self.job.request is not None else ""
 
     @property
@@ -99,11 +100,12 @@ class Choice:
         return self.first.options.prompt_logprobs < 0 or self.first.first_token_at > 0.0
 
     def text_so_far(self, done: bool) -> str:
-        """Return the text that may be sent, without the stop token: all of it once the completion is done."""
+        """Return the text that may be sent, without the stop token. If `done`, return the whole text."""
         token_ids = self.token_ids
         if token_ids and token_ids[-1] in self.request.stop_ids:
             token_ids = token_ids[:-1]
-        # With stop strings the engine's thread grows the text after every token, up to the last token or the stop.
+        # With stop strings, the engine's thread extends the text after every token, up to the last token or the stop
+        # string.
         if not self.job.params.stop or (done and self.text.end < 0):
             self.text.grow(token_ids, closed=done)
         return self.text.visible(closed=done)
@@ -111,7 +113,7 @@ class Choice:
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """The completions of one HTTP request. `close` must be called in the end: it frees their slots."""
+    """The completions of one HTTP request. Call `close` at the end, to free the slots of the choices."""
 
     service: Service
     choices: list[Choice]
@@ -126,10 +128,10 @@ class Generation:
             pass
 
     async def changes(self) -> AsyncIterator[tuple[Choice, bool]]:
-        """Yield each choice when it has new tokens, with a flag: it is True the last time, when the choice is done.
+        """Yield each choice when it has new tokens, with a flag. The flag is True when the choice is done.
 
-        Use this flag instead of the job's, because the engine may finish the job in the next moment. Raises ApiError
-        500 if the engine fails.
+        Use this flag instead of `job.is_done`, because the engine may finish the job at any moment. Raises ApiError 500
+        if the engine fails.
         """
         running = list(self.choices)
         while running:
@@ -167,7 +169,7 @@ class Generation:
         metrics = self.service.metrics
         for choice in self.choices:
             job = choice.job
-            done = job.is_done  # read once, since the engine may finish it meanwhile
+            done = job.is_done  # read once, because the engine may finish the job at any moment
             self.service.thread.close(job)
             if job.first_token_at:
                 metrics.first_token.observe(job.first_token_at - self.began)
@@ -182,8 +184,8 @@ class Generation:
 
 
 async def take_turns(write: Callable[[Choice], T], choices: Sequence[Choice]) -> list[T]:
-    """Return the result of `write` for each choice. The event loop serves others in between, because thousands of
-    tokens take a while."""
+    """Return the result of `write` for each choice. Between two choices the event loop can serve other requests,
+    because thousands of tokens take a while."""
     written = []
     for choice in choices:
         written.append(write(choice))
@@ -199,8 +201,8 @@ def start_generation(
     request_id: str,
     grammar: Grammar | None = None,
 ) -> Generation:
-    """Queue the choices of a body, `n` per prompt in order, which obey the grammar, if any. Raises ApiError 400 for
-    invalid settings, and 429 if the queue is full."""
+    """Queue `n` choices for each prompt, in the prompts' order. With a `grammar`, all choices follow it. Raises
+    ApiError 400 for invalid settings, and 429 if the queue is full."""
     arrived = asyncio.Event()
     seed = random.getrandbits(63) if body.seed is None else body.seed
     num = body.n or 1
@@ -229,7 +231,8 @@ def start_generation(
 
 
 def _check_scores(service: Service, prompts: Sequence[list[int]], num: int, wanted: Sequence[Wanted]) -> None:
-    """Raise ApiError 400 for more log-probabilities than a reply can hold; one context always has room."""
+    """Raise ApiError 400 for more log-probabilities than a reply may have. The tokens of one context are always
+    allowed."""
     asked = sum(want.num_scores(len(prompt), num) for prompt, want in zip(prompts, wanted, strict=True))
     most = max(MAX_SCORES, service.config.context_len * (MAX_TOP + 1))
     if asked > most:
@@ -244,7 +247,7 @@ def _params(body: Sampling, wanted: Wanted, seed: int) -> SamplingParams:
     temperature = 1.0 if body.temperature is None else body.temperature
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return SamplingParams(
-        max_tokens=max(1, wanted.max_tokens),  # the engine samples at least one; the reply leaves it out
+        max_tokens=max(1, wanted.max_tokens),  # the engine samples at least one token; the reply then omits it
         temperature=max(temperature, COLDEST) if temperature else 0.0,
         top_p=1.0 if body.top_p is None else body.top_p,
         top_k=max(0, body.top_k or 0),

@@ -1,8 +1,8 @@
-"""Grammars that a reply must obey: the package llguidance finds the allowed next tokens. Knows nothing of models.
+"""Grammars that a reply must follow. The package llguidance finds the allowed next tokens. Independent of models.
 
-A `Grammar` is compiled once and may be used by many sequences; each has its own copy, which follows its tokens.
-Grammars may be hostile, so the cost of compiling and of each step is bounded. Beyond these bounds, and for grammars
-that llguidance does not support, a `GrammarError` with the reason is raised.
+A `Grammar` is compiled once, and many sequences may use it. Each sequence has its own copy, which follows its tokens.
+Grammars may be hostile, so the cost of compiling and of each step is bounded. If a grammar exceeds these bounds, or
+llguidance does not support it, a `GrammarError` with the reason is raised.
 """
 
 import functools
@@ -29,35 +29,35 @@ class GrammarError(Exception):
 
 
 class Grammar:
-    """A compiled grammar, or the place of one sequence in it."""
+    """A compiled grammar, or the state of one sequence in it."""
 
     def __init__(self, state: Any) -> None:
         self.state = state
 
     def begin(self) -> "Grammar":
-        """Return the place of a sequence that has no token yet."""
+        """Return the state of a new sequence without tokens."""
         return Grammar(self.state.deep_copy())
 
     @property
     def is_complete(self) -> bool:
-        """True if only the end may follow."""
+        """True if only the end of the sequence may follow."""
         return bool(self.state.is_stopped())
 
     @property
     def error(self) -> str:
-        """The reason why the sequence cannot continue; empty if it can."""
+        """The reason why the sequence cannot continue; an empty text if it can."""
         return one_line(self.state.get_error())
 
     def accept(self, token: int) -> None:
-        """Advance by a token, which the mask must have allowed."""
+        """Advance the sequence by `token`. The token mask must have allowed it."""
         self.state.consume_token(token)
 
 
 class GrammarCompiler:
-    """Compiles grammars for the tokens of one model. `stop_ids` may be drawn where a grammar may end.
+    """Compiles grammars for the tokens of one model. The tokens `stop_ids` are allowed where the grammar may end.
 
-    Creating it takes a second or two. Raises UserError without the package, GrammarError for a tokenizer that
-    llguidance cannot read.
+    Creating a compiler takes a second or two. Raises UserError if the package is missing, and GrammarError for a
+    tokenizer that llguidance cannot read.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, num_tokens: int, stop_ids: Iterable[int]) -> None:
@@ -69,8 +69,8 @@ class GrammarCompiler:
             raise GrammarError(f"the model's tokenizer cannot be constrained: {one_line(str(error))}") from error
 
     def compile(self, source: str) -> Grammar:
-        """Compile a source: the result of a function below, or a text in GBNF or Lark. Raises GrammarError if it cannot
-        be used."""
+        """Compile a source: the result of a function below, or a text in GBNF or Lark. Raises GrammarError if the
+        source cannot be used."""
         limits = self._library.LLParserLimits(**LIMITS)
         if not source.startswith("{"):
             try:
@@ -87,17 +87,17 @@ class GrammarCompiler:
 
 
 def json_source(schema: dict[str, Any]) -> str:
-    """Return the source of JSON that obeys a schema."""
+    """Return the source of a grammar for JSON that follows a schema."""
     return json.dumps({"grammars": [{"json_schema": schema}]})
 
 
 def regex_source(pattern: str) -> str:
-    """Return the source of texts that match a regular expression as a whole."""
+    """Return the source of a grammar for texts that fully match a regular expression."""
     return json.dumps({"grammars": [{"lark_grammar": f"start: /{_in_slashes(pattern)}/"}]})
 
 
 def lark_source(lines: Sequence[str]) -> str:
-    """Return the source of the texts of a Lark grammar."""
+    """Return the source of a grammar, given the lines of a Lark grammar."""
     return json.dumps({"grammars": [{"lark_grammar": "\n".join(lines) + "\n"}]})
 
 
@@ -107,7 +107,7 @@ def literal(text: str) -> str:
 
 
 def token_masks(matchers: Sequence[Grammar], num_tokens: int, device: torch.device) -> Tensor:
-    """Return the allowed next tokens (N, V); for a matcher with an error only the end."""
+    """Return True for each allowed next token, (N, V). A matcher with an error allows only the end."""
     # llguidance writes a bit for each token, in words of 32.
     num_words = (num_tokens + 31) // 32
     packed = torch.zeros(len(matchers), num_words, dtype=torch.int32)
@@ -135,7 +135,8 @@ def _executor() -> Any:
 
 
 def _in_slashes(pattern: str) -> str:
-    """Return the pattern as it stands between slashes: unescaped slashes in it are escaped."""
+    """Escape each unescaped slash of the pattern, so that the pattern can be written between slashes. Return the
+    result."""
     written, escaped = [], False
     for character in pattern:
         written.append("\\/" if character == "/" and not escaped else character)

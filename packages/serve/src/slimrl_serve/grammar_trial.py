@@ -1,5 +1,5 @@
-"""Compiles a grammar in a separate process, which can be killed: llguidance cannot be interrupted, and a small schema
-may take it minutes and gigabytes.
+"""Compiles a grammar in a separate process, which can be killed: llguidance cannot be interrupted, and may need minutes
+and gigabytes for a small schema.
 
 The process uses tokens of one byte each. The slow part, the automaton of patterns, does not depend on the tokens.
 """
@@ -17,8 +17,8 @@ MAX_BYTES = 2**31  # of memory
 TRIAL_S = 5.0
 READY = b"ready\n"
 PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from slimrl_serve.grammar_trial import main; main()"
-# Slow parts: patterns, intersections, counted repeats and multiples, even if an escape hides their letters. Long
-# sources count too, since the time for many properties or a long pattern grows with the square of the length.
+# Slow parts: patterns, intersections, counted repeats and multiples, also if letters are written as escapes. Long
+# sources are slow too, because the time for many properties or a long pattern grows with the square of the length.
 COSTLY = re.compile(r'"pattern|allOf|multipleOf|[&~]|\{\s*\d|\\u00[2-7]')
 MAX_UNTRIED = 2**12  # characters, which take up to 2 s
 
@@ -33,7 +33,8 @@ def is_costly(source: str) -> bool:
 
 
 async def try_to_compile(source: str) -> None:
-    """Return if a source compiles, or is refused, within the limits. Raises TrialError otherwise."""
+    """Compile a source in a separate process. Raises TrialError if it exceeds the limit of time or memory. Does not
+    raise if llguidance refuses the source within the limits."""
     places = json.dumps([place for place in sys.path if isinstance(place, str)])
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PROGRAM, places),

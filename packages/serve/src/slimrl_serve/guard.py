@@ -13,7 +13,7 @@ from slimrl.io.text import MAX_DEPTH, is_too_deep, is_writable
 from slimrl_serve.errors import ApiError, bad_request, respond
 
 MAX_BODY_BYTES = 16 * 2**20
-# Millions of values in a body, of two bytes each, would take gigabytes, and seconds without serving anything else.
+# Millions of values of two bytes each in a body would take gigabytes, and block the event loop for seconds.
 MAX_VALUES, MAX_CONTAINERS = 2**21, 2**16
 
 
@@ -25,7 +25,7 @@ def refuse(refusal: Refusal) -> JSONResponse:
 class TextRoute(APIRoute):
     """A route that rejects JSON with too many or too deep objects, or with text that cannot be encoded.
 
-    JSON can spell half of a surrogate pair, which no tokenizer accepts and no reply can quote.
+    JSON can contain half of a surrogate pair. No tokenizer accepts it, and no reply can contain it.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

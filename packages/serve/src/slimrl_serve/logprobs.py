@@ -1,4 +1,4 @@
-"""Formats log-probabilities for OpenAI's routes, and with `echo` those of the prompt."""
+"""Formats log-probabilities for OpenAI's routes: of sampled tokens, and with `echo` of the prompt's tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from slimrl.inference.sampling import Top
 from slimrl_serve.generation import Choice
 from slimrl_serve.text import Vocabulary
 
-Score = tuple[int, float, Top]  # a token, its log-probability, and the likeliest tokens in its place
+Score = tuple[int, float, Top]  # a token, its log-probability, and the most likely tokens at its position
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ def completion_logprobs(
 
 
 def _by_name(names: TokenNames, token: int, logprob: float, top: Top) -> dict[str, float]:
-    """Return the likeliest tokens and the token itself by their text; of two equal texts, the likelier token counts."""
+    """Return the log-probabilities of the most likely tokens and of the token itself, keyed by text. If two tokens have
+    the same text, use the more likely token."""
     named: dict[str, float] = {}
     for other, theirs in top if any(other == token for other, _ in top) else (*top, (token, logprob)):
         named.setdefault(names.name(other), theirs)

@@ -1,6 +1,7 @@
 """Collects the metrics of engine and requests for `/metrics`, in Prometheus' text format.
 
-Gauges and counters of the engine are read on request; only histograms are updated, when requests finish.
+Gauges and counters of the engine are read at each request for `/metrics`. Histograms are updated when completions
+finish.
 """
 
 import time
@@ -20,7 +21,8 @@ RATE_WINDOW_S = 10.0  # tokens per second are averaged over at least this long
 
 
 class ServerMetrics(Collector):
-    """The counters and histograms of requests, and the engine's gauges. Names are vLLM's with another prefix."""
+    """The counters and histograms of requests, and the engine's gauges. The names equal vLLM's except for the
+    prefix."""
 
     def __init__(self, thread: EngineThread, model: str) -> None:
         self._thread = thread
@@ -67,7 +69,8 @@ class ServerMetrics(Collector):
             yield metric
 
     def _rate(self, sampled: int) -> float:
-        """Return tokens per second since the latest collection that is at least the window old, or the oldest one."""
+        """Return the tokens per second since the newest collection that is at least `RATE_WINDOW_S` old. If none is
+        that old, use the oldest collection."""
         now = time.monotonic()
         # Keep one sample that is older than the window, so that the rate covers all of it.
         while len(self._samples) > 1 and self._samples[1][0] < now - RATE_WINDOW_S:

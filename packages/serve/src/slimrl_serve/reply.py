@@ -1,6 +1,6 @@
-"""Sends the reply of a request that samples, whole or as server-sent events, and cancels its work if its client leaves.
+"""Sends the reply to a sampling request, whole or as server-sent events, and cancels the sampling if the client leaves.
 
-Both ways finally close the request's generation, and report if the client had disconnected before.
+In both cases the request's generation is closed at the end, and is notified if the client has left.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ B = TypeVar("B", bound=bodies.Generation)
 
 @dataclass(slots=True, eq=False)
 class Reply(Generic[B]):
-    """The reply of Chat Completions or Completions. `name` is the served model's."""
+    """The reply of Chat Completions or Completions. `name` is the name of the served model."""
 
     generation: Generation
     service: Service
@@ -45,7 +45,7 @@ class Reply(Generic[B]):
         return TokenNames(self.service.model.vocabulary, bool(self.body.return_tokens_as_token_ids))
 
     def head(self, kind: str) -> Plain:
-        """Return the fields of every reply and of every piece of one."""
+        """Return the fields that every reply and every piece of a reply has."""
         return {"id": self.generation.request_id, "object": kind, "created": self.created, "model": self.name}
 
     def last_chunks(self, kind: str) -> list[Plain]:
@@ -63,7 +63,7 @@ class Reply(Generic[B]):
 
 
 class EventStream(StreamingResponse):
-    """A reply in events. Its generation is closed even if nothing was sent."""
+    """A reply as server-sent events. Its generation is closed even if nothing was sent."""
 
     def __init__(self, generation: Generation, chunks: Chunks) -> None:
         super().__init__(self._lines(chunks), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
@@ -108,8 +108,8 @@ async def answer(request: Request, generation: Generation, reply: Coroutine[Any,
 async def unless_gone(
     request: Request, work: Coroutine[Any, Any, T], close: Callable[[bool], None] = lambda client_left: None
 ) -> T:
-    """Return the result of `work`, which is cancelled if the client disconnects. `close` is always called in the end,
-    to free the slots."""
+    """Return the result of `work`. If the client disconnects, cancel `work` and raise ClientGone. `close` is called in
+    every case, to free the slots."""
     client_left = False
     try:
         return await run_unless_gone(work, request.receive)

@@ -108,7 +108,7 @@ class Service:
         }
 
     def check_model(self, name: str | None) -> str:
-        """Return the served name. Raises ApiError 404 for any other name but None."""
+        """Return the served model's name. Raises ApiError 404 if `name` is another name; None is accepted."""
         if name is None or name == self.name:
             return self.name
         why = f"The model `{name[:LONGEST_NAME]}` does not exist. This server has `{self.name}`."
@@ -116,7 +116,7 @@ class Service:
 
     async def encode_prompt(self, text: str, add_special: bool) -> list[int]:
         """Return the token ids of a prompt. Raises ApiError 400 for a prompt that cannot fit, before tokenizing it."""
-        # No token covers more characters than the longest one.
+        # No token covers more characters than the longest token.
         fewest = len(text) // self.model.vocabulary.longest_token
         if fewest > self.config.context_len:
             raise too_long(self.config.context_len, f"your prompt has more than {fewest} tokens")
@@ -154,7 +154,7 @@ class Service:
         return room
 
     def check_room(self, num_requests: int) -> None:
-        """Raise ApiError 429 if the queue is full, and 400 for more requests than it could ever hold."""
+        """Raise ApiError 429 if the queue is full, and 400 for more requests than the queue could ever hold."""
         # Running and waiting requests together: `num_open` counts both.
         most = self.config.max_slots + self.config.max_queue
         if num_requests > most:

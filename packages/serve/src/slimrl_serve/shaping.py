@@ -1,8 +1,8 @@
 """Changes the logits of sequences that request it, before their next token is drawn.
 
-In this order, which is vLLM's: `bias` is added; logits of tokens in the prompt or the reply are divided by `repetition`
-if positive, else multiplied by it; `frequency` times the number of occurrences in the reply is subtracted, and
-`presence` once for each token that occurs there; tokens that the grammar forbids get no probability.
+The steps have vLLM's order. First, `bias` is added. Logits of tokens in the prompt or the reply are then divided by
+`repetition` if positive, else multiplied by `repetition`. For each token in the reply, `frequency` times its number of
+occurrences and once `presence` are subtracted. At the end, tokens that the grammar forbids get no probability.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from slimrl_serve.grammar import Grammar, token_masks
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """The changes to the logits of a request; none by default. `bias` has a number for each of its tokens. The grammar
-    ends a sequence by the engine's own stop tokens, so it excludes `ignore_eos` and `min_tokens`."""
+    """The changes to the logits of a request; none by default. `bias` has pairs of a token and a number. A grammar ends
+    a sequence by the engine's own stop tokens, so it cannot be combined with `ignore_eos` or `min_tokens`."""
 
     frequency: float = 0.0
     presence: float = 0.0
@@ -32,7 +32,7 @@ UNSHAPED = Shaping()
 
 @dataclass(slots=True, eq=False)
 class Shaper:
-    """The shaping of one sequence, and its inputs: the tokens so far, and the place in the grammar.
+    """The shaping of one sequence, and its inputs: the tokens so far, and the state in the grammar.
 
     Tokens are counted on the logits' device: listing a long prompt at each token would cost more than decoding.
     `uncounted` are the reply's tokens since the last count.
@@ -60,7 +60,7 @@ class Shaper:
 
     @property
     def error(self) -> str:
-        """The reason why the sequence cannot continue; empty if it can."""
+        """The reason why the sequence cannot continue; an empty text if it can."""
         return self.matcher.error if self.matcher is not None else ""
 
     def accept(self, token: int) -> None:
@@ -71,12 +71,12 @@ class Shaper:
             self.matcher.accept(token)
 
     def shape(self, logits_NV: Tensor, shapers: Sequence["Shaper"]) -> Tensor:
-        """Return `shape_logits`."""
+        """Return the result of `shape_logits`."""
         return shape_logits(logits_NV, shapers)
 
     def counts(self, num_tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the number of occurrences of each token in the reply, and True for each in reply or prompt,
-        `[num_tokens]` both."""
+        """Return two tensors `[num_tokens]`: the number of occurrences of each token in the reply, and True for each
+        token that occurs in the reply or the prompt."""
         if self._counts is None:
             self._counts = torch.zeros(num_tokens, device=device), torch.zeros(num_tokens, device=device).bool()
             self._counts[1][to_device(self.prompt, torch.long, device)] = True
@@ -90,7 +90,7 @@ class Shaper:
 
 
 def shape_logits(logits_NV: Tensor, shapers: Sequence[Shaper]) -> Tensor:
-    """Return the changed logits, in float32: the steps between bfloat16's numbers are larger than many penalties."""
+    """Return the changed logits in float32, because many penalties are smaller than the precision of bfloat16."""
     shaped_NV = logits_NV.float() if logits_NV.dtype != torch.float32 else logits_NV.clone()
     _add_biases(shaped_NV, shapers)
     # Apply the penalties before the mask: subtracting from -inf would change nothing.

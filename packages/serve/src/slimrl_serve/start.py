@@ -1,4 +1,4 @@
-"""Starts the server if its required packages are installed. Imports none of them itself."""
+"""Starts the server if its required packages are installed. This module imports none of these packages."""
 
 import signal
 import threading

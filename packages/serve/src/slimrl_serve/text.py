@@ -1,9 +1,9 @@
 """Turns token ids into text, complete or while they arrive. It does not depend on HTTP, requests or models.
 
 A character may be spread over several tokens, and a stop string over many. So `GrowingText` only shows text that later
-tokens cannot change. With the stop string "END" and the tokens "x", " E", "N", "o" it shows "x", "x ", "x " and
-"x ENo": the start of a stop string is held back until it is completed or ruled out. One thread may read it while
-another one grows it.
+tokens cannot change. With the stop string "END" and the tokens "x", " E", "N", "o" it shows "x", "x ", "x " and "x
+ENo": the start of a stop string is held back until it is completed or ruled out. One thread may read a `GrowingText`
+while another thread extends it.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,10 +14,11 @@ from transformers import PreTrainedTokenizerBase
 from slimrl.io.text import byte_alphabet, partial_mark_length
 
 BROKEN = "\ufffd"  # the text of an incomplete character
-# At most this many tokens are decoded again with every new one, unless they are one long run of incomplete characters.
+# At most this many tokens are decoded again with every new token, unless they are one long run of incomplete
+# characters.
 WINDOW = 24
 OVERLAP = 8  # tokens that a moved window keeps
-LONGEST = 4  # bytes in a character, and so the maximum number of its tokens
+LONGEST = 4  # maximum number of bytes in a character, and so of its tokens
 
 
 class Vocabulary:
@@ -63,7 +64,7 @@ class Vocabulary:
         """Return the number of characters that begin in a token; 0 for a special token that the text leaves out."""
         if skips_special and token in self._special:
             return 0
-        return sum(byte & 0xC0 != 0x80 for byte in self.token_bytes(token))  # all but the continuations in UTF-8
+        return sum(byte & 0xC0 != 0x80 for byte in self.token_bytes(token))  # all except continuation bytes of UTF-8
 
     def _find_bytes(self, token: int) -> bytes:
         text = self.decode([token], skip_special=False)
@@ -82,7 +83,7 @@ class GrowingText:
     """The text of a sequence that is being sampled, up to the first stop string.
 
     `settled` is the text that later tokens cannot change. `end` is the position where a stop string cuts the text, or
-    -1 so far. Stop strings that are complete before `min_tokens` tokens do not count.
+    -1 if none was found yet. Stop strings that are complete before `min_tokens` tokens do not count.
     """
 
     def __init__(
@@ -102,12 +103,13 @@ class GrowingText:
         self.end = -1
 
     def is_finished(self, token_ids: list[int]) -> bool:
-        """Grow to the sequence so far; return True if a stop string was found. The engine calls it for every token."""
+        """Extend the text to the sequence so far, and return True if a stop string was found. The engine calls this for
+        every token."""
         self.grow(token_ids)
         return self.end >= 0
 
     def grow(self, token_ids: Sequence[int], closed: bool = False) -> None:
-        """Grow to the text of the sequence so far; `closed` means that the sequence is complete."""
+        """Extend the text to the sequence so far. `closed` is True if the sequence is complete."""
         window = token_ids[self._start :]
         text = self._decode(window)
         # Trailing replacement characters may become a character with the next token.
@@ -124,14 +126,16 @@ class GrowingText:
             self._move_window(token_ids, text, held)
 
     def visible(self, closed: bool = False) -> str:
-        """Return the text that may be shown: up to the stop string, without a possible start of one."""
+        """Return the text that may be shown, up to a stop string. Unless `closed`, omit an ending that may be the start
+        of a stop string."""
         settled = self.settled
         if self.end >= 0:
             return settled[: self.end]
         return settled if closed else settled[: len(settled) - partial_mark_length(settled, self._stop)]
 
     def _find_end(self, text: str, known: int) -> int:
-        """Return the text's end by the stop string that is complete first after `known` characters; -1 without one."""
+        """Return the position at which the text ends by a stop string; -1 without one. Choose the stop string that is
+        complete first after `known` characters."""
         # A stop string may start in the known part, but not be complete there.
         found = []
         for stop in self._stop:
@@ -144,11 +148,12 @@ class GrowingText:
         return behind if self._include_stop else start
 
     def _move_window(self, token_ids: Sequence[int], text: str, held: int) -> None:
-        """Move the window to a later token that starts a character, such that its text equals the text's last part."""
+        """Move the window to a later token that starts a character, if the new window's text equals the end of
+        `text`."""
         if self._given > len(text) - held:
             return  # an incomplete last character makes its whole run of byte tokens decode as broken
-        # A character spans at most LONGEST tokens, so one of these starts one. The comparison with the known text also
-        # rejects tokens whose text differs at the start of a text.
+        # A character spans at most LONGEST tokens, so one of these tokens starts a character. The comparison with the
+        # known text also rejects tokens that decode differently at the start of a text.
         for start in range(len(token_ids) - OVERLAP, len(token_ids) - OVERLAP - LONGEST, -1):
             tail = self._decode(token_ids[start:])
             if len(tail) > held and text.endswith(tail):

@@ -66,7 +66,7 @@ async def tokenizer_info(service: Served) -> dict[str, Any]:
 async def open_generation(service: Service, body: GenerateBody) -> Generation:
     """Check and queue a request of `/inference/v1/generate`.
 
-    As in vLLM, `max_tokens` may exceed the context: then sampling stops at its limit, by "length".
+    As in vLLM, `max_tokens` may exceed the context. Sampling then stops at the end of the context, by "length".
     """
     service.check_model(body.model)
     sampling = body.sampling_params
@@ -106,7 +106,7 @@ async def reply_to(generation: Generation, sampling: GenerateSampling) -> dict[s
 
 
 def _version_spans(service: Service, versions: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the spans of tokens, from `start` to `end`, by the sampling version: the `weight_versions` of vLLM."""
+    """Return vLLM's `weight_versions`: spans of tokens, from `start` to `end`, that one weight version has sampled."""
     spans: list[dict[str, Any]] = []
     for index, version in enumerate(versions):
         name = service.version_name(version)

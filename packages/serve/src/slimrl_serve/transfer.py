@@ -1,7 +1,8 @@
-"""Takes new weights in the steps of vLLM's routes: start, updates, finish. The weights change at the finish.
+"""Receives new weights in the steps of vLLM's routes: start, updates, finish. The model's weights change at the finish.
 
-An update names a directory, or the tensors that the trainer is about to broadcast: whole weights, or an adapter alone.
-Until the finish the parts wait in memory, so an interrupted update changes nothing; the next start discards it.
+An update names a directory, or the tensors that the trainer will broadcast next. It contains whole weights, or only an
+adapter. Until the finish, the parts stay in memory. So an interrupted update changes nothing, and the next start
+discards it.
 """
 
 import asyncio
@@ -37,12 +38,13 @@ from slimrl_serve.weights import check_numbers, check_part, check_whole, copy_we
 Plain = dict[str, Any]
 New = dict[str, Tensor] | Adapter  # the served model's tensors by name, or an adapter of its initial weights
 TRAINER = "the broadcast"
-GRACE_S = 10.0  # for PyTorch to report its own time-out before ours
+GRACE_S = 10.0  # seconds for PyTorch to report its own time-out before ours
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in FILE_DTYPES.values()}
 
 
 class WeightTransfer:
-    """The unfinished update, and the group in which weights are broadcast, if any. One change runs at a time."""
+    """The unfinished update, and the group for broadcasts of weights, if there are any. Only one change runs at a
+    time."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -56,19 +58,20 @@ class WeightTransfer:
         return self._service.model.policy.module
 
     async def init_weight_transfer_engine(self, body: InitTransferBody, request: Request) -> Plain:
-        """Join the process group of a trainer that broadcasts weights, until it leaves; directories need `{}`."""
+        """Join the process group of a trainer that broadcasts weights. For updates from directories send `{}`."""
         if isinstance(body.init_info, JoinInfo):
             await unless_gone(request, self._join(body.init_info))
         return {"message": "Weight transfer initialized"}
 
     async def start_weight_update(self) -> Plain:
-        """Start an update in several calls. An unfinished one is discarded."""
+        """Start an update in several calls. An unfinished update is discarded."""
         async with self._changing:
             self._staged = {}
         return {"message": "Weight update started"}
 
     async def update_weights(self, body: UpdateBody, request: Request) -> Plain:
-        """Replace the weights; running sequences continue with the new ones. With `update_info` only at finish."""
+        """Replace the weights; running sequences continue with the new weights. With `update_info`, the weights change
+        only at `/finish_weight_update`."""
         if body.update_info:
             await unless_gone(request, self._stage(body.update_info), self._break_off)
             return {"status": "received", "version": self._service.engine.version}
@@ -80,7 +83,8 @@ class WeightTransfer:
         return {"status": "updated", "version": self._service.engine.version}
 
     async def finish_weight_update(self, body: FinishBody | None = None) -> Plain:
-        """Sample from the received weights from now on, as `weight_version`; without it the version stays."""
+        """Sample from the received weights from now on, as `weight_version`. Without it, the version does not
+        change."""
         async with self._changing:
             given = body.weight_version if body else None
             version = self._service.engine.version if given is None else given
@@ -95,7 +99,7 @@ class WeightTransfer:
         return {"message": "Weight update finished"}
 
     async def weight_info(self) -> Plain:
-        """Return the version of the weights, `default` for the initial ones."""
+        """Return the version of the weights. The initial weights have the version `default`."""
         return {"weight_version": self._service.version_name(self._service.engine.version)}
 
     async def weight_checker(self, body: CheckBody) -> Plain:
@@ -104,7 +108,7 @@ class WeightTransfer:
         return {"checksums": await self._service.thread.call(lambda engine: weight_checksums(module))}
 
     async def _join(self, info: JoinInfo) -> None:
-        """Join the group of a trainer, in place of an earlier one."""
+        """Leave an earlier group, and join the group of a trainer."""
         device = next(self._module.parameters()).device
         meeting = Meeting(info.master_address, info.master_port, info.rank_offset, info.world_size, device, GROUP_S)
         if info.rank_offset >= info.world_size:
@@ -114,7 +118,7 @@ class WeightTransfer:
                 self._group.close()
                 self._group = None
             try:
-                # PyTorch waits for the other members without interruption, and for a silent one for ever.
+                # PyTorch's wait for the other members cannot be interrupted, and never ends if a member is silent.
                 async with asyncio.timeout(GROUP_S + GRACE_S):
                     self._group = await call_in_daemon(partial(WeightGroup, meeting), "weight group")
             except TimeoutError:
@@ -124,7 +128,8 @@ class WeightTransfer:
                 raise bad_request(str(error), "init_info") from None
 
     async def _stage(self, info: UpdateInfo) -> None:
-        """Take weights, or a part of them. If this fails, the update is discarded."""
+        """Receive weights, or a part of the weights, and keep them for the finish. If this fails, the update is
+        discarded."""
         async with self._changing:
             staged, self._staged = self._staged, None
             if staged is None:
@@ -146,8 +151,8 @@ class WeightTransfer:
             self._group = None
 
     async def _replace(self, weights: New, version: int) -> None:
-        """Put checked weights into the module between two steps, and publish them as the version. An unfinished update
-        is discarded, because it may have been meant for the earlier weights."""
+        """Copy checked weights into the module between two steps of the engine, and publish them as `version`. Discard
+        an unfinished update, because it may be meant for the earlier weights."""
         module, self._staged = self._module, None
         if isinstance(weights, dict):
             self._base.lose()
@@ -179,8 +184,8 @@ class WeightTransfer:
         try:
             return self._receive(group, _kinds(info), info.adapter)
         except BaseException:
-            group.close()  # its members are at different places now, and the trainer must not wait for this one
-            if self._group is group:  # a new one may have been joined since the trainer left
+            group.close()  # its members now expect different tensors, and the trainer must not wait for this member
+            if self._group is group:  # this server may have joined a new group since the trainer left
                 self._group = None
             raise
 
@@ -194,7 +199,7 @@ class WeightTransfer:
 
 
 def _kinds(info: UpdateInfo) -> Kinds:
-    """Return the kinds of the tensors of a broadcast. Raises UserError for an unknown dtype."""
+    """Return the shape and dtype of each tensor of a broadcast, by name. Raises UserError for an unknown dtype."""
     if unknown := [name for name in info.dtype_names if name not in DTYPES]:
         raise UserError(f"{unknown[0][:40]!r} is not a known dtype: {', '.join(DTYPES)}.")
     rows = zip(info.names, info.shapes, info.dtype_names, strict=True)

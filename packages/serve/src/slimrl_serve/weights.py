@@ -1,4 +1,4 @@
-"""Replaces the weights of a running model: checks new ones, then copies them into its parameters.
+"""Replaces the weights of a running model: checks new weights, then copies them into the parameters.
 
 Raises UserError, before anything is changed, if a directory does not have exactly this model's weights. It does not
 depend on HTTP or engines.
@@ -26,8 +26,8 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
     """Read the directory's tensors into memory and return them by the names of the parameters that they replace.
 
     Names, shapes and dtypes must equal the module's, and all numbers must be finite. A parameter that is tied to
-    another may be missing, or must equal it. Buffers must equal the module's own. If the weights do not fit the module,
-    only their headers are read.
+    another one may be missing, but must not differ from it. Buffers must equal the module's own. If names, shapes or
+    dtypes do not fit the module, only the headers of the files are read.
     """
     files = _files(directory, most=len(_tensors_of(module)))
     if twice := [name for name, times in Counter(n for file in files for n in file.kinds).items() if times > 1]:
@@ -65,8 +65,8 @@ def check_part(source: Source, kinds: Kinds, module: nn.Module) -> None:
 
 
 def check_numbers(source: Source, found: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors to copy into the module, from tensors of the right kinds. Raises UserError for numbers that
-    are not finite, and for a tensor that differs from its tied one."""
+    """Return the tensors to copy into the module. `found` has the right names, shapes and dtypes. Raises UserError for
+    numbers that are not finite, and for a tensor that differs from the tensor to which it is tied."""
     # Tied parameters have several names: `unique` has the first, which holds the tensor.
     unique, own = dict(module.named_parameters()), _tensors_of(module)
     first_names = {id(parameter): name for name, parameter in unique.items()}

@@ -1,8 +1,9 @@
 """Runs the engine on a separate thread. It does not depend on HTTP or text.
 
 PyTorch releases the GIL while it computes, so the event loop continues to serve. Every access to the engine or the
-weights is a command to this thread, executed between two steps, so an update never overlaps a forward pass. Sampled
-tokens are read from the `Request`s, whose lists only grow; the thread only wakes the tasks that wait for them.
+weights is a command to this thread, executed between two steps, so an update never overlaps a forward pass. Other
+threads read sampled tokens from the `Request`s, whose lists only grow. The engine's thread only wakes the waiting
+tasks.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from slimrl.inference.scheduler import PLAIN, Request, RequestOptions
 from slimrl.types import SamplingParams
 
 LOG = logging.getLogger(__name__)
-STEP_S = 1.0  # for the present step, when the thread must stop
+STEP_S = 1.0  # seconds to wait for the present step when the thread must stop
 MAX_PREFILL = 1024  # tokens per step, so that a long prompt does not delay the running streams
 ENDED = "the engine's thread has ended"
 T = TypeVar("T")
@@ -48,14 +49,15 @@ class Job:
 
     @property
     def is_done(self) -> bool:
-        """True if nothing will be added. It may become true at any moment, so read it once per decision."""
+        """True if no token will be added. This may become True at any moment, so read it once per decision."""
         return self.failed or self.finished_at > 0.0
 
 
 class EngineThread:
     """Runs the engine that `make_engine` returns. All public methods must be called on the event loop.
 
-    It has `ended` after `stop`, or if the recovery from a failure failed too. Then every new job fails at once.
+    `ended` is True after `stop`, or after a failure from which the engine could not recover. Then every new job fails
+    at once.
     """
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
@@ -84,11 +86,11 @@ class EngineThread:
     def stop(self) -> None:
         """Stop the thread after its present step; open requests fail.
 
-        Loading and a step cannot be interrupted. This does not wait for loading, and at most `STEP_S` for a step; the
-        daemon thread stops with the process.
+        Loading and a step cannot be interrupted. This method does not wait for loading, and waits at most `STEP_S` for
+        a step. The daemon thread stops with the process.
         """
         self._stopping = True
-        self._put(lambda engine: None)  # wakes it
+        self._put(lambda engine: None)  # wakes the thread
         if self.loaded.done():
             self._thread.join(STEP_S)
 
@@ -103,9 +105,10 @@ class EngineThread:
         self._put_for(job, self._submit)
 
     def close(self, job: Job) -> None:
-        """Close a job, as every job needs. If it is still running, its slot is free after the present step."""
+        """Close a job. Every job must be closed. If the job is still running, its slot is free after the present
+        step."""
         self._counted.discard(job)
-        # It may finish before the command runs; the command then does nothing.
+        # The job may finish before the command runs. The command then does nothing.
         if not job.is_done:
             self._put_for(job, self._cancel)
 
@@ -122,7 +125,7 @@ class EngineThread:
         await self.call(apply)
 
     def _put(self, function: Callable[[Engine], T]) -> "Future[T]":
-        """Run a function on the thread, between two steps, and return the future of its result."""
+        """Queue a function that the thread runs between two steps, and return the future of its result."""
         future: Future[T] = Future()
         with self._ending:
             if not self.ended:
@@ -132,7 +135,7 @@ class EngineThread:
         return future
 
     def _put_for(self, job: Job, function: Callable[[Engine, Job], None]) -> None:
-        """Run a function of a job as `_put` does. The job fails if the function does."""
+        """Queue a function of a job by `_put`. If the function fails, the job fails too."""
 
         def check(done: "Future[None]") -> None:
             if error := done.exception():
@@ -170,12 +173,12 @@ class EngineThread:
         self.load = engine.load
 
     def _obey(self, engine: Engine) -> None:
-        """Run the waiting commands; if there is nothing to compute, wait for one first."""
+        """Run the waiting commands. If there is nothing to compute, wait for a command first."""
         idle = self.paused or not engine.busy
         while idle or not self._commands.empty():
             function, future = self._commands.get()
             idle = False
-            # From here the caller cannot cancel it, so its result always has a receiver.
+            # From here on the caller cannot cancel the command, so its result always has a receiver.
             if not future.set_running_or_notify_cancel():
                 continue
             try:
@@ -186,7 +189,7 @@ class EngineThread:
     def _step(self, engine: Engine) -> None:
         """Step the engine, and wake the jobs that finished or stream a new token."""
         engine.step(MAX_PREFILL)
-        self.load = engine.load  # before a woken task may read it
+        self.load = engine.load  # updated before a woken task may read it
         now = time.monotonic()
         awake = []
         for request, job in list(self._open.items()):
@@ -213,14 +216,14 @@ class EngineThread:
             del self._open[job.request]
 
     def _fail(self, engine: Engine) -> None:
-        """Fail all open jobs, and remove their requests. The jobs are first, because the engine may fail again."""
+        """Fail all open jobs, and remove their requests. The jobs fail first, because the engine may fail again."""
         lost, self._open = self._open, {}
         self._lose(list(lost.values()))
         for request in lost:
             engine.cancel(request)
 
     def _end(self) -> None:
-        """Fail all open jobs and waiting commands, and every later one at once."""
+        """Fail all open jobs and waiting commands. Every later command fails at once."""
         with self._ending:
             self.ended = True
         self._lose(list(self._open.values()))

@@ -19,7 +19,7 @@ from slimrl_view.runs import NamedRun
 
 MAX_BYTES = 2**22
 SILENT_S = 120.0  # a run that has written nothing for this long counts as finished
-SILENT_STEPS = 5.0  # ... unless its steps are longer: it may be silent for this many steps
+SILENT_STEPS = 5.0  # a run with long steps may be silent for the time of this many steps
 Json = dict[str, Any]
 
 
@@ -49,18 +49,19 @@ class Settings:
         return [str(one.get("name") or one.get("id", "")) for one in listed if isinstance(one, Mapping)]
 
     def in_words(self) -> list[list[str]]:
-        """Return all settings as texts, with `[key]` in place of secrets."""
+        """Return all settings as texts, with secrets replaced by `[key]`."""
         return [[path, _show(path, value)] for path, value in flatten(self.tree)]
 
     def key(self) -> str:
-        """Return a digest of the command and the settings of the recipe, which the seeds of one experiment share."""
+        """Return a digest of the command and the recipe's settings. It is equal for runs that differ only in their
+        seeds."""
         kept = {path: value for path, value in flatten(self.tree) if not NO_RECIPE.fullmatch(path)}
         content = json.dumps([self.command, kept], sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def describe(run: NamedRun, curves: Curves) -> Json:
-    """Return a run in the form of the page's list."""
+    """Return the entry for a run in the page's list of runs."""
     settings = Settings(run.path)
     step, max_steps, updated = curves.last_step(), settings.get("max_steps"), last_change(run.path)
     algorithm = settings.get("trainer.loss.type")
@@ -84,7 +85,8 @@ def describe(run: NamedRun, curves: Curves) -> Json:
 
 
 def label_of(run: Path, name: str) -> str:
-    """Return an evaluation's name in words: its stage, as in its result, and its way of decoding."""
+    """Return the label of an evaluation: the name of its stage, from the file of its result, and its way of
+    decoding."""
     slug, mode = _slug_and_mode(name)
     try:
         content = json.loads(read_regular(RunDir(run).stage(slug), MAX_BYTES))
@@ -100,7 +102,7 @@ def has_result(run: Path, name: str) -> bool:
 
 
 def _slug_and_mode(name: str) -> tuple[str, str]:
-    """Return the stage of an evaluation and its way of decoding, as in its file's name; an empty way if missing."""
+    """Return the stage and the way of decoding that `name` contains. The way is an empty text if it is missing."""
     slug, _, mode = name.rpartition("_")
     if mode not in ("greedy", "sampled", "scripted"):
         slug, _, mode = re.sub(r"_(sampled_[0-9.e+-]+)$", r"/\1", name).partition("/")

@@ -1,7 +1,7 @@
 """Answers the page's requests by path; each answer is a value for JSON. Does not depend on HTTP.
 
-Runs, rollouts, groups and evaluations are looked up by their names in the index; a name from the page never becomes a
-path.
+Runs, rollouts, groups and evaluations are looked up by their names in the index; a name from the page is never used as
+the path of a file.
 """
 
 import math
@@ -91,7 +91,7 @@ class Api:
 
 
 def to_json(value: Any) -> Any:
-    """Return the value with floats rounded to six digits, whole floats as integers, and None for non-finite ones."""
+    """Return the value with floats rounded to six digits, whole floats as integers, and None for non-finite floats."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None

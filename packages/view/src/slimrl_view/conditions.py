@@ -19,7 +19,8 @@ EXAMPLE = '[{"field": "reward", "op": ">", "value": 0.5}]'
 
 
 class Condition(BaseModel):
-    """A condition on a field of a rollout: texts may `has` a part, and only numbers are larger or smaller."""
+    """A condition on a field of a rollout. `has` searches for a part of a text. `<` and the like compare only
+    numbers."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -40,24 +41,27 @@ class Clause:
 
 
 def where_clause(text: str) -> Clause:
-    """Return the condition on rollouts from the JSON `where`. Raises UserError if it is malformed."""
+    """Return the condition on rollouts as SQL. `text` is the JSON of a request's `where`. Raises UserError if it is
+    malformed."""
     try:
         conditions = CONDITIONS.validate_json(text.encode("utf-8", "replace") or b"[]")
     except ValidationError as error:
         found = f"{describe_faults(error):.300}"
         raise UserError(f"`where` is a list of at most {MAX_CONDITIONS} conditions, as {EXAMPLE}: {found}.") from None
-    # The search in texts is slowest, so it is last: the other conditions have excluded most rollouts before.
+    # The search in texts is slowest. It is last, so that the other conditions exclude most rollouts before.
     clauses = sorted(map(_condition, conditions), key=lambda clause: "texts" in clause.sql)
     return Clause(" AND ".join(clause.sql for clause in clauses) or "1", tuple(v for c in clauses for v in c.values))
 
 
 def order_of_rollouts(sort: str) -> Clause:
-    """Return the order of rollouts for `sort`, such as `-reward`; by step and line without one. Raises UserError."""
+    """Return the order of rollouts for `sort`, such as `-reward`. An empty `sort` means by step and line. Raises
+    UserError for an unknown field."""
     return _order(sort, _column(sort.removeprefix("-")) if sort else Clause(""), "step, id")
 
 
 def order_of_groups(sort: str) -> Clause:
-    """Return the order of groups for `sort`, such as `-std`; by step without one. Raises UserError."""
+    """Return the order of groups for `sort`, such as `-std`. An empty `sort` means by step. Raises UserError for an
+    unknown field."""
     name = sort.removeprefix("-")
     if sort and name not in GROUP_ORDERS:
         raise UserError(f"groups cannot be sorted by `{name}`.{nearest(name, GROUP_ORDERS)}")

@@ -19,7 +19,7 @@ from slimrl.monitor.panels import PANELS, Panel
 Value = TypeVar("Value")
 Json = dict[str, Any]
 COUNTS = ("rollouts", "tokens", "turns", "versions", "version", "alarms", "tokens/s", "s", "GB", "ratio", "nats/token")
-# The smallest and the largest possible value of a metric, by its unit, or by its name if the unit has none.
+# The smallest and the largest possible value of a metric, keyed by its unit or by its name; None without a limit.
 POSSIBLE: dict[str, tuple[float | None, float | None]] = {
     "share": (0.0, 1.0),
     "correlation": (-1.0, 1.0),
@@ -27,15 +27,15 @@ POSSIBLE: dict[str, tuple[float | None, float | None]] = {
     "loss/value_explained": (None, 1.0),
     "monitor/task_dependence": (-1.0, 1.0),
 }
-WARM_UP = "sft/"  # the metrics that only a warm-up has
+WARM_UP = "sft/"  # prefix of the metrics that only a warm-up has
 REWARD = Panel("reward", ("reward/mean", "held_out/reward_greedy", "held_out/reward_sampled"))
 
 
 class Growing(Generic[Value]):
-    """A value that is made from the JSON objects of a growing file. Other lines are ignored.
+    """A value that is computed from the JSON objects in a growing file. Other lines are ignored.
 
-    `make` returns the value of an empty file, and `add` adds an object to a value. An incomplete last line waits for
-    its rest. A file that is shorter than before, or another file, as after a resume, is read again from its start.
+    `make` returns the value of an empty file, and `add` adds an object to a value. An incomplete last line is read once
+    it is complete. If the file was replaced or has become shorter, as after a resume, it is read again from its start.
     """
 
     def __init__(self, path: Path, make: Callable[[], Value], add: Callable[[Value, Json], object]) -> None:
@@ -90,7 +90,7 @@ class _Series:
 
 
 class Curves:
-    """The metrics of a run: its own, and the supervised ones of its warm-up."""
+    """The metrics of a run, and the supervised metrics of its warm-up."""
 
     def __init__(self, run: Path) -> None:
         files = RunDir(run)
@@ -108,7 +108,8 @@ class Curves:
             return own.last_step
 
     def since(self, step: int | None) -> Json:
-        """Return the points of every metric, steps and values, starting at a step. The last value of a step counts."""
+        """Return the steps and values of every metric from `step` on, or of all steps if it is None. Each step has its
+        last value."""
         with self._own.read() as own, self._warm_up.read() as warm_up:
             first = {name: values for name, values in warm_up.values.items() if name.startswith(WARM_UP)}
             series: dict[str, list[list[float | None]]] = {}

@@ -105,21 +105,22 @@ def _turns(mask: Sequence[int]) -> list[int]:
 
 
 def _spread(advantages: Sequence[float | None], turns: Sequence[int]) -> list[float | None] | None:
-    """Return the advantage of each token's turn; None unless every turn has one."""
+    """Return for each token the advantage of its turn; None unless every turn has an advantage."""
     if not advantages or len(advantages) != max(turns, default=-1) + 1:
         return None
     return [advantages[turn] if turn >= 0 else None for turn in turns]
 
 
 def find_tokenizer(run: Path) -> Path | None:
-    """Return the file of a run's tokenizer: its own, or the one beside the newest saved weights; None without one."""
+    """Return the file of a run's tokenizer: the run's own file, or the file beside the newest saved weights; else
+    None."""
     places = [run / "tokenizer", *reversed(step_directories(RunDir(run).weights))]
     return next((place / TOKENIZER for place in places if (place / TOKENIZER).is_file()), None)
 
 
 class Pieces:
-    """A tokenizer for the text of each single token. A character whose bytes are spread over several tokens belongs to
-    the last one; the pieces of the others are empty."""
+    """A tokenizer that returns the text of each single token, its piece. If the bytes of a character are spread over
+    several tokens, the last of these tokens gets the character, and the pieces of the other tokens are empty."""
 
     def __init__(self, path: Path) -> None:
         """Read a tokenizer's file. Raises UserError if it is malformed."""
@@ -131,7 +132,8 @@ class Pieces:
         self.special_ids = frozenset(number for number, token in added.items() if token.special)
 
     def split(self, token_ids: Sequence[int]) -> list[str]:
-        """Return the piece of each token; joined they are the text. The library holds incomplete characters back."""
+        """Return the piece of each token. The joined pieces are the text. The library holds back incomplete
+        characters."""
         stream = DecodeStream(skip_special_tokens=False)
         pieces = [stream.step(self._tokenizer, token) or "" for token in token_ids]
         whole, so_far = self._tokenizer.decode([*token_ids], skip_special_tokens=False), "".join(pieces)
@@ -142,13 +144,13 @@ class Pieces:
 
 @lru_cache(maxsize=4)
 def pieces_of(path: Path, mtime: float) -> Pieces:
-    """Return the tokenizer of a file, cached by the file's time of change."""
+    """Return the tokenizer in a file. It is cached by the path and by the file's time of change, `mtime`."""
     return Pieces(path)
 
 
 def token_values(rollouts: Path, line: int, mask: list[int]) -> dict[str, list[float | None] | None]:
-    """Return the recorded values of a rollout's tokens by name: for each name a list with None for tokens that the
-    policy did not sample, or None instead of a list if it was not recorded."""
+    """Return the recorded values of a rollout's tokens, as a list for each name. The list has None for tokens that the
+    policy did not sample. If values were not recorded, there is None in place of the list."""
     values: dict[str, list[float | None] | None] = dict.fromkeys(TRAINED)
     path = rollouts.with_name(f"{rollouts.stem}.tokens.npz")
     arrays = _load(path, path.stat().st_mtime_ns) if path.is_file() else {}
@@ -168,9 +170,10 @@ def token_values(rollouts: Path, line: int, mask: list[int]) -> dict[str, list[f
 
 @lru_cache(maxsize=4)
 def _load(path: Path, mtime_ns: int) -> dict[str, Any]:
-    """Return the arrays of a file, cached by its time of change; empty if it is damaged, or still being written."""
+    """Return the arrays in a file, cached by its time of change; an empty dict if it is damaged, or still being
+    written."""
     try:
-        # Opened here, because numpy does not close a file that it cannot read.
+        # Open the file here, because numpy does not close a file that it cannot read.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in ("rows", "lengths", *TRAINED) if name in file.files}
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile):

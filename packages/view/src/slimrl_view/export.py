@@ -1,8 +1,8 @@
 """Writes the page with the data of some runs as files that open from the disk, without a server.
 
-Browsers cannot fetch files from the disk, so each data file is a script that passes on a value:
-`slimrlData(KEY, VALUE)`. The first, `manifest.js`, names the file of each answer. One index has all rollouts, and the
-page filters it. Each file of details has a hundred rollouts.
+Browsers cannot fetch files from the disk, so each data file is a script that passes a value to the page:
+`slimrlData(KEY, VALUE)`. The first script, `manifest.js`, lists the file of each answer. One index file per run has all
+rollouts, and the page filters it. Each file of details has up to a hundred rollouts.
 """
 
 import json
@@ -27,9 +27,9 @@ Json = dict[str, Any]
 
 
 def export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> tuple[int, str]:
-    """Write the page and the data of the runs, each with at most `max_rollouts` rollouts of the training and as many of
-    evaluations. An earlier export in the directory is replaced. Return the number of rollouts, and a note on those that
-    are left out.
+    """Write the page and the data of the runs. Each run has at most `max_rollouts` training rollouts and as many
+    evaluation rollouts. An earlier export in the directory is replaced. Return the number of rollouts, and a note on
+    omitted rollouts.
 
     Raises UserError if the directory has other files, or cannot be written.
     """
@@ -77,7 +77,8 @@ def _write_rollouts(data: Path, run: Run, rows: Sequence[Json]) -> Json:
 
 
 def _write(path: Path, value: Any, key: str = "") -> None:
-    """Write a value as a script, in ASCII, so that the encoding does not matter and no text breaks a line of it."""
+    """Write a value as a script in ASCII, so that the encoding does not matter, and no text can break a line of the
+    script."""
     arguments = f"{json.dumps(key or path.name)},{json.dumps(value, allow_nan=False, separators=(',', ':'))}"
     path.write_text(f"window.slimrlData({arguments});\n", encoding="ascii")
 

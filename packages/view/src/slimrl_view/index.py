@@ -1,8 +1,8 @@
-"""The index of a run's rollouts: a SQLite file beside the run's own, which can be deleted at any time.
+"""The index of a run's rollouts: a SQLite file beside the run's files. A user may delete it at any time.
 
-It lies in `RUN/.view/`, or in the cache if the run's directory is not writable. A damaged file there, or one of another
-version, is replaced. A file of rollouts that is new or has changed is read as a whole, in one transaction; so several
-viewers may use one index at once, and share the work. A damaged line is counted and skipped.
+It is in `RUN/.view/`, or in the cache if the run's directory is not writable. A damaged index, or an index of another
+version, is replaced. A new or changed file of rollouts is read completely, in one transaction. So several viewers may
+use one index at the same time, and share the work. A damaged line is counted and skipped.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ CREATE TABLE groups (
 CREATE TABLE state (changes INTEGER NOT NULL);
 INSERT INTO state VALUES (random() / 2);
 """
-# A group has no signal if some of its rollouts have advantages, and all of these are without signal.
+# A group has no signal if some of its rollouts have advantages, and all of these rollouts are without signal.
 GROUPS = """
 INSERT INTO groups SELECT file, grp, held_out, step, task, count(*), sum("drop" != ''), center, min(reward),
   max(reward), root(avg((reward - center) * (reward - center))),
@@ -83,8 +83,8 @@ def index_path(run: Path) -> Path:
 
 
 def prepare(path: Path) -> None:
-    """Create an empty index unless one of this version exists; it replaces any other file. Raises
-    sqlite3.OperationalError if writing fails, or another process writes for long."""
+    """Create an empty index at `path`, in place of any other file. Keep an existing index of this version. Raises
+    sqlite3.OperationalError if writing fails, or another process writes for too long."""
     # Another viewer may start at the same moment.
     with hold_lock(path.with_suffix(".new.lock"), f"making {path}", say):
         if _is_ours(path):
@@ -102,7 +102,7 @@ def remove(path: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return True if the file is an index of this version, by its first page."""
+    """Return True if the file is an index of this version, judged by its first page."""
     try:
         with connect(path) as connection:
             return bool(connection.execute("PRAGMA user_version").fetchone()[0] == VERSION)
@@ -126,7 +126,8 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def change(connection: sqlite3.Connection) -> Iterator[None]:
-    """Change the index: readers see all writes of the `with` block together, or none of them after an error."""
+    """Context manager: change the index in one transaction. Readers see all writes of the block, or none after an
+    error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -142,7 +143,8 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
     """Bring the index of a run up to date with its files. Yield the progress in bytes after each file that was read.
 
     `last_step` is the step of the final evaluation. `environment` is the environment of all training tasks, empty if
-    there are several; older files do not have it. Finally raises UserError if a file could not be read.
+    there are several. It is used for older files, which do not contain it. Raises UserError at the end if a file could
+    not be read.
     """
     files = {str(file.path.relative_to(run)): file for file in rollout_files(run, last_step)}
     stamps, total, problem = {path: _stamp(file) for path, file in files.items()}, 0, None
@@ -152,7 +154,7 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
         for path in known.keys() - files.keys():
             with change(connection):
                 _forget(connection, path)
-        # The newest steps first, because people look for these while the rest is read.
+        # Read the newest steps first, because users look at these while the rest is read.
         for path, file in sorted(files.items(), key=lambda item: (item[1].name == TRAIN, -item[1].step)):
             if stamps[path][0] in ("", known.get(path)):  # gone, or read already
                 continue
@@ -168,7 +170,7 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
 
 
 def _stamp(file: RolloutFile) -> tuple[str, int]:
-    """Return a text that changes with a file, and its size; both empty if it is gone."""
+    """Return a text that changes with a file, and the file's size; an empty text and 0 if the file is gone."""
     try:
         status = file.path.stat()
     except OSError:
@@ -177,7 +179,7 @@ def _stamp(file: RolloutFile) -> tuple[str, int]:
 
 
 def _forget(connection: sqlite3.Connection, path: str) -> None:
-    """Remove a file's rollouts and the file."""
+    """Remove a file and its rollouts from the index."""
     for (file,) in connection.execute("SELECT id FROM files WHERE path = ?", (path,)).fetchall():
         for table in ("rollouts", "texts"):
             connection.execute(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", (file << 32, (file + 1 << 32) - 1))
@@ -188,7 +190,8 @@ def _forget(connection: sqlite3.Connection, path: str) -> None:
 def _read(
     connection: sqlite3.Connection, path: str, file: RolloutFile, stamp: tuple[str, int], environment: str
 ) -> None:
-    """Read a file's rollouts in place of those that the index has of it, unless another process has read it."""
+    """Read a file, and replace its rollouts in the index. Do nothing if another process has already read this state of
+    it."""
     if connection.execute("SELECT 1 FROM files WHERE (path, stamp) = (?, ?)", (path, stamp[0])).fetchone():
         return
     _forget(connection, path)
@@ -215,10 +218,10 @@ def _read(
 
 
 def _rows(opened: IO[bytes], file: RolloutFile, number: int, environment: str) -> Iterator[Json]:
-    """Yield the columns of each whole line of a file, which are empty for a damaged line."""
+    """Yield the columns of each complete line of a file; an empty dict for a damaged line."""
     begin = 0
     for line, raw in enumerate(opened):
-        if not raw.endswith(b"\n"):  # it waits for its rest
+        if not raw.endswith(b"\n"):  # the line is still incomplete
             return
         try:
             row = read_line(raw)

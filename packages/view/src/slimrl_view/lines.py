@@ -11,8 +11,8 @@ from slimrl.io.checksums import has_wrong_digest
 from slimrl.io.text import spans_between
 from slimrl.types import StopReason
 
-EXCERPT_CHARS = 160  # of the last reply, and of the prompt's last message
-MOST = 2**63  # whole numbers from here on do not fit the index
+EXCERPT_CHARS = 160  # characters of the last reply, and of the prompt's last message
+MOST = 2**63  # whole numbers of this size or larger do not fit the index
 CALLS = ("tool", "tool_call", "code")  # tags around calls
 Json = dict[str, Any]
 
@@ -29,7 +29,7 @@ def read_line(line: bytes) -> Json:
 
 
 def encodable(text: str) -> str:
-    """Return the text with a mark for each half of a surrogate pair, which JSON can spell but UTF-8 cannot."""
+    """Return the text with a replacement character for each half of a surrogate pair, which UTF-8 cannot encode."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -46,9 +46,9 @@ def _parse(line: bytes) -> Any:
 def _columns(record: Mapping[str, Any]) -> Json:
     """Return the columns of a rollout by name; a missing number is None.
 
-    `draw` is the task's draw in the run, -1 if unknown. `flat` is True for a rollout with advantages whose group has no
-    signal: as recorded by the run, or in older files because all of its advantages are 0. `text` is in lower case, for
-    the search.
+    `draw` is the task's draw in the run, -1 if unknown. `flat` is True for a rollout with advantages in a group without
+    signal. New files record this; in older files it means that all advantages of the rollout are 0. `text` is in lower
+    case, for the search.
     """
     advantages = [value for value in record.get("advantages", ()) if value is not None]
     messages = record["messages"]
@@ -81,7 +81,7 @@ def _columns(record: Mapping[str, Any]) -> Json:
 
 
 def _excerpt(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the first characters of the last message; empty without one."""
+    """Return the first characters of the last message; an empty text without a message."""
     return str(messages[-1]["content"])[:EXCERPT_CHARS] if messages else ""
 
 

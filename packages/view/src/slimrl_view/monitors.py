@@ -1,4 +1,4 @@
-"""Reads the present state of a run's monitors from its metrics: the distance of each from an alarm."""
+"""Reads the present state of a run's monitors from its metrics: the latest value and the bounds of each monitor."""
 
 import math
 from pathlib import Path
@@ -24,7 +24,7 @@ class Monitors:
         self._health = Growing(RunDir(run).metrics, lambda: Health(self._config, say=lambda text: None), _look)
 
     def all(self) -> list[Json]:
-        """Return every monitor with its bounds and its latest value, which is null without one."""
+        """Return every monitor with its bounds and its latest value; None if there is no value yet."""
         with self._health.read() as health:
             watched = {one.monitor.name: one for one in health.watched}
             return [self._describe(monitor, watched.get(monitor.name)) for monitor in MONITORS]

@@ -36,7 +36,7 @@ class Missing(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A request of the page: conditions, order, page and file."""
+    """A request from the web page: conditions, order, range of results, and file."""
 
     where: str = ""
     sort: str = ""
@@ -47,7 +47,8 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a rollout's line: the file below the run's directory, and the bytes of the line in it."""
+    """The position of a rollout's line: the file's path within the run's directory, and the first byte and size of the
+    line."""
 
     path: str
     begin: int
@@ -70,7 +71,7 @@ class Index:
         return counts
 
     def empty_evaluations(self) -> list[str]:
-        """Return the evaluations whose files were read and have no lines."""
+        """Return the evaluations with files that were read and have no lines."""
         return [name.removeprefix(f"{HELD_OUT}/") for name, _, lines, _ in self._files() if name != TRAIN and not lines]
 
     def files(self) -> Json:
@@ -81,8 +82,8 @@ class Index:
         return {"train": {"steps": steps}, "held_out": sorted(held_out, key=lambda one: (*stage_of(one[0]), one[0]))}
 
     def rollouts(self, selection: Selection, with_facets: bool = False) -> Json:
-        """Return a page of the rollouts that meet the conditions, in order. With facets, add the number of rollouts for
-        each value of the fields that have few values."""
+        """Return a page of the rollouts that meet the conditions, in order. With `with_facets`, add the number of
+        rollouts for each value of the fields in `FACETS`."""
         where, order = where_clause(selection.where), order_of_rollouts(selection.sort)
         with connect(self.path) as connection:
             scope = _scope(connection, selection.file)
@@ -131,7 +132,7 @@ class Index:
         return {"rows": [*map(_row, rows)]}
 
     def place(self, key: str) -> Place:
-        """Return the place of the rollout with this key. Raises Missing for an unknown key."""
+        """Return the position of the rollout with this key. Raises Missing for an unknown key."""
         found = re.fullmatch(r"([^:]+):(\d{1,12}):(\d{1,9})", key, re.ASCII)
         if not found:
             raise Missing(f"there is no rollout {key!r:.200}: a key is FILE:STEP:LINE, such as train:12:3.")
@@ -147,8 +148,9 @@ class Index:
         return {row["task"]: _row(row) for row in rows}
 
     def sample(self, max_rollouts: int) -> tuple[list[Json], int]:
-        """Return rollouts with their metrics, and the number of the others: at most `max_rollouts` of the training and
-        as many of evaluations, in whole groups, spread evenly over the steps of the training."""
+        """Return a sample of rollouts with their metrics, and the number of omitted rollouts. The sample has at most
+        `max_rollouts` training rollouts and as many evaluation rollouts. It has whole groups, spread evenly over the
+        steps."""
         with connect(self.path) as connection:
             counted = "SELECT file, grp, num, held_out FROM groups ORDER BY held_out, step, file, grp"
             groups = connection.execute(counted).fetchall()
@@ -166,7 +168,8 @@ class Index:
         return [(row["name"], row["step"], row["lines"], row["damaged"]) for row in found]
 
     def _select(self, condition: str, values: Sequence[Any], file: str = "") -> list[sqlite3.Row]:
-        """Return the rollouts that meet a condition. `{scope}` in it stands for a condition on the file."""
+        """Return the rollouts that meet a condition. `{scope}` in `condition` is replaced by a condition on the
+        file."""
         with connect(self.path) as connection:
             scope = _scope(connection, file) if file else Clause("1")
             sql = f"{SELECT} WHERE {condition.format(scope=f'rollouts.{scope.sql}')}"
@@ -174,7 +177,8 @@ class Index:
 
 
 def pair_up(left: dict[str, Json], right: dict[str, Json]) -> Json:
-    """Return two evaluations task by task, and the numbers of tasks with more, less or as much reward on the right."""
+    """Return two evaluations task by task, and the numbers of tasks with more, less or equal reward on the right
+    side."""
     pairs = [{"task": t, "left": left.get(t), "right": right.get(t)} for t in dict.fromkeys([*left, *right])]
     both = [(left[t]["reward"], right[t]["reward"]) for t in left if t in right]
     gains = [b - a for a, b in both if a is not None and b is not None]
@@ -233,6 +237,6 @@ def _spread(groups: Sequence[sqlite3.Row], most: int) -> list[sqlite3.Row]:
         return [*groups]
     num = most * len(groups) // total
     kept = [groups[place * len(groups) // num] for place in range(num)]
-    while sum(group["num"] for group in kept) > most:  # they may differ in size
+    while sum(group["num"] for group in kept) > most:  # groups may differ in size
         kept.pop()
     return kept

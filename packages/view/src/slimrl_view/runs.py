@@ -54,8 +54,8 @@ def find_runs(parents: Iterable[Path]) -> list[Path]:
 
 
 def open_runs(arguments: Sequence[str]) -> list[NamedRun]:
-    """Return the runs that the user named, each once. A directory of runs stands for all of them. Raises UserError for
-    a path that is neither a run nor such a directory."""
+    """Return the runs that the user named, each only once. For a directory of runs, return all runs in it. Raises
+    UserError for a path that is neither a run nor such a directory."""
     paths: dict[Path, str] = {}
     for argument in arguments:
         given = Path(argument)
@@ -65,8 +65,8 @@ def open_runs(arguments: Sequence[str]) -> list[NamedRun]:
 
 
 def rollout_files(path: Path, last_step: int = 0) -> Iterator[RolloutFile]:
-    """Yield the rollout files of a run: the training's in the order of steps, then the evaluations' in the order of
-    stages. `last_step` is the step of the final evaluation."""
+    """Yield the rollout files of a run: first the training files in the order of steps, then the evaluation files in
+    the order of stages. `last_step` is the step of the final evaluation."""
     files = RunDir(path)
     for step, found in files.rollout_files().items():
         yield from (RolloutFile(file, TRAIN, step) for file in found if file.suffix == ".jsonl")
@@ -102,7 +102,7 @@ def _runs_within(path: Path) -> list[Path]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return a name for each path: its last part, with the part before it if two are equal, or else with a number."""
+    """Return a unique name for each path: its last part. Equal names also get the part before it, and then a number."""
     short = [_plain(path.name) for path in paths]
     longer = [f"{_plain(path.parent.name)}-{_plain(path.name)}" for path in paths]
     counts = Counter(short)

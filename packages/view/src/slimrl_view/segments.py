@@ -10,8 +10,8 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 Json = dict[str, Any]
-# Thoughts and programs may be cut off after the reply's last token. Another tag counts only if it is closed; a stop
-# text without its last character may close it too.
+# Thoughts and programs may be cut off by the end of the reply. Any other tag counts only if it is closed. A closing tag
+# that is a stop text may lack its last character.
 PART = re.compile(
     r"(?P<thought><think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)|\A(?:(?!<think).)*?</think>)"
     r"|(?P<tool_call><(?P<call>tool|tool_call|code)>.*?(?:</(?P=call)>?|\Z)|```.*?(?:```|\Z))"
@@ -55,7 +55,8 @@ def segments_of(
 
 
 def _runs(mask: Sequence[int]) -> Iterator[tuple[bool, int, int]]:
-    """Yield the stretches of equal mask, each with its first token and the token after its last."""
+    """Yield each stretch of tokens with an equal mask: True if sampled, the first token, and the token after the
+    last."""
     edges = [0, *(n for n, (a, b) in enumerate(pairwise(mask), 1) if bool(a) != bool(b)), len(mask)]
     return ((bool(mask[begin]), begin, end) for begin, end in pairwise(edges) if begin < end)
 
@@ -64,7 +65,7 @@ def _messages(
     text: str, starts: Sequence[int], span: tuple[int, int], messages: Sequence[Mapping[str, Any]], ends: Sequence[bool]
 ) -> Iterator[tuple[int, int, str]]:
     """Yield the messages between two replies: the first token, the token after the last, and the role. The text after
-    the last message, such as the opening of the reply, is the assistant's."""
+    the last message, such as the opening of the reply, belongs to the assistant."""
     begin, end = span
     at, token = starts[begin], begin
     for message in messages:
@@ -84,8 +85,8 @@ def _messages(
 
 
 def _find_parts(reply: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the kinds of the parts in tags, each with its start and end. The time is linear, because closing tags are
-    looked up instead of searched from each opening tag."""
+    """Yield the kind, the start and the end of each part in tags. The time is linear, because closing tags are looked
+    up and not searched from each opening tag."""
     closings: dict[str, list[re.Match[str]]] = {}
     for one in CLOSING.finditer(reply):
         closings.setdefault(one[1], []).append(one)
@@ -103,7 +104,7 @@ def _find_parts(reply: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _parts(reply: str, offset: int, starts: Sequence[int], first: int) -> list[Json]:
-    """Return the parts of a reply by tokens. A token in two parts belongs to the first of them."""
+    """Return the parts of a reply as ranges of tokens. A token in two parts belongs to the first part."""
     bounds: list[tuple[int, str]] = [(0, "text")]
     for kind, begin, end in _find_parts(reply):
         bounds += [(begin, kind), (end, "text")]

@@ -45,7 +45,7 @@ MAX_CONNECTIONS = 64
 FULL = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
 LOGIN = {"WWW-Authenticate": 'Basic realm="slimrl view", charset="UTF-8"'}  # a browser then asks for the key
 TRIED_PORTS = 20
-HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # this machine, for a server at all of its addresses
+HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # address of this machine, for a server that listens on all addresses
 
 
 class Server(ThreadingHTTPServer):
@@ -56,21 +56,22 @@ class Server(ThreadingHTTPServer):
     def __init__(self, family: socket.AddressFamily, address: Any, api: Api, access: Access) -> None:
         self.address_family = family
         self.api, self.access = api, access
-        # The files of the page by their paths in an address. Other files are not served.
+        # The files of the page, keyed by their paths in a URL. Other files are not served.
         self.files = {f"/{path.name}": path for path in STATIC.iterdir() if path.suffix in TYPES}
         self.files["/"] = STATIC / "index.html"
         self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__(address, Handler)
 
     def url(self, elsewhere: bool = False) -> str:
-        """Return the page's address on this machine, or on other machines, if they know this machine's name."""
+        """Return the page's URL for this machine, or with `elsewhere` for other machines that know this machine's
+        name."""
         name = str(self.server_address[0])
         if name in HERE:
             name = socket.gethostname() if elsewhere else HERE[name]
         return f"http://{f'[{name}]' if ':' in name else name}:{self.server_address[1]}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a new connection on a thread of its own, or with 503 if all places are taken."""
+        """Answer a new connection on its own thread, or with 503 if there are already `MAX_CONNECTIONS` connections."""
         if self._places.acquire(blocking=False):
             super().process_request(request, client_address)
             return
@@ -85,13 +86,14 @@ class Server(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a client that leaves early; any other error is a bug, and shown."""
+        """Ignore a client that leaves early. Any other error is a bug, and is printed."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
 def bind(host: str, port: int, api: Api, access: Access, is_chosen: bool) -> Server:
-    """Return a server on the port, or on the next free one unless `is_chosen`. Raises UserError without a free port."""
+    """Return a server on the port, or on the next free port unless `is_chosen`. Raises UserError without a free
+    port."""
     if not 0 <= port < 65536:
         raise UserError(f"cannot listen on {host}:{port}: a port is a number from 0 to 65535. Give another --port.")
     try:
@@ -163,7 +165,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send_error(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
 
     def _headers(self) -> dict[str, str]:
-        """Return the headers with names in lower case. A browser sends the key as a password."""
+        """Return the headers with names in lower case. A browser sends the key as a password; convert it to a bearer
+        token."""
         headers = {name.lower(): value for name, value in self.headers.items()}
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "basic":
@@ -175,7 +178,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send_json(status, {"error": sentence}, headers)
 
     def _send_json(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
-        # In ASCII, so that half of a surrogate pair, which UTF-8 lacks, arrives unchanged.
+        # The JSON is in ASCII. So half of a surrogate pair arrives unchanged, although UTF-8 cannot encode it.
         body = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
         self._send(status, body, "application/json", headers)
 

@@ -75,7 +75,7 @@ def _export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> int:
 
 
 def _list_runs() -> int:
-    """Print the runs below the usual directories, with the command to open one."""
+    """Print the runs in the usual directories, with the command to open a run."""
     runs = find_runs(path for path in map(Path, PARENTS) if path.is_dir())
     if not runs:
         raise UserError(

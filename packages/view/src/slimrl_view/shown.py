@@ -18,7 +18,7 @@ from slimrl_view.queries import Index
 from slimrl_view.runs import NamedRun
 
 POLL_S = 1.0
-END_S = 5.0  # wait for a running read; a disk may not answer, and the thread is a daemon
+END_S = 5.0  # seconds to wait for a running read; a disk may not answer, so the thread is a daemon
 Json = dict[str, Any]
 
 
@@ -31,7 +31,7 @@ class Run:
     curves: Curves
     alarms: Growing[list[Json]]
     monitors: Monitors
-    progress: Json | None = None  # of the indexing, while there is much to read
+    progress: Json | None = None  # progress of the indexing, while it runs
     problem: str = ""  # the reason why the index is not up to date
 
 
@@ -48,7 +48,7 @@ def open_run(directory: NamedRun) -> Run:
 
 @contextmanager
 def keep_indexed(runs: Sequence[Run], poll_s: float = POLL_S) -> Iterator[None]:
-    """Keep the indexes of the runs up to date on a thread, once a second, inside the `with` block."""
+    """Context manager: keep the indexes of the runs up to date on a thread, with an update every `poll_s` seconds."""
     stopped = threading.Event()
 
     def work() -> None:
@@ -67,11 +67,11 @@ def keep_indexed(runs: Sequence[Run], poll_s: float = POLL_S) -> Iterator[None]:
 
 
 def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
-    """Bring the index of a run up to date, until `stopped` is set. `problem` has the reason if that fails; the call can
-    be repeated."""
+    """Bring the index of a run up to date, or stop early if `stopped` is set. If this fails, `run.problem` has the
+    reason, and the call can be repeated."""
     path, index, problem = run.directory.path, run.index.path, ""
     try:
-        prepare(index)  # it may have been deleted
+        prepare(index)  # the index may have been deleted
         for run.progress in update(path, index, *_facts(path)):
             if stopped.is_set():
                 break
@@ -88,7 +88,8 @@ def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
 
 
 def _facts(run: Path) -> tuple[int, str]:
-    """Return the last step of a run by its settings, 0 if unknown, and its environment, empty if it has several."""
+    """Return the last step and the environment from a run's settings: 0 if the step is unknown, an empty text if there
+    are several environments."""
     settings = Settings(run)
     environments, last_step = settings.environments(), settings.get("max_steps")
     is_usable = isinstance(last_step, int) and 0 < last_step < 10**12

@@ -1,4 +1,4 @@
-"""The command `launch`: a batch script that runs `rl` over the nodes of a cluster. Needs no PyTorch."""
+"""The `launch` command: it writes a batch script that runs `rl` over the nodes of a cluster. Needs no PyTorch."""
 
 import argparse
 import os
@@ -32,7 +32,7 @@ same when a node dies. The next start goes on by `--resume`, and so does the scr
 
 Laptop, one host, SLURM, Kubernetes: docs/cluster.md.
 """
-MAY_HAVE_DASHES = ("--setup", "--sbatch")  # options whose values may look like options
+MAY_HAVE_DASHES = ("--setup", "--sbatch")  # options whose values may begin with dashes
 
 
 def run_launch(argv: Sequence[str]) -> int:
@@ -51,7 +51,7 @@ def run_launch(argv: Sequence[str]) -> int:
     check_model_names(config)
     check_data_files(config)
     check_environments(config, make=False)
-    if not config.resume:  # the script would continue a run that is there
+    if not config.resume:  # with `resume`, the script continues an existing run
         refuse_run(Path(config.output_dir))
     text = batch_script(config, settings, options, Path.cwd())
     if not options.output:

@@ -1,4 +1,5 @@
-"""The `orchestrator` command: it plays episodes on a sampler's model, and makes the batches of a trainer elsewhere.
+"""The `orchestrator` command: it plays episodes with a sampler's model, and makes batches for a trainer in another
+process.
 
 It also evaluates: before training, between steps if `eval.interval_steps` is set, and at the end. The trainer waits for
 each result in the run's directory (`launch/elsewhere.py`).
@@ -31,7 +32,8 @@ from slimrl_cluster.transport.run_files import RunFiles
 
 
 def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
-    """Run the `orchestrator` command: a batch for each training step, from weights at most `max_async_level` older."""
+    """Run the `orchestrator` command: make a batch for each training step, from weights at most `max_async_level` steps
+    old."""
     console, resolved = RunConsole(), with_pinned_model(resolved)
     config = place(resolved.config, console.note, "orchestrator")
     config = without_needless_warm_up(config, console.note)
@@ -41,7 +43,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         held.enter_context(roster.join("orchestrator", {}, lock_patience_s(resolved.config)))
         starts = worker_starts(config.deployment)
         tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s, starts)
-        trainer = files.await_part("trainer")  # it has checked the checkpoint from which to continue
+        trainer = files.await_part("trainer")  # the trainer has checked the checkpoint from which to continue
         past = read_progress(output_dir) if config.resume else None
         first = past.step if past else 0
         check_agreement(trainer, resolved.config, first)
@@ -56,9 +58,10 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         orchestrator.restore(past.orchestrator_state if past else {})
         weights = SampledWeights(files, client, config.deployment.weights == "broadcast")
 
-        # The trainer publishes its first weights after its warm-up. Until then the sampler has the base model's.
+        # The trainer publishes its first weights after its warm-up. Until then the sampler has the base model's
+        # weights.
         if config.warmup.max_steps and not held_out.recall(BASE):
-            client.check()  # that these are the base model's, not an earlier run's
+            client.check()  # raises UserError if the sampler has an earlier run's weights
             held_out.measure(BASE, base_name(config))
         weights.await_version(first)
         _, before = held_out.recall(START) or held_out.measure(START, start_name(config))
@@ -68,7 +71,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
                 weights.await_version(step)
                 held_out.measure(*stage_after(step))
             began = time.perf_counter()
-            # Make each batch at most one step ahead: groups in flight are younger if they are taken later.
+            # Make each batch at most one step ahead: a batch that is made later contains groups from newer weights.
             weights.await_version(max(first, step - min(1, config.async_level)))
             waited: Metrics = {"time/wait_weights_s": time.perf_counter() - began}
             with weights.keep_new():

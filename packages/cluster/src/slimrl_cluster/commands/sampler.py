@@ -1,4 +1,4 @@
-"""The sampler of an `rl` run whose parts are separate processes: slimrl's server, or vLLM's."""
+"""Runs the sampler of an `rl` run with separate processes: slimrl's server, or vLLM's."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
     roster = Roster(Path(config.output_dir))
     with roster.reserve("inference") as entry:
         dtype: str = config.model.dtype
-        if dtype == "auto":  # the trainer measures it, because it sends the weights
+        if dtype == "auto":  # the trainer decides it, because the trainer sends the weights
             files = RunFiles(roster.output_dir, config.deployment.timeout_s, console.note, roster, "inference")
             dtype = files.await_part("trainer")["dtype"]
 

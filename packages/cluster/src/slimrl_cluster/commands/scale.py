@@ -1,4 +1,4 @@
-"""The `scale` command: more or fewer samplers for a running `rl` run."""
+"""The `scale` command: it changes the number of samplers of a running `rl` run."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The `status` command: the parts of a run, their waits, and the progress."""
+"""The `status` command: it shows the parts of a run, which of them wait, and the progress."""
 
 import argparse
 import time

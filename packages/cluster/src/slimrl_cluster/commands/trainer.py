@@ -1,4 +1,4 @@
-"""The trainer of an `rl` run whose parts are separate processes."""
+"""Runs the trainer of an `rl` run with separate processes."""
 
 import time
 from contextlib import ExitStack
@@ -28,7 +28,7 @@ from slimrl_cluster.transport.run_files import RunFiles
 
 
 def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
-    """Run the `trainer` command on a file of `rl`: train on the batches of an orchestrator in another process. Under
+    """Run the `trainer` command with a file of `rl`: train on batches from an orchestrator in another process. Under
     torchrun, several processes share the work of each batch."""
     began, console, resolved = time.monotonic(), console_of_rank(), with_pinned_model(resolved)
     placed = without_needless_warm_up(place(resolved.config, console.note, "trainer"), console.note)

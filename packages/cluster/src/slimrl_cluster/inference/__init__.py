@@ -1,1 +1,1 @@
-"""Clients of servers that sample: of one, and of all samplers of a run."""
+"""Clients of sampling servers: a client of one server, and a client of all samplers of a run."""

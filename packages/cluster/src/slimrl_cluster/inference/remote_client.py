@@ -1,7 +1,7 @@
 """The client for a server that samples: slimrl's own, or vLLM. Both receive and return token ids.
 
-A restarted server has lost the weights that it was sent. Each token shows this: tokens of the server's first weights
-have the version `default`. They are dropped, and the server gets the newest weights once more.
+A restarted server has lost the weights that this client sent. Its tokens then have the version `default`. The client
+drops such tokens, and sends the newest weights again.
 """
 
 import asyncio
@@ -15,34 +15,35 @@ from slimrl.models.weight_files import VLLM_ENGINE
 from slimrl.types import SamplingParams
 from slimrl_cluster.inference.server_link import Refused, SamplerAddress, ServerLink
 
-SEEDS = 2**63  # vLLM's are signed
-DEFAULT = "default"  # the version of weights that nobody has sent
+SEEDS = 2**63  # vLLM's seeds are signed 64-bit numbers
+DEFAULT = "default"  # the version of the weights that the server was started with
 FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
 ABORTED = "abort"
 
 
 class RemoteClient:
-    """An `inference.client.Client` of a server. `stop_ids` end every sequence, which may have `seq_len` tokens."""
+    """An `inference.client.Client` that samples at a server. The tokens `stop_ids` end a sequence; the server must
+    accept sequences of `seq_len` tokens."""
 
     def __init__(self, address: SamplerAddress, stop_ids: frozenset[int], seq_len: int) -> None:
         self._backend = address.backend
         self._link = ServerLink(address)
         self._stop_ids = sorted(stop_ids)
         self._seq_len = seq_len
-        self._directory: Path | None = None  # of the newest weights
+        self._directory: Path | None = None  # with the newest weights
         self._giving = asyncio.Lock()
-        self._has_given = False  # True once it has sent weights to the server
+        self._has_given = False  # True once the server has received weights of this run
         self._is_checked = False
         self.num_processes = 1  # processes of the server that share the model; known after a check
         self.version = 0
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """Sample until a stop token, a stop string, `max_tokens` or the end of the context. Cancelling frees the place
-        at the server. Raises UserError if the server cannot be used."""
+        """Sample until a stop token, a stop string, `max_tokens` or the end of the context. Cancelling the call frees
+        its slot at the server. Raises UserError if the server cannot be used."""
         return await self._link.run(self._sample(_request(prompt, params, self._stop_ids)))
 
     def check(self) -> None:
-        """Raise UserError unless a run can use the server, and it has no weights of another run."""
+        """Raise UserError if a run cannot use the server, or if the server has the weights of another run."""
         self._link.wait(self._check())
 
     def check_server(self) -> None:
@@ -58,7 +59,7 @@ class RemoteClient:
         await self._link.run(self._update(directory.resolve(), version))
 
     async def held_version(self) -> str:
-        """Return the version of the weights that the server reports, after the checks of `check_server`."""
+        """Run the checks of `check_server`, and return the weight version that the server reports."""
 
         async def look() -> str:
             await self._check_server()
@@ -77,16 +78,17 @@ class RemoteClient:
         self._link.wait(self._start_update())
 
     def receive_broadcast(self, kinds: Mapping[str, Any], version: int) -> None:
-        """Make the server receive a trainer's simultaneous broadcast; `kinds` describes the tensors."""
+        """Make the server receive the weights that a trainer broadcasts at the same time. `kinds` describes the
+        tensors."""
         self._link.wait(self._finish_update(kinds, version))
         self.note_broadcast(version)
 
     def note_broadcast(self, version: int) -> None:
-        """Record that the server has received these weights from the trainer itself."""
+        """Record that the server has received the weights of `version` by the trainer's broadcast."""
         self._directory, self.version, self._has_given = None, version, True
 
     def checksums(self) -> dict[str, str]:
-        """Return the SHA-256 digest of every tensor that the server holds, by the server's own names."""
+        """Return the SHA-256 digest of every tensor that the server holds, keyed by the server's own tensor names."""
         path = "/weight_checker"
         match self._link.wait(self._link.post(path, {"action": "checksum"})):
             case {"checksums": dict() as sums}:
@@ -107,7 +109,7 @@ class RemoteClient:
                 raise UserError(f"{error}{self._hint(error.status)}") from error
             try:
                 choice = reply["choices"][0]
-                if choice["finish_reason"] == ABORTED:  # by another client that pauses the server, or takes its places
+                if choice["finish_reason"] == ABORTED:  # another client has paused the server, or uses its slots
                     continue
                 completion = self._completion(choice)
             except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -130,8 +132,8 @@ class RemoteClient:
         return Completion(token_ids, logprobs, tuple(versions), FINISH[choice["finish_reason"]])
 
     def _number(self, version: str) -> int:
-        """Return a version as a number. After this client has sent weights, the server's first version counts as older
-        than every sent one. Raises UserError if another client has sent the weights."""
+        """Return a version as a number. The server's first weights have the version 0, or -1 once this client has sent
+        weights. Raises UserError if another client has sent the weights."""
         if version == DEFAULT:
             return -1 if self._has_given else 0
         if not self._has_given:
@@ -165,7 +167,7 @@ class RemoteClient:
                 raise self._unknown(path, reply)
 
     async def _give_again(self) -> None:
-        """Send the server the newest weights, if it has others."""
+        """Send the newest weights again if the server has another version."""
         async with self._giving:
             held = await self._current_model()
             if held == str(self.version):
@@ -198,7 +200,7 @@ class RemoteClient:
                     raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
 
     async def _start_update(self) -> None:
-        # slimrl's server samples while it loads new weights; vLLM, which loads them in place, must not.
+        # slimrl's server may sample while it loads new weights. vLLM loads them in place, so it must be paused.
         if self._backend == "vllm":
             await self._link.post("/pause?mode=keep", None)
         await self._link.post("/start_weight_update", None, retries=False)
@@ -206,7 +208,7 @@ class RemoteClient:
     async def _finish_update(self, update_info: Mapping[str, Any], version: int) -> None:
         await self._link.post("/update_weights", {"update_info": update_info}, retries=False)
         await self._link.post("/finish_weight_update", {"weight_version": str(version)}, retries=False)
-        # Not after a failure: vLLM must not sample from half updated weights.
+        # After a failure vLLM stays paused, because it must not sample from partly updated weights.
         if self._backend == "vllm":
             await self._link.post("/resume", None)
 
@@ -259,7 +261,8 @@ class RemoteClient:
             )
 
     def _hint(self, status: int) -> str:
-        """Return a hint at the missing option of a vLLM that answers with this status."""
+        """Return a hint about the option that vLLM was started without, judged by its HTTP `status`; else an empty
+        text."""
         if self._backend != "vllm" or status not in (403, 404):
             return ""
         missing = "the flag --enable-scale-out" if status == 403 else "the variable VLLM_SERVER_DEV_MODE=1"

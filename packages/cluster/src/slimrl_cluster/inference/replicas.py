@@ -1,7 +1,7 @@
-"""The client for the samplers of a run. There may be any number, and they may join and leave.
+"""The client for the samplers of a run. Any number of samplers may join and leave.
 
 The list of samplers is refreshed continuously (`find`). A new sampler loads the newest weights before it samples. If a
-sampler leaves, another one samples its open requests again, with the same seeds. Without samplers, requests wait.
+sampler leaves, other samplers repeat its open requests with the same seeds. Without samplers, requests wait.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class _Gone(Exception):
 
 @dataclass(eq=False)
 class _Member:
-    """One sampler. `is_ready` once it has the newest weights, and may sample."""
+    """One sampler. `is_ready` is True once the sampler has the newest weights, and may sample."""
 
     address: SamplerAddress
     client: RemoteClient
@@ -39,14 +39,14 @@ class _Member:
     is_ready: bool = False
     num_open: int = 0
     failure: UserError | None = None
-    failed_s: float = 0.0  # time of its failure
+    failed_s: float = 0.0  # time of the failure
 
     def may_try_again(self) -> bool:
-        """Return True if it was silent, and `AGAIN_S` has passed since."""
+        """Return True if the sampler was silent, and `AGAIN_S` has passed since this failure."""
         return isinstance(self.failure, Silent) and time.monotonic() - self.failed_s > AGAIN_S
 
     async def ask(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of work at this sampler. Raises _Gone if it leaves before."""
+        """Run `work`, a request to this sampler, and return its result. Raises _Gone if the sampler leaves first."""
         if self.gone.is_set():
             work.close()
             raise _Gone
@@ -63,7 +63,8 @@ class _Member:
             left.cancel()
 
     async def close(self) -> None:
-        """Close the connections once no request is open. All requests end when the sampler is gone."""
+        """Wait until no request is open, and close the connections. Once the sampler is gone, its open requests
+        fail."""
         while self.num_open:
             await asyncio.sleep(POLL_S)
         await asyncio.to_thread(self.client.close)
@@ -72,9 +73,9 @@ class _Member:
 class Replicas:
     """An `inference.client.Client` of all samplers of a run.
 
-    `find` returns the present addresses, under a unique name per process, and `connect` a client for one. The trainer
-    itself broadcasts weights to the samplers; a sampler without the new weights waits for the next broadcast. `note`
-    receives a line about each that joins late or leaves. Without a sampler for `timeout_s` seconds, requests raise
+    `find` returns the present addresses, keyed by a name that is unique per process. `connect` creates a client for an
+    address. If the trainer broadcasts weights, a sampler without the new weights waits for the next broadcast. `note`
+    receives a line when a sampler joins late or leaves. If no sampler is ready for `timeout_s` seconds, requests raise
     UserError.
     """
 
@@ -88,7 +89,7 @@ class Replicas:
         self._find, self._connect, self._note, self._timeout_s = find, connect, note, timeout_s
         self._members: dict[str, _Member] = {}
         self._router = Router()
-        self._directory: Path | None = None  # of the newest weights, if they are files
+        self._directory: Path | None = None  # with the newest weights, if they are files
         self._has_weights = False  # weights were sent or broadcast
         self.version = 0
         self._giving, self._changed = asyncio.Lock(), asyncio.Event()
@@ -97,21 +98,20 @@ class Replicas:
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Sample at one of the samplers until a stop token, a stop string, `max_tokens` or the end of the context.
-        Cancelling frees the place there. Raises UserError if no sampler can be used."""
+        Cancelling the call frees its slot at the sampler. Raises UserError if no sampler can be used."""
         return await self._work.run(self._sample(prompt, params))
 
     def check(self) -> None:
-        """Raise UserError unless there is a sampler, and all present ones have the weights that they were started
-        with."""
+        """Raise UserError unless there is a ready sampler, and no ready sampler has the weights of another run."""
         self._work.wait(self._check())
 
     def update_weights(self, directory: Path, version: int) -> None:
-        """Send these weights to all samplers at once; they sample from them when this returns. Raises UserError if one
-        refuses."""
+        """Make all ready samplers load the weights in `directory`, and return once they have. Raises UserError if a
+        sampler refuses."""
         self._work.wait(self._update(directory, version))
 
     def note_broadcast(self, version: int) -> None:
-        """Record that the trainer has broadcast these weights: the samplers in its group have them now."""
+        """Record that the trainer has broadcast the weights of `version`. The samplers in its group have them now."""
         self._work.wait(self._note_broadcast(version))
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Replicas:
             member.client.close()
 
     async def _sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """Ask samplers, one after the other, until one stays during the request."""
+        """Send the request to one sampler after another, until a sampler answers it before leaving."""
         while True:
             member = await self._choose(prompt)
             try:
@@ -135,7 +135,7 @@ class Replicas:
     async def _choose(self, prompt: list[int]) -> _Member:
         """Wait for a ready sampler and return it. Raises UserError after the time limit."""
         began = time.monotonic()
-        if self._following.done():  # nothing would report that a sampler is gone
+        if self._following.done():  # without this task, nothing reports that a sampler is gone
             self._following.result()
         while not (ready := {name: one.num_open for name, one in self._members.items() if one.is_ready}):
             self._raise_without(began)
@@ -160,7 +160,8 @@ class Replicas:
             )
 
     def _give_up(self, member: _Member, error: Silent) -> bool:
-        """Return True if other samplers can replace a silent one, which then gets no requests until it joins again."""
+        """Return True if other samplers can replace the silent `member`. It then gets no requests until it joins
+        again."""
         others = [one for one in self._members.values() if one is not member and not one.failure]
         if others and not member.failure:
             self._note(f"{error} Others go on with its work.")
@@ -176,7 +177,7 @@ class Replicas:
                 if name not in found:
                     self._dismiss(name, member)
                 elif member.may_try_again():
-                    del self._members[name]  # it is added again below
+                    del self._members[name]  # the loop below adds it again
                     self._work.start(member.close())
             for name, address in found.items():
                 if name not in self._members:
@@ -194,7 +195,7 @@ class Replicas:
         self._work.start(member.close())
 
     async def _admit(self, member: _Member, is_late: bool) -> None:
-        """Make a new sampler load the newest weights. Log it if it is late."""
+        """Make a new sampler load the newest weights. With `is_late`, log that the sampler has joined."""
         try:
             while not member.is_ready:
                 held = await member.ask(member.client.held_version())

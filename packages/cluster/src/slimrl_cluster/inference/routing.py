@@ -1,7 +1,8 @@
-"""Chooses the replica that samples a prompt: the one that holds most of it in its cache, unless it is too busy.
+"""Chooses the replica that samples a prompt: the replica with the longest cached prefix, unless it is too busy.
 
-A replica computes the common beginning of two prompts once, and keeps a conversation between its turns, so sending the
-next turn elsewhere costs the whole prompt. Its cache is estimated from the prompts that it was sent, in blocks.
+A replica computes the common prefix of two prompts once, and keeps a conversation in its cache between the turns.
+Another replica would have to compute the whole prompt again. The router estimates a replica's cache, in blocks, from
+the prompts that were sent to the replica.
 """
 
 from collections import OrderedDict
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 BLOCK = 32  # tokens; a shorter common prefix is not worth a detour
 MOST_BLOCKS = 1 << 16  # remembered per replica: two million tokens
-SLACK = 4  # requests that a replica may have above the least busy one, in addition to a quarter of its own
+SLACK = 4  # a replica with `num` open requests is too busy if num > least + SLACK + num // 4
 
 
 class Router:
@@ -34,7 +35,7 @@ class Router:
         return chosen
 
     def forget(self, name: str) -> None:
-        """Forget a replica that is gone; another one of its name starts with an empty cache."""
+        """Forget a replica that is gone. A new replica with the same name starts with an empty cache."""
         self._sent.pop(name, None)
 
     def _num_held(self, name: str, blocks: Sequence[int]) -> int:
@@ -44,7 +45,7 @@ class Router:
 
 
 def _blocks(prompt: Sequence[int]) -> list[int]:
-    """Return a hash for each whole block of the prompt, which also covers all blocks before it."""
+    """Return a hash for each full block of the prompt. Each hash also covers all blocks before."""
     hashes, last = [], 0
     for end in range(BLOCK, len(prompt) + 1, BLOCK):
         last = hash((last, *prompt[end - BLOCK : end]))

@@ -1,8 +1,8 @@
 """Sends requests to a server that samples, and waits for its answers. Knows nothing of their content.
 
 If the server is unreachable or busy, requests are repeated. If it gives no sign of life for `timeout_s`, an error that
-names it ends the run. Only an answer of its engine counts: a process that accepts connections may be the front of a
-hanging engine.
+names it ends the run. Only an answer of the server's engine is a sign of life, because a front end may accept
+connections while its engine hangs.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from slimrl.io.loop_thread import LoopTasks
 WHO = "sampler"
 NUM_CONCURRENT, LEAST_CONCURRENT = 4096, 8  # open requests; further ones wait here
 RESERVED_DESCRIPTORS = 64  # for files and pipes that the run opens later
-LOOKS, MOST_LOOK_S = 10, 10.0  # probes of a silent server within `timeout_s`, and most seconds between two
+LOOKS, MOST_LOOK_S = 10, 10.0  # probes of a silent server within `timeout_s`, and the most seconds between two probes
 ADVICE = "Start it again, or give it more time by --inference.timeout_s, and continue with --resume."
 
 T = TypeVar("T")
@@ -27,7 +27,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SamplerAddress:
-    """The URL of a sampler without a path, its key, its backend, and the seconds that it may give no sign of life."""
+    """A sampler's URL without a path, its API key, its time limit in seconds without a sign of life, and its
+    backend."""
 
     base_url: str
     key: str = ""
@@ -48,7 +49,8 @@ class Silent(UserError):
 
 
 class ServerLink:
-    """Connections to a server, in the process's loop. `run` and `wait` take the coroutines of the other methods."""
+    """Connections to a server. `run` and `wait` execute the coroutines of the other methods in the process's loop
+    thread."""
 
     def __init__(self, address: SamplerAddress) -> None:
         self._address = address
@@ -67,11 +69,12 @@ class ServerLink:
         return f"the {WHO} at {self._url}"
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of work in that loop, awaited from any event loop. It is cancelled if the caller is."""
+        """Run the coroutine `work` in the loop thread, and return its result. Any event loop may await this. If the
+        caller is cancelled, `work` is cancelled too."""
         return await self._tasks.run(work)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of work in that loop, for a caller that is not asynchronous."""
+        """Run the coroutine `work` in the loop thread, block until it is done, and return its result."""
         return self._tasks.wait(work)
 
     def close(self) -> None:
@@ -114,13 +117,13 @@ class ServerLink:
             asked.cancel()
 
     async def _look(self) -> str:
-        """Return the result of `_find_trouble`; all who wait at the same time share one probe."""
+        """Return the result of `_find_trouble`. Concurrent callers share one probe."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._find_trouble())
         return await asyncio.shield(self._looking)
 
     async def _find_trouble(self) -> str:
-        """Return the reason why the server does not answer, as far as a probe shows; empty if its engine is alive."""
+        """Probe the server, and return the reason why it does not answer; an empty text if its engine is alive."""
         try:
             async with asyncio.timeout(self._look_s):
                 reply = await self._looks.send("GET", f"{self._url}/is_paused")
@@ -135,6 +138,6 @@ class ServerLink:
 
 
 def _most_requests() -> int:
-    """Return the maximum number of open requests, by the number of files that this process may still open."""
+    """Return the maximum number of open requests, limited by the file descriptors that this process may still open."""
     num_taken = num_open_files() + RESERVED_DESCRIPTORS
     return max(LEAST_CONCURRENT, min(NUM_CONCURRENT, allow_descriptors(NUM_CONCURRENT + num_taken) - num_taken))

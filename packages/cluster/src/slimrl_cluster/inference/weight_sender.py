@@ -1,6 +1,6 @@
-"""Sends a trainer's weights to samplers by broadcast, without files. `slimrl.transport.broadcast` has the group.
+"""Sends a trainer's weights to samplers by broadcast, without files. `slimrl.transport.broadcast` implements the group.
 
-The samplers are notified by HTTP, and receive the weights during that request. Every step has a time-out; its error
+The samplers are notified by HTTP, and receive the weights during that request. Every step has a time-out, and the error
 names the sampler.
 """
 
@@ -19,12 +19,12 @@ from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup, describe_k
 from slimrl_cluster.inference.remote_client import RemoteClient
 
 T = TypeVar("T")
-CAUSE_S = 2.0  # seconds to wait for the refusal that has broken the group
+CAUSE_S = 2.0  # seconds to wait for the sampler's refusal that has broken the group
 
 
 class WeightSender:
-    """The trainer's end. `address` is this machine's, as the samplers reach it: 127.0.0.1 for samplers on it. The
-    clients must have been checked: each process of a sampler has its own rank, and vLLM may have several."""
+    """The trainer's side. The samplers reach this machine at `address`, which is 127.0.0.1 if they run on it too. Call
+    `check_server` of all `clients` first: it counts the processes of a sampler, and every process gets its own rank."""
 
     def __init__(
         self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = GROUP_S
@@ -43,8 +43,8 @@ class WeightSender:
         )
 
     def send(self, tensors: Mapping[str, Tensor], version: int, adapter: AdapterForm | None = None) -> None:
-        """Send the weights to all samplers, which sample from them when this returns. With an `adapter`, these are its
-        tensors by PEFT's names. Raises UserError if a sampler does not load them."""
+        """Send `tensors` to all samplers, and return once the samplers have loaded them. With an `adapter`, `tensors`
+        are the adapter's, under PEFT's names. Raises UserError if a sampler does not load them."""
         kinds = describe_kinds(tensors) | ({"adapter": asdict(adapter)} if adapter else {})
         for client in self._clients:  # a sampler that is not ready refuses here, before anything waits for it
             client.start_update()
@@ -64,8 +64,8 @@ class WeightSender:
         self.close()
 
     def _together(self, ask: Callable[[int, RemoteClient], None], own: Callable[[], T]) -> T:
-        """Run this side's work while every sampler does its part. A sampler's refusal is raised instead of the own
-        failure that it causes."""
+        """Run `own` here while `ask` runs for every client. If `own` fails because a sampler has refused, the sampler's
+        error is raised."""
         asked = [self._pool.submit(ask, place, client) for place, client in enumerate(self._clients)]
         try:
             result = own()

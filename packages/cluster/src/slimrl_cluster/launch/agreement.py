@@ -1,6 +1,6 @@
-"""The facts on which trainer and orchestrator must agree first: the trainer announces them, the orchestrator compares.
+"""Compares the settings of trainer and orchestrator. The trainer announces facts, and the orchestrator checks them.
 
-Both normally read the same file; by hand they may be started with other flags, or one of them without `--resume`.
+Both normally read the same file. A user who starts them by hand may give different flags, or `--resume` to only one.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def check_agreement(trainer: Facts, config: RLConfig, first_step: int) -> None:
 
 
 def with_announced_date(model: ModelConfig, trainer: Facts) -> ModelConfig:
-    """Return the model's settings with the trainer's date for the prompts, also on a later day."""
+    """Return the model's settings with the date that the trainer uses in prompts, even if today is a later day."""
     return model.model_copy(update={"date": trainer["date"]}) if trainer["date"] else model
 
 

@@ -1,5 +1,5 @@
-"""Sampling in other processes than the trainer's, through the run's directory: `commands/orchestrator.py` is the other
-side."""
+"""The trainer's side of sampling in other processes. It exchanges files with `commands/orchestrator.py` in the run's
+directory."""
 
 import time
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ from slimrl_cluster.transport.run_files import RunFiles
 
 # The messages of a trainer's first rank to the others while it waits for a file.
 IT_IS_THERE, SEND_AGAIN, WAIT_ON = "it is there", "send again", "wait on"
-PULSE_S = 60.0  # seconds between two WAIT_ON
+PULSE_S = 60.0  # seconds between two WAIT_ON messages
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingElsewhere:
-    """Sampling in other processes: this one writes weights to the run's directory and reads batches from there."""
+    """Sampling in other processes. This process writes weights to the run's directory, and reads batches from there."""
 
     parts: TrainerParts
     files: RunFiles
@@ -33,7 +33,8 @@ class SamplingElsewhere:
     first: int  # the first step of this process, 0 for a new run
 
     def clear(self) -> None:
-        """Delete an earlier process's files of later steps. Called by one of several ranks."""
+        """Delete an earlier process's batches and weights, and its evaluations from step `first` on. Only one rank
+        calls this."""
         self.files.clear()
         for path in RunDir(self.parts.output_dir).held_out.glob("*.json"):
             step = path.stem.removeprefix("step_")
@@ -52,8 +53,9 @@ class SamplingElsewhere:
         return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
 
     def _await_file(self, path: Path, what: str) -> None:
-        """Wait for a file of the orchestrator, and meanwhile broadcast the weights again to every sampler that joins.
-        One rank looks, and sends the others the result. Raises UserError in all of them if it is missing in the end."""
+        """Wait for the orchestrator's file at `path`, and broadcast the weights again whenever a sampler joins. The
+        first rank checks, and sends the result to the others. Raises UserError in all ranks if the file does not
+        appear."""
         ranks = self.parts.ranks
         while (do := ranks.of_first(self._look(path, what) if ranks.leads else "")) != IT_IS_THERE:
             if do == SEND_AGAIN:
@@ -62,7 +64,8 @@ class SamplingElsewhere:
                 raise UserError(do)
 
     def _look(self, path: Path, what: str) -> str:
-        """Return the next action of all ranks. During a long wait the others receive WAIT_ON every PULSE_S seconds."""
+        """Wait on the first rank, and return the next action of all ranks. The other ranks receive WAIT_ON every
+        PULSE_S seconds."""
         sent = time.monotonic()
 
         def find() -> str | None:
@@ -106,5 +109,5 @@ class SamplingElsewhere:
         """No-op: nothing samples here, so there is nothing to free."""
 
     def close(self) -> None:
-        """Stop sending weights. The orchestrator itself knows the last batch."""
+        """Stop sending weights. The orchestrator needs no message, because it knows the last step."""
         self.weights.close()

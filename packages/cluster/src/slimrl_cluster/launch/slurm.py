@@ -36,8 +36,7 @@ def batch_script(config: RLConfig, words: Sequence[str], options: Namespace, dir
 
 
 def _sbatch_options(options: Namespace, directory: Path) -> list[str]:
-    """Return the options for sbatch. The job has its nodes alone, because Ray uses all resources that it finds
-    there."""
+    """Return the options for sbatch. The job reserves whole nodes, because Ray uses all resources of a node."""
     return [
         "--job-name=slimrl",
         f"--nodes={options.nodes}",
@@ -58,7 +57,8 @@ def _sbatch_options(options: Namespace, directory: Path) -> list[str]:
 
 
 def _check_gpus(config: RLConfig, options: Namespace) -> None:
-    """Raise UserError if the settings need more GPUs than the nodes have: one for each trainer, and each sampler's."""
+    """Raise UserError if the settings need more GPUs than the nodes have. A trainer rank needs one GPU, a sampler
+    `gpus_per_sampler`."""
     deployment, there = config.deployment, options.nodes * options.gpus_per_node
     num_samplers = 0 if config.inference.base_url else deployment.num_samplers
     needed = num_samplers * deployment.gpus_per_sampler + deployment.num_trainers

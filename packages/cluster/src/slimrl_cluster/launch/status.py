@@ -1,6 +1,6 @@
-"""The parts of a run, their waits, and the progress, read only from the run's directory.
+"""Finds the parts of a run, the parts that wait, and the progress, only from files in the run's directory.
 
-So it works on any machine that sees the directory, during the run and after its end.
+The command works on any machine that sees the directory, during the run and after its end.
 """
 
 import fcntl
@@ -22,10 +22,10 @@ from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
 from slimrl_cluster.transport.roster import Facts, Roster, wait_path
 
-PROGRAMS = "transport/programs.json"  # the programs that `rl` has started, and their places
+PROGRAMS = "transport/programs.json"  # the programs that `rl` has started, and their processes
 RECENT = 20  # number of steps for the mean time of a step
 MAX_BYTES = 2**24
-SUMMARY = "summary.json"  # of a finished run
+SUMMARY = "summary.json"  # exists only for a finished run
 SILENT_S = 120.0  # seconds of silence before it is reported
 
 
@@ -39,7 +39,7 @@ class RunStatus:
 
 
 def write_programs(output_dir: Path, programs: Mapping[str, str], deaths: int) -> None:
-    """Write the started programs by name, with their places, and the number of deaths so far."""
+    """Write the process and host of each started program, keyed by its name, and the number of deaths so far."""
     content = {"programs": dict(programs), "deaths": deaths, "time": time.time()}
     replace_file(output_dir / PROGRAMS, [json.dumps(content).encode()])
 
@@ -71,7 +71,7 @@ def find_status(output_dir: Path) -> RunStatus:
 
 
 def _find_process(output_dir: Path) -> str:
-    """Return the process that holds the run's lock, such as "process 4711"; empty if none does."""
+    """Return the process that holds the run's lock, such as "process 4711"; an empty text if no process holds it."""
     path = RunDir(output_dir).lock
     if not path.is_file():
         return ""
@@ -125,20 +125,20 @@ def _activity(output_dir: Path, name: str, facts: Facts) -> str:
 
 
 def _find_missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> Iterator[tuple[str, str, str]]:
-    """Yield the programs that were started and have announced nothing: they load, or wait for a node."""
+    """Yield a row for each started program without an announcement: it still loads, or waits for a node."""
     there = {facts["pid"] for facts in members.values()}
     for name, process in programs.items():
         words = process.replace(";", " ").split()
-        if name not in members and not there & set(words):  # of several ranks, the first has announced itself
+        if name not in members and not there & set(words):  # only the first of several ranks announces itself
             yield name, process, "is not ready: it loads, or waits for a node"
 
 
 def _notes(output_dir: Path, started: Mapping[str, Any], runs: bool) -> Iterator[str]:
-    """Yield further facts that a reader should know."""
+    """Yield notes about deaths, a long silence, and the logs."""
     if started.get("deaths"):
         yield f"{started['deaths']} of its programs have died so far, and were started again"
     path = RunDir(output_dir).metrics
-    # A resumed run has its earlier file until its trainer has loaded.
+    # A resumed run has its old metrics file until its trainer has loaded.
     last = max(path.stat().st_mtime, float(started.get("time", 0.0))) if path.exists() else time.time()
     silent_s = time.time() - last
     if runs and silent_s > SILENT_S and not (output_dir / SUMMARY).exists():

@@ -1,8 +1,8 @@
 """A run of several programs: start samplers, orchestrator and trainer, watch them, restart dead ones, stop them
 together.
 
-Each program is its command with the arguments of this one, so it can also be started by hand. Knows nothing of their
-work, nor of where they run: as children on this host, or by Ray on the nodes of a cluster.
+Each program is a slimrl command with the same arguments as `rl`, so a user can also start it by hand. This module does
+not depend on where the programs run: as children on this host, or by Ray on the nodes of a cluster.
 """
 
 import os
@@ -32,14 +32,14 @@ from slimrl_cluster.transport.roster import Roster, clear_scale, read_scale
 
 POLL_S = 0.1
 LOOK_S = 1.0  # seconds between two checks of the parts, and of the wanted number of samplers
-AFTERWARDS_S = 60.0  # seconds to wait for the cause when a part reports that another one is missing
+AFTERWARDS_S = 60.0  # seconds to wait for the cause when a part reports that another part is missing
 LAST_LINES = 20
 SLIMRL = [sys.executable, "-m", "slimrl"]
 RESUME = "--resume"
 
 
 def run_supervisor(resolved: Resolved[RLConfig]) -> int:
-    """Run the `rl` command for parts that are processes: start and watch them, without loading a model itself."""
+    """Run the `rl` command with its parts as separate processes. Start and watch them; this process loads no model."""
     end_by_itself()
     note, resolved = RunConsole().note, with_pinned_model(resolved)
     config = place(resolved.config, note)
@@ -49,7 +49,8 @@ def run_supervisor(resolved: Resolved[RLConfig]) -> int:
 
 
 def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str], None]) -> int:
-    """Run all parts of a placed run to their end. Return the exit status, 0; failures raise UserError."""
+    """Run all parts of a run until they end. `config` is a result of `place`. Return the exit status 0; failures raise
+    UserError."""
     if argv is None:
         raise UserError(
             f'deployment.type = "{config.deployment.type}" starts the command that it was called with several times, '
@@ -71,8 +72,8 @@ def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str]
 
 
 def _with_key(config: RLConfig) -> dict[str, str]:
-    """Return the variable with the key of the run's own samplers, so that nobody else can send them weights. vLLM's
-    routes for weights have no key. The key of a sampler at an address is passed on, because the nodes of a cluster lack
+    """Return the environment variable with the samplers' API key, so that nobody else can send weights to them. vLLM's
+    routes for weights check no key. A key that a user has set is passed on, because the nodes of a cluster may lack
     it."""
     name = config.inference.api_key_variable
     key = os.environ.get(name, "")
@@ -82,8 +83,8 @@ def _with_key(config: RLConfig) -> dict[str, str]:
 
 
 class Supervision:
-    """The programs of one run. `needs` are a trainer's resources; samplers may have more GPUs, other parts have
-    none."""
+    """The programs of one run. `needs` are the resources of a trainer rank. A sampler has `gpus_per_sampler` times its
+    GPUs, the orchestrator has none."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Supervision:
         self._deaths = _Deaths(config.deployment.restarts, Path(config.output_dir))
         self._samplers: dict[int, Program] = {}
         gpus = len(config.inference_gpu_ids)
-        self._share = max(1, gpus // config.deployment.num_samplers)  # GPUs per sampler
+        self._share = max(1, gpus // config.deployment.num_samplers)  # number of GPUs per sampler
         self._most = gpus // self._share if gpus else sys.maxsize
         self._pair: tuple[Program, ...] = ()  # trainer and orchestrator
         self._kept: tuple[dict[str, str], int] = ({}, 0)
@@ -121,7 +122,7 @@ class Supervision:
                 self._replace_dead_samplers()
                 if time.monotonic() - self._looked > LOOK_S:
                     self._look()
-            # Look first and read afterwards: an ended program has written its last line.
+            # Check for ended programs before reading their lines: then no line of an ended program is missed.
             ended = [one.end for one in self._pair if one.end and not one.end.is_good]
             self._show()
             if ended:
@@ -143,8 +144,8 @@ class Supervision:
             write_programs(Path(self._config.output_dir), *now)
 
     def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
-        """Start trainer and orchestrator, which continue together from one step."""
-        self._roster = Roster(Path(self._config.output_dir))  # a new roster, which has not seen the previous ones
+        """Start trainer and orchestrator together, because both must continue from the same step."""
+        self._roster = Roster(Path(self._config.output_dir))  # a new roster, which has not seen the previous processes
         num = num_trainers(self._config)
         command = [*SLIMRL, "trainer", *self._argv, *more]
         if num == 1:
@@ -171,8 +172,8 @@ class Supervision:
         self._note_processes()
 
     def _find_cause(self, end: End) -> End:
-        """Return the end that caused the others: a program that misses another one refuses to continue, and may report
-        this first."""
+        """Return the end of the program that failed first. A program that waits for a lost one exits too, and may be
+        noticed earlier."""
         deadline = time.monotonic() + AFTERWARDS_S
         while end.has_refused and time.monotonic() < deadline:
             ends = [one.end for one in self._pair if one.end and not one.end.is_good]
@@ -184,8 +185,8 @@ class Supervision:
         return end
 
     def _has_lost_a_part(self) -> bool:
-        """Return True if trainer or orchestrator is gone although its end is not known yet: Ray needs a while to give
-        up a node."""
+        """Return True if trainer or orchestrator has lost its place in the roster, but its `end` is not known yet. Ray
+        needs a while to declare a node lost."""
         parts: tuple[Part, Part] = ("trainer", "orchestrator")
         return any(self._roster.describe_end(part) for part, one in zip(parts, self._pair, strict=True) if not one.end)
 
@@ -209,10 +210,10 @@ class Supervision:
             self._fill_samplers()
 
     def _report_death(self, program: Program, end: End) -> None:
-        """Report a dead sampler and free its place. Raises UserError if the restart budget is spent."""
+        """Report a dead sampler and free its resources. Raises UserError if the restart budget is spent."""
         self._show_last(program)
-        program.stop()  # on a cluster this frees its place, which the next one may need
-        for host, pid in program.members:  # if the directory is on another machine, its lock may outlive it
+        program.stop()  # on a cluster this frees resources that the next sampler may need
+        for host, pid in program.members:  # on a file server, the lock may outlive the process
             for name, facts in self._roster.members("inference").items():
                 if (facts["host"], facts["pid"]) == (host, str(pid)):
                     self._roster.strike(name)
@@ -230,7 +231,7 @@ class Supervision:
             self._note(f"ended {sampler.name}, which is not wanted any more")
 
     def _start_sampler(self, number: int) -> Program:
-        """Start the sampler of a number, on its share of this machine's GPUs if these are named."""
+        """Start the sampler with this number, on its share of `inference_gpu_ids` if these are set."""
         words, gpus = [*SLIMRL, "inference", *self._argv], self._config.inference_gpu_ids
         if gpus:
             own = gpus[number * self._share : (number + 1) * self._share]
@@ -240,7 +241,7 @@ class Supervision:
         return self._programs.start(f"sampler-{number}", words, self._sampler_needs)
 
     def _show(self) -> None:
-        """Repeat the parts' output: the trainer's lines unchanged, the orchestrator's with its name."""
+        """Print the new output of the parts: the trainer's lines unchanged, the orchestrator's lines with its name."""
         trainer, orchestrator = self._pair
         for line in trainer.new_lines():
             self._note(line)
@@ -288,7 +289,7 @@ class _Deaths:
 
 
 def num_trainers(config: RLConfig) -> int:
-    """Return the number of the trainer's ranks: one for each of its GPUs, if it has any."""
+    """Return the number of trainer ranks: one for each of `trainer_gpu_ids`, else `deployment.num_trainers`."""
     return len(config.trainer_gpu_ids) or config.deployment.num_trainers
 
 
@@ -306,5 +307,5 @@ def _is_done(program: Program) -> bool:
 
 
 def _is_alone(program: Program) -> bool:
-    """Return True if the program is a single process, which can miss no other rank."""
+    """Return True if the program is a single process, so it waits for no other rank."""
     return len(program.members) <= 1

@@ -1,4 +1,4 @@
-"""How the weights of a separate trainer process reach the sampler: both ends, by files or by broadcast."""
+"""Sends weights from a separate trainer process to the samplers, by files or by broadcast. Contains both sides."""
 
 import threading
 import time
@@ -26,12 +26,12 @@ from slimrl_cluster.transport.run_files import RunFiles
 POLL_S = 0.05
 END_S = 5.0  # seconds for a running update when sampling stops; its thread is a daemon
 LOOK_S = 1.0  # seconds between two checks for samplers
-MEET_S = 60.0  # most seconds that samplers which have just answered may need to join a group, or to receive a tensor
+MEET_S = 60.0  # most seconds for a sampler that is alive to join a group, or to receive a tensor
 
 
 def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddress]:
-    """Return the present addresses of the run's samplers: from the settings, or as they have announced. Each process
-    has a unique name, also one that replaces another."""
+    """Return the addresses of the run's samplers by name, from `inference.base_url` or from the samplers'
+    announcements. A process that replaces another one has a new name."""
     inference = config.inference
     key = environ.get(inference.api_key_variable, "")
     if inference.base_url:
@@ -45,36 +45,38 @@ def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddr
 
 
 def make_replicas(config: RLConfig, files: RunFiles, stop_ids: frozenset[int]) -> Replicas:
-    """Create the client of the run's samplers, after waiting for the first one. Raises UserError if none starts."""
+    """Wait for the first sampler, and create the client of the run's samplers. Raises UserError if no sampler
+    starts."""
     if not config.inference.base_url:
         files.await_part("inference")
     return Replicas(
         lambda: sampler_addresses(config, files.roster),
         lambda address: RemoteClient(address, stop_ids, config.seq_len),
         files.note,
-        config.deployment.timeout_s,  # as for the first sampler: another one may have to start and load its model
+        config.deployment.timeout_s,  # as for the first sampler: another sampler may have to start and load its model
     )
 
 
 class SampledWeights:
-    """The sampler's weights, from the trainer's published versions in the run's files."""
+    """The orchestrator's side: make the sampler load the weight versions that the trainer has published in the run's
+    files."""
 
     def __init__(self, files: RunFiles, client: Replicas, are_broadcast: bool) -> None:
         self._files, self._client, self._are_broadcast = files, client, are_broadcast
-        self._version = -1  # the sampler may have weights, but none of this run's
+        self._version = -1  # no version of this run is loaded yet
         self._updating = threading.Lock()
         self._failure: BaseException | None = None
 
     def await_version(self, version: int) -> None:
-        """Wait until the trainer has published a version, and make the sampler load the newest one. Raises UserError if
-        either fails."""
+        """Wait until the trainer has published a version, and make the sampler load the newest version. Raises
+        UserError if either fails."""
         self._files.await_weights(version)
         self._update()
 
     @contextmanager
     def keep_new(self) -> Iterator[None]:
-        """Context manager: make the sampler load each new version, also in the middle of episodes. Raises UserError at
-        its end if this has failed."""
+        """Context manager: make the sampler load each new version during the block, also in the middle of episodes.
+        Raises UserError at the end of the block if an update has failed."""
         done = threading.Event()
         thread = threading.Thread(target=self._follow, args=(done,), name="weights", daemon=True)
         thread.start()
@@ -95,7 +97,7 @@ class SampledWeights:
         try:
             while not done.wait(POLL_S):
                 self._update()
-        except Exception as error:  # raised where the thread is waited for
+        except Exception as error:  # `keep_new` raises it
             self._failure = error
 
     def _update(self) -> None:
@@ -109,14 +111,14 @@ class SampledWeights:
 
 
 class PublishedWeights:
-    """The trainer's end: its weights as a directory per version, or broadcast, with an empty directory as a sign. For a
-    model with an adapter, only the adapter is sent if the samplers have the same base model.
+    """The trainer's side: write each version of the weights to a directory, or broadcast it and create an empty
+    directory as a sign. If the model has an adapter and the samplers have the same base model, send only the adapter.
     `files.drop_weights_before` deletes old directories."""
 
     def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
         self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
         self._sender: WeightSender | None = None
-        self._clients: list[RemoteClient] = []  # the sender's
+        self._clients: list[RemoteClient] = []  # clients of the sender
         self._present: Mapping[str, SamplerAddress] = {}  # the samplers in the sender's group
         self._newest, self._looked = -1, 0.0
         inference = parts.config.inference
@@ -125,16 +127,16 @@ class PublishedWeights:
         self._adapter = adapter_form(parts.policy.module) if is_own and is_adapted(parts.policy.module) else None
 
     def publish(self, version: int) -> None:
-        """Send the sampler the module's present weights, unless it has this version. Raises UserError if they cannot be
-        written or sent."""
+        """Publish the module's present weights as `version`, unless this version is published already. Raises UserError
+        if they cannot be written or sent."""
         if version == self._newest:
             return
         self._give(self._files.weights_path(version), version)
         self._newest = version
 
     def lack_samplers(self) -> bool:
-        """Return True if a sampler has joined since the last broadcast, or has replaced another. One rank may call this
-        often."""
+        """Return True if a sampler has joined, or replaced another one, since the last broadcast. Checks at most every
+        `LOOK_S` seconds. Only one rank calls this."""
         is_broadcast = self._config.deployment.weights == "broadcast" and self._newest >= 0
         if not is_broadcast or time.monotonic() - self._looked < LOOK_S:
             return False
@@ -157,7 +159,7 @@ class PublishedWeights:
     def _give(self, path: Path, version: int) -> None:
         leads, is_broadcast = self._ranks.leads, self._config.deployment.weights == "broadcast"
         if is_broadcast and leads:
-            self._await_samplers()  # before the other ranks wait for this one: samplers may need longer than they wait
+            self._await_samplers()  # first: the other ranks wait only for a limited time, and samplers may need longer
         with self._ranks.united(), report_write_errors(path):
             if not is_broadcast:
                 save_weights(self._policy, path, leads=leads, adapter=self._adapter)
@@ -174,13 +176,13 @@ class PublishedWeights:
             self._files.await_part("inference")
 
     def _broadcast(self, tensors: Mapping[str, Tensor], version: int) -> None:
-        """Send the weights to all present samplers. The group is formed again if samplers have joined or left since the
-        last time, or leave in the meantime. Raises UserError if a present sampler does not load them."""
+        """Send the weights to all present samplers. Form a new group if samplers have joined or left since the last
+        broadcast, or leave during this one. Raises UserError if a present sampler does not load them."""
         with ThreadPoolExecutor(1, "broadcast") as thread:
             while True:
                 self._await_samplers()
                 if not (present := sampler_addresses(self._config, self._files.roster)):
-                    continue  # the only one has left in the meantime
+                    continue  # the only sampler has left in the meantime
                 sending = thread.submit(self._send_to, present, tensors, version)
                 while not wait([sending], LOOK_S).done:
                     if self._have_left(present):
@@ -188,9 +190,9 @@ class PublishedWeights:
                 try:
                     sending.result()
                     return
-                except (UserError, CancelledError, RuntimeError):  # the last one: connections were closed meanwhile
+                except (UserError, CancelledError, RuntimeError):  # RuntimeError: connections were closed
                     self.close()
-                    time.sleep(LOOK_S)  # for a sampler that is about to stop
+                    time.sleep(LOOK_S)  # wait for a sampler that is about to stop
                     if not self._have_left(present):
                         raise
 
@@ -198,7 +200,7 @@ class PublishedWeights:
         return bool(present.keys() - sampler_addresses(self._config, self._files.roster).keys())
 
     def _send_to(self, present: Mapping[str, SamplerAddress], tensors: Mapping[str, Tensor], version: int) -> None:
-        """Send the weights in a group of these samplers, which is formed again if they have changed."""
+        """Send the weights to the samplers in `present`. Form a new group if the samplers have changed."""
         if self._sender is None or present.keys() != self._present.keys():
             self.close()
             stop_ids, policy = self._policy.chat.stop_ids, self._policy

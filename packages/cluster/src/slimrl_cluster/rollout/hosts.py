@@ -1,8 +1,9 @@
 """Worker processes of environments: several on this machine or, under Ray, at hosts on any node.
 
-A host is an actor, which Ray starts again on another node if it is lost. It starts worker programs on its node, and
-reports on them. The run and a program have a TCP connection of their own, which the host accepts only with a key that
-Ray has passed on. A second one, to the host, is silent: when it closes, the host is lost.
+A host is a Ray actor. If it is lost, Ray restarts it on another node. It starts worker programs on its node, and
+reports their state. The run opens two TCP connections per program. The host accepts them only with a key that it has
+sent through Ray. The first one belongs to the program. The second one carries no data: when it closes, the host is
+lost.
 """
 
 import hmac
@@ -25,15 +26,15 @@ from slimrl_cluster.services.ray_host import RAY_ADDRESS, node_address
 from slimrl_cluster.services.ray_programs import connect
 
 CONNECT_S = 10.0
-PATIENCE_S = 120.0  # seconds to wait for a host, also for one that replaces a lost one
+PATIENCE_S = 120.0  # seconds to wait for a host, or for the host that replaces it
 SILENT_S = 30.0  # seconds of silence after which a host's programs count as lost
 BEAT_S = 1.0  # seconds between two reports on a program
 POLL_S = 0.5
-MOST_PROGRAMS = 64  # of one host: it reports on each in a thread
+MOST_PROGRAMS = 64  # per host, because each needs a thread for its reports
 
 
 class EnvironmentHost:
-    """A place for worker programs on one node. Ray calls its methods, several at once."""
+    """A Ray actor that runs worker programs on one node. Ray calls its methods concurrently."""
 
     def __init__(self) -> None:
         self._starting = ThreadPoolExecutor(1)  # Linux kills a program together with the thread that started it
@@ -42,15 +43,16 @@ class EnvironmentHost:
         self._unused: list[socket.socket] = []
 
     def listen(self) -> tuple[str, int, str]:
-        """Return an address and a port of this node for two connections, and the key that each has to send."""
+        """Listen on a free port of this node. Return the address, the port, and the key that each of two connections
+        must send."""
         address, key = node_address(), secrets.token_hex(16)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listening[key] = socket.create_server((address, 0), family=family)
         return address, self._listening[key].getsockname()[1], key
 
     def start(self, key: str, variables: Mapping[str, str]) -> int:
-        """Start a program that answers on the first connection with the key, and return its process id. Raises OSError
-        if such connections do not exist, or a process cannot be started."""
+        """Accept two connections with the key, start a program on the first one, and return its process id. Raises
+        OSError if the connections do not arrive, or the program cannot be started."""
         with self._listening.pop(key) as listening:
             listening.settimeout(CONNECT_S)
             connection, line = (_accept(listening, key) for _ in range(2))
@@ -62,11 +64,12 @@ class EnvironmentHost:
         return program.pid
 
     def look(self, pid: int) -> tuple[int | None, int, str]:
-        """Return a program's exit status, or None after `BEAT_S`, its memory in bytes, and its new output."""
+        """Return a program's exit status, its memory in bytes, and its new output. The status is None if the program
+        still runs after `BEAT_S` seconds."""
         program, output, line = self._programs[pid]
         if (status := program.wait(BEAT_S)) is not None:
             program.close()
-            self._unused.append(line)  # the run may see its end before it has the status
+            self._unused.append(line)  # close it later: the run must receive the status first
         return status, program.memory(), "".join(output.pop(0) for _ in range(len(output)))
 
     def kill(self, pid: int) -> None:
@@ -75,7 +78,8 @@ class EnvironmentHost:
 
 
 class HostedProgram:
-    """A program that a host has started, and reports on. `line` is the silent connection to the host."""
+    """A program that a host has started. The host reports its state. `line` is the connection to the host without
+    data."""
 
     def __init__(self, ray: Any, host: Any, pid: int, line: socket.socket) -> None:
         self.pid = pid
@@ -104,7 +108,7 @@ class HostedProgram:
         return self._status if self._ended.wait(seconds) else None
 
     def close(self) -> None:
-        """Close the connection to the host. The last output has come with the exit status."""
+        """Close the connection to the host. The last output has arrived with the exit status."""
         self._line.close()
 
     def _follow(self) -> None:
@@ -121,8 +125,8 @@ class HostedProgram:
 
 
 def worker_starts(deployment: DeploymentConfig) -> list[Start]:
-    """Return a function for each of `num_workers` that starts a worker process: at a host on any node if this process
-    belongs to a Ray cluster, else on this machine. Raises UserError if the cluster does not answer."""
+    """Return `num_workers` functions that each start a worker process. If this process belongs to a Ray cluster, they
+    start it at a host on any node, else on this machine. Raises UserError if the cluster does not answer."""
     address = os.environ.get(RAY_ADDRESS, "") if deployment.type == "ray" else ""
     if not deployment.num_workers or not address:
         return [start_here] * deployment.num_workers
@@ -131,8 +135,8 @@ def worker_starts(deployment: DeploymentConfig) -> list[Start]:
 
 
 def _start_at_new_host(ray: Any, cpus: float) -> Start:
-    """Create a host, and return a function that starts a program there. It raises UserError if the host cannot be used
-    within `PATIENCE_S`."""
+    """Create a host, and return a function that starts a program there. The function raises UserError if the host
+    cannot be used within `PATIENCE_S`."""
     options = {"num_cpus": cpus, "max_restarts": -1, "max_concurrency": MOST_PROGRAMS, "scheduling_strategy": "SPREAD"}
     host = ray.remote(EnvironmentHost).options(**options).remote()
 
@@ -150,7 +154,7 @@ def _start_at_new_host(ray: Any, cpus: float) -> Start:
 
 
 def _start(ray: Any, host: Any, variables: Mapping[str, str], patience_s: float) -> tuple[socket.socket, Program]:
-    """Start a program at a host; return its socket and it. Raises OSError or RayError."""
+    """Start a program at a host. Return its socket and the program. Raises OSError or RayError."""
     address, port, key = ray.get(host.listen.remote(), timeout=patience_s)
     starting = host.start.remote(key, dict(variables))
     with ExitStack() as opened:
@@ -165,7 +169,7 @@ def _start(ray: Any, host: Any, variables: Mapping[str, str], patience_s: float)
 
 
 def _accept(listening: socket.socket, key: str) -> socket.socket:
-    """Accept a connection that sends the key. Raises OSError if it does not."""
+    """Accept a connection. Raises OSError if it does not send the key."""
     connection, _ = listening.accept()
     connection.settimeout(CONNECT_S)
     if not hmac.compare_digest(connection.recv(len(key), socket.MSG_WAITALL), key.encode()):

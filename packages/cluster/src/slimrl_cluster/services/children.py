@@ -1,7 +1,7 @@
-"""The child processes of a watching parent. They stop with it, in every case.
+"""The child processes of a parent that watches them. They always stop when the parent stops.
 
-Each child has its own session, so that Ctrl-C reaches only the parent, which stops all in order. Its output goes to a
-file. On Linux, the kernel stops a child whose parent has died.
+Each child has its own session, so Ctrl-C reaches only the parent. The parent then stops all children in order. A
+child's output goes to a file. On Linux, the kernel stops a child whose parent has died.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ MARK = "CHILD_OF_SLIMRL"  # the variable that marks the descendants of one proce
 
 
 class Child:
-    """One child process. Each start of it appends to the same log."""
+    """One child process. If it is started again under the same name, it appends to the same log."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.name, self.log = name, log
@@ -50,16 +50,16 @@ class Child:
         return self._process.poll()
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
-        """Return the lines that the child has written since the last call, the last `most` of them."""
+        """Return the newest lines that the child has written since the last call, at most `most`."""
         with self.log.open("rb") as file:
             file.seek(self._read)
-            whole = file.read().rpartition(b"\n")[0]  # an incomplete line waits for the next call
+            whole = file.read().rpartition(b"\n")[0]  # without an incomplete line, which the next call reads
         self._read += len(whole) + 1 if whole else 0
         return whole.decode("utf-8", "replace").splitlines()[-most:]
 
     @property
     def end(self) -> End | None:
-        """The end of the child, with the place of its last lines; None while it runs."""
+        """The child's exit status, with a description that names its log; None while the child runs."""
         if (status := self.status) is None:
             return None
         last = f"its last lines are above, and in {self.log}"
@@ -87,7 +87,7 @@ class Child:
 
 
 class Children:
-    """Context manager for the children of this process: leaving it stops all that still run."""
+    """Context manager for the children of this process. On exit it stops all running children."""
 
     def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
         self._logs = logs

@@ -1,4 +1,4 @@
-"""How the programs of a run are started and watched, wherever they run: as children here, or by Ray on some node."""
+"""The interface for starting and watching the programs of a run, as children on this machine or by Ray on a node."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ ADDRESS = "{address}"  # placeholder in a command for the address of the machine
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The resources that a program needs, if there are several machines to choose from."""
+    """The resources that a program needs. They are used where a machine must be chosen for it."""
 
     cpus: float = 1.0
     gpus: int = 0
@@ -26,8 +26,8 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a program: its exit status, below 0 for a signal, None if it was lost with its machine; and a
-    description."""
+    """The exit status of a program, and a description of its end. The status is below 0 for a signal, and None if the
+    program was lost with its machine."""
 
     status: int | None
     text: str
@@ -43,27 +43,27 @@ class End:
 
 
 class Program(Protocol):
-    """A started program, or several that are one to the run, like the ranks of a trainer."""
+    """A started program, or several programs that are treated as one, such as the ranks of a trainer."""
 
     name: str
 
     @property
     def end(self) -> End | None:
-        """Its end; None while it runs."""
+        """The program's end; None while the program runs."""
 
     @property
     def process(self) -> str:
-        """Its process and host, in words, such as `4711` or `4711 on 10.0.0.2`."""
+        """The program's process and host as a text, such as `4711` or `4711 on 10.0.0.2`."""
 
     @property
     def members(self) -> Sequence[tuple[str, int]]:
-        """The host and the process id of each of its processes that have started."""
+        """The host and the process id of each started process of the program."""
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
-        """Return the lines that it has written since the last call, the last `most` of them."""
+        """Return the newest lines that the program has written since the last call, at most `most`."""
 
     def stop(self) -> None:
-        """Stop it like a signal, and return when it has ended."""
+        """Stop the program as a signal would, and return when it has ended."""
 
 
 class Programs(Protocol):
@@ -73,11 +73,12 @@ class Programs(Protocol):
         """Start a program; its output goes to `NAME.log`."""
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs) -> Program:
-        """Start `num` programs that connect to each other as torchrun's do. Each needs `needs`."""
+        """Start `num` programs that connect to each other like the ranks of torchrun. Each gets the resources
+        `needs`."""
 
 
 def free_port(address: str) -> int:
-    """Return a port of an address of this machine on which nothing listens at the moment."""
+    """Return a port on which nothing listens at the moment. `address` belongs to this machine."""
     with socket.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
@@ -93,8 +94,8 @@ def describe_status(status: int) -> str:
 
 
 def rank_variables(rank: int, num: int, address: str, port: int) -> Mapping[str, str]:
-    """Return the environment variables, torchrun's, by which one of `num` ranks finds the others. Each rank has its own
-    machine, or is alone on its GPU."""
+    """Return torchrun's environment variables, by which one of `num` ranks finds the others. Each rank has its own
+    machine, or sees only its own GPU."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": "0",

@@ -26,11 +26,11 @@ POLL_S, TICK_S = 1.0, 0.2
 
 
 class ProgramHost:
-    """A place for one program on this node. Ray calls its methods, one at a time."""
+    """A Ray actor that runs one program on this node. Ray calls its methods one at a time."""
 
     def __init__(self, logs: str, directory: str, environment: Mapping[str, str], shares_cpus: bool) -> None:
-        """With `shares_cpus`, it has reserved less than one CPU: then it computes with all CPUs, in turn with others,
-        like parts that are started without Ray."""
+        """`shares_cpus` is True if less than one CPU is reserved. The program then shares all CPUs with others, like a
+        part that is started without Ray."""
         self._logs, self._directory, self._environment = Path(logs), directory, environment
         if shares_cpus and os.environ.get(THREADS) == "1":
             del os.environ[THREADS]  # Ray's own setting, for less than two CPUs
@@ -38,14 +38,15 @@ class ProgramHost:
         self._child: Child | None = None
 
     def meeting_place(self) -> tuple[str, int]:
-        """Return an address and a free port of this node, where other programs can connect to its program."""
+        """Return an address and a free port of this node, at which other programs can connect to this host's
+        program."""
         return node_address(), free_port(node_address())
 
     def start(
         self, name: str, command: Sequence[str], variables: Mapping[str, str], expected: Mapping[str, str]
     ) -> tuple[str, int, str]:
         """Start the program with this node's Python. Return its host, its process id and this node's address. A second
-        call starts nothing.
+        call does not start another program.
 
         Raises UserError if the run's directory is missing here, or if the `versions` differ from the expected ones.
         """
@@ -67,13 +68,14 @@ class ProgramHost:
         return platform.node(), self._child.pid, node_address()
 
     def poll(self) -> tuple[End | None, list[str]]:
-        """Return the program's end, if it has ended, and its lines since the last call. Waits a little for either."""
+        """Return the program's end, or None while it runs, and its lines since the last call. Waits up to `POLL_S` for
+        either."""
         assert self._child
         deadline, lines = time.monotonic() + POLL_S, self._child.new_lines()
         while not lines and self._child.end is None and time.monotonic() < deadline:
             time.sleep(TICK_S)
             lines = self._child.new_lines()
-        end = self._child.end  # look first and read afterwards: an ended program has written its last line
+        end = self._child.end  # check this before reading the last lines: an ended program writes no more
         return end, lines + self._child.new_lines()
 
     def stop(self) -> End | None:
@@ -100,13 +102,12 @@ def _cluster() -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions that must be equal on all nodes: of slimrl's own code, Python, and the packages that
-    compute."""
+    """Return the versions of slimrl's own code, Python and the numerical packages. They must be equal on all nodes."""
     return {"slimrl": _code_digest(), "python": platform.python_version(), **{name: _version(name) for name in ALIKE}}
 
 
 def describe_differences(own: Mapping[str, str], others: Mapping[str, str]) -> str:
-    """Describe the differences of two nodes; empty if there are none.
+    """Describe the differences between the versions of two nodes. Return an empty text if there are none.
 
     >>> describe_differences({"torch": "2.13.0", "python": "3.11.7"}, {"torch": "2.14.0", "python": "3.11.7"})
     'torch 2.14.0 in place of 2.13.0'
@@ -123,7 +124,7 @@ def _version(name: str) -> str:
 
 
 def _code_digest() -> str:
-    """Return a digest of the Python files of slimrl and its plug-ins: a changed checkout keeps its version number."""
+    """Return a digest of the Python files of slimrl and its plug-ins. A version number would not show local changes."""
     digest = hashlib.sha256()
     for name in sorted(PACKAGES):
         if (spec := find_spec(name)) and spec.origin:

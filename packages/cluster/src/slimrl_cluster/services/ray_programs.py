@@ -1,7 +1,8 @@
 """Starts the programs of a run on the nodes of a Ray cluster, which places them and reports lost nodes.
 
 Each program is an actor with reserved resources (`ray_host.py`). Unless a cluster requires tokens
-(`RAY_AUTH_MODE=token`), everyone who reaches its ports can run programs on it, so they belong in a private network.
+(`RAY_AUTH_MODE=token`), everyone who reaches its ports can run programs on it, so the ports belong in a private
+network.
 """
 
 import os
@@ -22,9 +23,9 @@ from slimrl_cluster.services.ray_host import ProgramHost, versions
 LOCAL = "local"  # the address for a cluster of this machine alone
 CONNECT_S = 10.0
 STOP_S = 30.0  # seconds for a program to stop by itself
-WITHOUT_NODE_S = 1.0  # seconds for a program that waits for a node, or is about to start
+WITHOUT_NODE_S = 1.0  # seconds to stop a program that waits for a node, or is about to start
 POLL_S = 0.2
-END_S = 5.0  # seconds for the thread of a program whose actor was killed
+END_S = 5.0  # seconds to wait for the thread of a program after its actor was killed
 SAY_S = 30.0  # seconds of waiting before it is logged
 
 
@@ -59,11 +60,11 @@ class RayProgram:
 
     @property
     def process(self) -> str:
-        """Its process id and host, if it has started."""
+        """The program's process id and host, or a text that it waits for a node."""
         return ", ".join(f"{pid} on {self._address}" for _, pid in self.members) or "waits for a node"
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
-        """Return the lines since the last call, the last `most` of them."""
+        """Return the newest lines since the last call, at most `most`."""
         lines = self._lines[:]
         del self._lines[: len(lines)]  # the thread may have added more in the meantime
         return lines[-most:]
@@ -78,7 +79,7 @@ class RayProgram:
             except self._ray.exceptions.RayError as error:
                 self.end = self._loss(error)
         self._ray.kill(self._actor)
-        self._thread.join(END_S)  # it must not call Ray after its shutdown
+        self._thread.join(END_S)  # the thread must not call Ray after Ray's shutdown
 
     def _follow(self, start: Callable[[], Any], waits_for: str) -> None:
         try:
@@ -93,11 +94,11 @@ class RayProgram:
             self.end = end
         except self._ray.exceptions.RayTaskError as error:  # an error of the code on the node
             self.end = End(REFUSAL, f"the {self.name} cannot be started: {error.cause}")
-        except Exception as error:  # of Ray, or of this thread itself: without an end, the run would wait for ever
+        except Exception as error:  # an error of Ray or of this thread: without `end`, the run would wait for ever
             self.end = self.end or self._loss(error)
 
     def _ask(self, ask: Callable[[], Any], wait: str) -> Any:
-        """Return the actor's answer, and log a long wait. Raises RayError if the actor is lost."""
+        """Call `ask`, and return the actor's answer. Log a long wait. Raises RayError if the actor is lost."""
         asked, since = ask(), time.monotonic()
         while True:
             if not self._ray.wait([asked], timeout=SAY_S)[0]:
@@ -105,7 +106,7 @@ class RayProgram:
                 continue
             try:
                 return self._ray.get(asked)
-            except self._ray.exceptions.ActorUnavailableError:  # until Ray knows whether its node is lost
+            except self._ray.exceptions.ActorUnavailableError:  # Ray does not know yet whether the node is lost
                 time.sleep(POLL_S)
                 asked = ask()
 
@@ -115,7 +116,8 @@ class RayProgram:
 
 
 class RayRanks:
-    """The ranks of one trainer, each an actor. They are one program, which ends when one of them does."""
+    """The ranks of one trainer, each an actor. They are treated as one program. It ends when a rank fails, or when all
+    ranks have ended."""
 
     def __init__(self, name: str, ranks: Sequence[RayProgram], release: Callable[[], None]) -> None:
         self.name, self._ranks, self._release = name, ranks, release
@@ -125,7 +127,7 @@ class RayRanks:
         """The end of a rank that failed; the first rank's end once all have ended without failure."""
         ends = [rank.end for rank in self._ranks]
         failures = [end for end in ends if end and not end.is_good]
-        # A rank that misses another one refuses to continue: the lost rank is the cause.
+        # A rank that waits for a lost rank refuses to continue, so the lost rank is the cause.
         failures.sort(key=lambda end: end.has_refused)
         if failures:
             return failures[0]
@@ -142,7 +144,7 @@ class RayRanks:
         return "; ".join(rank.process for rank in self._ranks)
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
-        """Return the first rank's lines, and the lines of the others once one has failed."""
+        """Return the first rank's lines. Once a rank has failed, add the lines of the other ranks."""
         first, *others = self._ranks
         lines = first.new_lines(most)
         if self.end and not self.end.is_good:
@@ -158,10 +160,10 @@ class RayRanks:
 
 
 class RayPrograms:
-    """Context manager that starts programs on a cluster, and stops them when it is left.
+    """Context manager that starts programs on a cluster, and stops them on exit.
 
-    `address` is the cluster's (`deployment.address`), `logs` a directory that all nodes see, and `environment` is
-    passed to all programs. `note` receives a line about each wait for a node.
+    `address` is the cluster's address (`deployment.address`), and `logs` is a directory that all nodes see. The
+    variables in `environment` are passed to all programs. `note` receives a line about each wait for a node.
     """
 
     def __init__(
@@ -196,8 +198,8 @@ class RayPrograms:
         return program
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs) -> RayRanks:
-        """Start ranks that connect to each other, on as few nodes as possible. Waits until there is room for all of
-        them at once. Raises UserError if none exists in time."""
+        """Start `num` ranks that connect to each other, on as few nodes as possible. Waits until the cluster has
+        resources for all ranks at once. Raises UserError after the time limit."""
         group = self._ray.util.placement_group([_bundle(needs)] * num, strategy="PACK")
         what = f"{num} ranks of the {name}, each with {needs}"
         try:
@@ -219,7 +221,7 @@ class RayPrograms:
         return program
 
     def _host(self, needs: Needs, strategy: Any) -> Any:
-        """Create an actor that reserves resources on a node, once there is one."""
+        """Create an actor that reserves resources on a node, as soon as a node has them free."""
         options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "scheduling_strategy": strategy, "max_restarts": 0}
         told = self._logs, os.getcwd(), self._environment, needs.cpus < 1
         return self._ray.remote(ProgramHost).options(**options).remote(*told)
@@ -233,7 +235,8 @@ class RayPrograms:
         return RayProgram(self._ray, name, actor, start, f"a node with {needs} free", self._note)
 
     def _await(self, asked: Any, what: str) -> Any:
-        """Return the requested value, and log the wait now and then. Raises UserError after the time limit."""
+        """Wait for the Ray object `asked`, and return its value. Log a long wait of `what`. Raises UserError after the
+        time limit."""
         began = said = time.monotonic()
         while not self._ray.wait([asked], timeout=POLL_S)[0]:
             now = time.monotonic()

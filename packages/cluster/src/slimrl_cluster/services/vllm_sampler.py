@@ -1,4 +1,5 @@
-"""Runs vLLM as the sampler of a run: a child process, announced when it answers, and stopped with this one.
+"""Runs vLLM as the sampler of a run: a child process that is announced once it answers, and stopped together with this
+process.
 
 vLLM has an environment of its own, with another PyTorch. slimrl's plug-in for it (`vllm_plugin/`) needs no installation
 there: Python's search path gets a directory with links to slimrl and to this package, and with the plug-in's entry
@@ -34,7 +35,7 @@ LAST_LINES = 20
 BATCHED_TOKENS = 4096
 FAILED = 1
 MAX_JSON_BYTES = 2**20
-BLOCK = 128  # tokens of a block of vLLM's key-value cache, or a multiple of them
+BLOCK = 128  # tokens; a multiple of the block size of vLLM's key-value cache
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 METADATA = "Metadata-Version: 2.1\nName: slimrl-vllm\nVersion: 1\n"
 ENTRY_POINTS = "[vllm.general_plugins]\nslimrl = slimrl_cluster.vllm_plugin:register\n"
@@ -48,9 +49,9 @@ def run_vllm(
     stopped: threading.Event,
     announce: Callable[[str], None],
 ) -> int:
-    """Run vLLM as the program `name`, at the host and port of its `place`, until `stopped` is set. Call `announce` with
-    its address when it answers. Return the exit status, which is not 0 if vLLM ended by itself. Raises UserError if it
-    cannot be started."""
+    """Run vLLM as the program `name` until `stopped` is set. vLLM listens at the host and port in `place`. Call
+    `announce` with its address once it answers. Return the exit status: 0, or 1 if vLLM has stopped by itself. Raises
+    UserError if vLLM cannot be started."""
     gpus, address = config.inference_gpu_ids, f"http://{place[0]}:{place[1]}"
     command = vllm_command(config.inference, resolve(config.model.name), config.seq_len, place, dtype)
     if not gpus:
@@ -60,7 +61,7 @@ def run_vllm(
     environment = vllm_environment()
     if gpus:
         command += ["--tensor-parallel-size", str(len(gpus))]
-        # Indices refer to the GPUs that this process sees, which may be some of the machine's.
+        # `gpus` are indices into the GPUs that this process sees. These may be only some of the machine's GPUs.
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible[gpu] if visible else str(gpu) for gpu in gpus)
     with Children(Path(config.output_dir) / "logs") as children:
@@ -80,7 +81,7 @@ def run_vllm(
 
 
 def _await_answer(vllm: Child, address: str, stopped: threading.Event) -> bool:
-    """Wait until vLLM answers, or for a signal. Return True if it still runs."""
+    """Wait until vLLM answers, has ended, or `stopped` is set. Return False if vLLM has ended."""
     while not stopped.wait(POLL_S):
         if vllm.status is not None:
             return False
@@ -92,8 +93,8 @@ def _await_answer(vllm: Child, address: str, stopped: threading.Event) -> bool:
 def vllm_command(
     config: InferenceConfig, model_path: Path, seq_len: int, address: tuple[str, int], dtype: str
 ) -> list[str]:
-    """Return the command line of a vLLM server at an address that samples for a run. Raises UserError if vLLM is
-    missing.
+    """Return the command line of a vLLM server that listens at `address` and samples for a run. Raises UserError if
+    vLLM is missing.
 
     Its cache holds exactly `max_slots` sequences of `seq_len` tokens, because a trainer may share the memory.
     """
@@ -106,11 +107,12 @@ def vllm_command(
         "--max-model-len": seq_len,
         "--max-num-seqs": config.max_slots,
         "--kv-cache-memory-bytes": _cache_bytes(model_path, config.max_slots, seq_len, dtype),
-        "--generation-config": "vllm",  # no sampling settings but the request's
+        "--generation-config": "vllm",  # use only the sampling settings of the request
         "--logprobs-mode": "processed_logprobs",
         "--weight-transfer-config": json.dumps({"backend": VLLM_ENGINE}),
     }
-    # Not the script `vllm`: in the package for CPUs it looks for a version of the package `vllm`, and fails.
+    # The script `vllm` cannot be used: in the package for CPUs it looks for the version of the package `vllm`, and
+    # fails.
     command = [_python_of(config.vllm_program), "-m", "vllm.entrypoints.launchers.api_server.entry"]
     return [*command, "--enable-scale-out", *(str(word) for pair in settings.items() for word in pair)]
 
@@ -128,7 +130,7 @@ def vllm_environment() -> dict[str, str]:
 
 
 def _python_of(program: str) -> str:
-    """Return the Python beside vLLM's program. Raises UserError if either is missing."""
+    """Return the path of the Python interpreter beside vLLM's program. Raises UserError if either is missing."""
     found = shutil.which(Path(program).expanduser())
     if found is None:
         raise UserError(
@@ -174,5 +176,5 @@ def _cache_bytes(model_path: Path, num_slots: int, seq_len: int, dtype: str) -> 
     heads = sizes["num_attention_heads"]
     head_dim = sizes.get("head_dim") or sizes["hidden_size"] // heads
     per_token = 2 * sizes["num_hidden_layers"] * (sizes.get("num_key_value_heads") or heads) * head_dim
-    blocks = num_slots * math.ceil(seq_len / BLOCK) + 1  # vLLM never assigns one block to a sequence
+    blocks = num_slots * math.ceil(seq_len / BLOCK) + 1  # vLLM keeps one block for itself
     return int(blocks * BLOCK * per_token * DTYPE_BYTES[dtype])

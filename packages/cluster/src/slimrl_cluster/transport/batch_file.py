@@ -45,7 +45,7 @@ ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # numbers that JSON
 
 
 class Content(BaseModel, frozen=True, extra="forbid", strict=True):
-    """The part of a batch besides its samples."""
+    """The fields of a batch other than its samples."""
 
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     metrics: dict[str, float | str]
@@ -53,7 +53,7 @@ class Content(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 def write_batch(batch: Batch, path: Path) -> None:
-    """Write a batch to a file, which appears complete or not at all. Raises UserError if it cannot be written."""
+    """Write a batch to a file. The file appears complete or not at all. Raises UserError if it cannot be written."""
     values: dict[str, list[Any]] = {
         "lengths_B": [len(sample.token_ids_T) for sample in batch.samples],
         "versions_B": [sample.version for sample in batch.samples],
@@ -66,7 +66,7 @@ def write_batch(batch: Batch, path: Path) -> None:
         "orchestrator_state": dict(batch.orchestrator_state),
     }
     tensors = {name: torch.tensor(values[name], dtype=DTYPES[name]) for name in values}
-    # A tensor, because metadata is limited to 100 MB, and the state has all groups that no batch has used yet.
+    # The content is a tensor, because metadata is limited to 100 MB, and `orchestrator_state` has all unused groups.
     text = bytearray(json.dumps(content, allow_nan=False).encode())
     tensors["content_N"] = torch.frombuffer(text, dtype=torch.uint8)
     replace_file(path, [save(tensors, {"format": FORMAT})])

@@ -25,9 +25,9 @@ from slimrl.io.files import explain_write_errors, parse_object, replace_file
 
 Facts = Mapping[str, str]
 SCALE = "transport/num_samplers"  # the number of samplers that a user requests
-SEVERAL: Part = "inference"  # a run may have any number of these, each at a numbered place
-PATIENCE_S = 1.0  # seconds to wait for the place of a part that a run has only once
-LOOK_S = 0.1  # seconds to wait for one of several places
+SEVERAL: Part = "inference"  # a run may have any number of these, each with a numbered file
+PATIENCE_S = 1.0  # seconds to wait for the lock of a part that exists once in a run
+LOOK_S = 0.1  # seconds to wait for the lock of each numbered file
 POLL_S = 0.01
 
 
@@ -41,16 +41,16 @@ class Roster:
 
     @contextmanager
     def join(self, part: Part, facts: Facts, patience_s: float = 0.0) -> Iterator[None]:
-        """Context manager: take part as `part`; the others read `facts`. Raises UserError if another process still does
-        after `patience_s`."""
+        """Context manager: register this process as `part`, with `facts` for the other parts. Raises UserError if
+        another process is still this part after `patience_s` seconds."""
         with self.reserve(part, patience_s) as file:
             self.announce(file, facts)
             yield
 
     @contextmanager
     def reserve(self, part: Part, patience_s: float = 0.0) -> Iterator[IO[str]]:
-        """Context manager: lock the place of `part`, or the first free one of its places, and yield the file for
-        `announce`. Raises UserError if another process still is this part after `patience_s`."""
+        """Context manager: lock the file of `part`, or the first of its numbered files that is free, and yield it for
+        `announce`. Raises UserError if another process is still this part after `patience_s` seconds."""
         with self._open_place(part, max(patience_s, PATIENCE_S)) as file:
             file.truncate(0)
             try:
@@ -59,20 +59,22 @@ class Roster:
                 file.truncate(0)
 
     def announce(self, file: IO[str], facts: Facts) -> None:
-        """Announce to the others that this part is ready, with the facts that they need."""
+        """Write `facts` to the file that `reserve` has yielded. The other parts then see that this part is ready."""
         with explain_write_errors(Path(file.name)):
             file.write(json.dumps({"pid": os.getpid(), "host": platform.node(), **facts}))
             file.flush()
 
     def find(self, part: Part) -> Facts | None:
-        """Return the facts that a living part has announced, the first one's if there are several; None without any."""
+        """Return the facts that a living part has announced; None without such a part. If there are several parts,
+        return the first part's facts."""
         facts = next(iter(self.members(part).values()), None)
         if facts:
             self._seen.setdefault(part, describe_member(facts))
         return facts
 
     def members(self, part: Part) -> dict[str, Facts]:
-        """Return the facts of all living and ready parts of this kind, by the name of their place."""
+        """Return the facts of all living and ready parts of this kind, keyed by the name of their file without
+        `.json`."""
         paths = sorted(self._directory.glob(f"{part}-*.json"), key=_number) if part == SEVERAL else [self._path(part)]
         found = ((path.stem, _read_held(path)) for path in paths)
         return {name: facts for name, facts in found if facts}
@@ -94,7 +96,7 @@ class Roster:
 
     @contextmanager
     def _open_place(self, part: Part, patience_s: float) -> Iterator[IO[str]]:
-        """Yield the open and locked file of the part, or of the first free place of its kind."""
+        """Open and lock the file of the part, or the first of its numbered files that is free, and yield it."""
         for number in count():
             path = self._path(f"{part}-{number}" if part == SEVERAL else part)
             with explain_write_errors(path):
@@ -115,7 +117,8 @@ class Roster:
 
 
 def _read_held(path: Path) -> Facts | None:
-    """Return the facts that the holder of a file has written; None without a holder, or before it has written them."""
+    """Return the facts in a part's file. Return None if no process holds its lock, or before the holder has written
+    them."""
     try:
         file = path.open(encoding="utf-8")
     except FileNotFoundError:
@@ -141,7 +144,7 @@ def _lock_within(file: IO[str], seconds: float) -> bool:
 
 
 def _is_at(file: IO[str], path: Path) -> bool:
-    """Return True if the open file is still the one at a path, and was not removed."""
+    """Return True if the open file is still at `path`, and was not removed or replaced."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -184,5 +187,5 @@ def read_scale(output_dir: Path) -> int:
 
 
 def clear_scale(output_dir: Path) -> None:
-    """Forget requests: at a start the settings count."""
+    """Delete a request for a number of samplers. When a run starts, its settings apply."""
     (output_dir / SCALE).unlink(missing_ok=True)

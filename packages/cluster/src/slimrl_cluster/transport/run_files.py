@@ -3,8 +3,8 @@
     transport/batches/step_7.safetensors    the batch of training step 7, by the orchestrator
     transport/weights/step_7/               the weights after 7 steps, by the trainer; the sampler reads them
 
-Each appears complete, in one rename, so a shared file system suffices and a kill leaves nothing half written. A part
-logs long waits for another one. If the other one dies, or the wait is too long, an error names it.
+Each file or directory appears complete, by one rename. So a shared file system suffices, and a killed process leaves no
+partial file. A part logs a long wait for another part. If that part dies, or the wait is too long, an error names it.
 """
 
 import json
@@ -67,7 +67,8 @@ class RunFiles:
         _drop(self.batch_path(0).parent, step)
 
     def await_weights(self, version: int) -> Path:
-        """Return the directory of a version's weights, once the trainer has written it. Raises UserError otherwise."""
+        """Return the directory of a version's weights, once the trainer has written it. Raises UserError if it does
+        not."""
         path = self.weights_path(version)
         return self.wait("trainer", f"weights of version {version}", lambda: path if path.exists() else None)
 
@@ -90,7 +91,7 @@ class RunFiles:
 
     def _signs(self, part: Part) -> frozenset[tuple[str, int, int]]:
         """Return the files that a part writes while it works, each with its size and time. A change is a sign of work.
-        The times alone are not, because the clock of a file server may differ from this machine's."""
+        The times are not compared with this machine's clock, because the clock of a file server may differ."""
         found = set()
         for path in (path for pattern in SIGNS[part] for path in self.output_dir.glob(pattern)):
             with suppress(FileNotFoundError):  # deleted in the meantime
@@ -99,8 +100,8 @@ class RunFiles:
         return frozenset(found)
 
     def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
-        """Return the result of `find`, the work of another part, as soon as it is not None. Raises UserError if that
-        part dies, or gives no sign of work for `timeout_s`."""
+        """Call `find` until its result, the work of another part, is not None, and return the result. Raises UserError
+        if that part dies, or gives no sign of work for `timeout_s`."""
         began = checked = said = heard = time.monotonic()
         signs = self._signs(part)
         with ExitStack() as shown:

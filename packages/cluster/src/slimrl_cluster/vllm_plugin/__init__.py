@@ -1,8 +1,8 @@
 """slimrl's plug-in for vLLM: a weight transfer engine that reads directories of safetensors and receives broadcasts, on
 every device.
 
-It runs inside vLLM's processes, which have their own environment: it needs only vLLM, PyTorch and those modules of
-slimrl that need no more.
+It runs inside vLLM's processes, which have their own environment. So it uses only vLLM, PyTorch, and modules of slimrl
+that need no other packages.
 """
 
 import contextlib

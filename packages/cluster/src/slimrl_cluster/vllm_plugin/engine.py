@@ -1,7 +1,7 @@
 """The weight transfer engine that loads safetensors from a directory, or from a trainer's broadcast.
 
-vLLM imports it if it is chosen. vLLM keeps weights in the order of its kernels; its layerwise reload converts new
-weights layer by layer.
+vLLM imports this module if the engine is selected. vLLM stores weights in the layout of its kernels. Its layerwise
+reload converts new weights layer by layer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -68,17 +68,17 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
         self._group = WeightGroup(Meeting(*place, rank, init_info.world_size, self.device, GROUP_S))
 
     def start_weight_update(self) -> None:
-        """No-op: if a directory is refused later, the model must still have its weights."""
+        """No-op, because the model must keep its weights if a directory is refused later."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Load weights. vLLM's own method waits for an accelerator, which a CPU lacks."""
+        """Load weights. Unlike vLLM's own method, this does not wait for an accelerator if the device is a CPU."""
         self.receive_weights(self.parse_update_info(update_info))
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: WeightsInfo) -> None:
-        """Load a directory or a broadcast. Raises UserError, before any change, if it is incomplete or of another
-        model. After an update that failed while loading, all further weights are refused."""
+        """Load a directory or a broadcast. Raises UserError, before any change, if the weights are incomplete or belong
+        to another model. After an update has failed during loading, raises UserError for all later updates."""
         if self._is_broken:
             raise UserError("An earlier update broke off, and has left the weights half loaded: start vLLM again.")
         if not update_info.weight_dir:
@@ -103,7 +103,8 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             raise
 
     def _load(self, weights: Iterator[tuple[str, Tensor]]) -> None:
-        # A half loaded layer would take the next update's weights for its missing ones.
+        # A partly loaded layer would use weights of the next update to complete itself, so a failure blocks all later
+        # updates.
         self._is_broken = True
         initialize_layerwise_reload(self.model)
         self.model.load_weights(weights)
@@ -125,7 +126,7 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             self._group = None
 
     def _check_shapes(self, source: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise UserError unless these are the model's names and shapes."""
+        """Raise UserError unless `shapes` has the names and shapes of the model's tensors."""
         own, new = (self._without_copies(of) for of in (_shapes_of(_files(self._model_directory())), shapes))
         if new != own:
             name = min(name for name in own | new if own.get(name) != new.get(name))
@@ -135,14 +136,15 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             )
 
     def _model_directory(self) -> Path:
-        """Return the directory that vLLM was started with, or into which it has downloaded a model of the Hub."""
+        """Return the directory that vLLM was started with, or the directory of vLLM's download of a model on the
+        Hub."""
         name = self.model_config.model
         if Path(name).is_dir():
             return Path(name)
         return Path(snapshot_download(name, revision=self.model_config.revision, local_files_only=True))
 
     def _without_copies(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        # Only some programs save tensors that are tied, or computed from the settings.
+        # Ignore tensors that are tied or computed from the settings, because only some programs save them.
         copies = {"lm_head.weight"} if self.model_config.hf_config.tie_word_embeddings else set()
         return {name: it for name, it in shapes.items() if name not in copies and not name.endswith(".inv_freq")}
 

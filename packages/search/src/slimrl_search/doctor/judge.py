@@ -1,4 +1,4 @@
-"""The probe of the judge that `.env` or the environment names: does it answer, and does it have the model?"""
+"""The probe of the judge that `.env` or the environment names. It checks that the judge answers and has the model."""
 
 import os
 from pathlib import Path
@@ -16,8 +16,8 @@ TRUST = "`slimrl judge calibrate` tells how far it can be trusted."
 
 
 def probe() -> list[Finding]:
-    """Return a finding on the judge: does it answer, and does it have its model? Without a chosen model, name the
-    available ones. Raises UserError for an address with a key in it."""
+    """Return a finding on the judge: whether it answers and has its model. If no model is chosen, name the available
+    models. Raises UserError if the address contains a key."""
     in_file = {name: value for name, value in dotenv_values(Path(".env")).items() if value is not None}
     variables = {**in_file, **os.environ}
     judge = JudgeSettings.of(variables)

@@ -31,7 +31,7 @@ def probe() -> list[Finding]:
 
 def try_chroma() -> list[str]:
     """Return the results of a query to a small index in memory, nearest first."""
-    import chromadb  # an extra: only here
+    import chromadb  # an extra, so it is imported only here
 
     client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
     collection = client.create_collection("slimrl-doctor", embedding_function=None)

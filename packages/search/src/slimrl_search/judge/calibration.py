@@ -44,8 +44,8 @@ ROW = TypeAdapter(Labelled)
 
 
 def read_labelled(path: Path) -> list[Labelled]:
-    """Return the labelled responses of a file. Its rows have the fields of `Labelled`; instead of `references` they may
-    have `answer`, with `aliases` if there are any. Raises UserError, which names the row, if a field is missing."""
+    """Return the labelled responses in a file. Each row has the fields of `Labelled`. Instead of `references`, a row
+    may have `answer` and optionally `aliases`. Raises UserError, which names the row, if a field is missing."""
     rows = []
     for row, where in file_rows(path, "the file to calibrate on"):
         if isinstance(row, Mapping):
@@ -76,7 +76,7 @@ class Judged:
 @dataclass(frozen=True, slots=True)
 class Confusion:
     """Counts of verdicts by label: `false_yes` responses are labelled wrong and were judged right. `failed` responses
-    have no verdict, and count nowhere else.
+    have no verdict, and are in no other count.
 
     >>> Confusion(true_yes=4, false_yes=1, false_no=0, true_no=5).agreement.mean
     0.9
@@ -147,13 +147,13 @@ class Calibration:
 
     @property
     def by_kind(self) -> dict[str, Confusion]:
-        """The counts by kind of response, in the order of first appearance; empty without kinds."""
+        """The counts by kind of response, in the order of first appearance; an empty dict without kinds."""
         kinds = dict.fromkeys(one.labelled.kind for one in self.judged if one.labelled.kind)
         return {kind: confusion_of([one for one in self.judged if one.labelled.kind == kind]) for kind in kinds}
 
     @property
     def mistakes(self) -> dict[str, list[Judged]]:
-        """The responses whose verdict is not the label, by the sort of mistake."""
+        """The responses with a verdict that differs from the label or is missing, by the sort of mistake."""
         pairs = {"false_yes": (True, False), "false_no": (False, True)}
         found = {sort: [one for one in self.judged if one.pair == pair] for sort, pair in pairs.items()}
         return {**found, "no_verdict": [one for one in self.judged if one.verdict is None]}
@@ -174,9 +174,9 @@ def confusion_of(judged: Sequence[Judged]) -> Confusion:
 def calibrate(
     name: str, judge: Judge, labelled: Sequence[Labelled], num_concurrent: int, on_done: Callable[[], None]
 ) -> Calibration:
-    """Return the judge's verdicts on all responses, judged `num_concurrent` at a time; call `on_done` after each.
+    """Return the judge's verdicts on all responses. Judge `num_concurrent` at a time, and call `on_done` after each.
 
-    Raises UserError if the judge does.
+    Raises UserError if the judge raises it.
     """
 
     async def judge_all() -> list[Judged]:

@@ -1,7 +1,7 @@
 """The module stores a corpus on disk: pages by id in one SQLite file, so that a million pages take no memory.
 
-`build_corpus` writes the file once from a stream of pages, under another name until it is complete; then it is only
-read. The module does not depend on the pages' source or on search.
+`build_corpus` writes the file once from a stream of pages, under another name until it is complete. Afterwards the file
+is only read. The module does not depend on the pages' source or on search.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ CREATE TABLE page (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TE
 
 
 class StaleError(UserError):
-    """The data on disk are damaged or differ from the settings; `found` describes this. Building them again repairs it.
-    The message has the `command` to run."""
+    """The data on disk are damaged or differ from the settings; `found` describes the fault. The message has the
+    `command` that builds the data again."""
 
     def __init__(self, found: str, command: str) -> None:
         super().__init__(f"{found}: run `{command}`, which builds it anew, or name another directory.")
@@ -36,9 +36,9 @@ class StaleError(UserError):
 class Corpus:
     """A corpus in a complete file. Any number of threads and processes may read it.
 
-    `fingerprint` is a digest of all pages in order, so corpora with equal fingerprints are equal. `command` builds the
-    corpus; messages name it. Raises UserError if the file is missing, and StaleError if it is damaged or of another
-    format.
+    `fingerprint` is a digest of all pages in order, so corpora with equal fingerprints are equal. Error messages
+    contain `command`, which builds the corpus. Raises UserError if the file is missing, and StaleError if it is damaged
+    or of another format.
     """
 
     def __init__(self, path: Path, command: str = SETUP) -> None:
@@ -113,7 +113,7 @@ def _write(database: sqlite3.Connection, pages: Iterator[Page], on_page: Callabl
         row = page.id, page.title, page.content
         for text in row:
             data = text.encode()
-            # The length too, because otherwise characters moved between fields would not change the digest.
+            # The digest includes the length. Otherwise it would not change if characters moved between fields.
             digest.update(len(data).to_bytes(8, "big") + data)
         try:
             database.execute("INSERT INTO page VALUES (?, ?, ?, ?)", (number, *row))

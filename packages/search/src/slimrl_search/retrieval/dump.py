@@ -1,4 +1,4 @@
-"""The module reads the articles of a MediaWiki dump, with one revision of each page or all, as a stream.
+"""The module reads the articles of a MediaWiki dump as a stream. The dump has one or all revisions of each page.
 
 A page that cannot be read is left out and reported; the other pages of the dump are kept.
 """
@@ -17,15 +17,15 @@ from slimrl_search.retrieval.wikitext import ARTICLE, UnreadableError, Wiki, mar
 
 # Called with the title of a page that is left out, and the reason.
 OnLeftOut = Callable[[str, str], None]
-READER = 5  # increased when the same dump gives other pages, so that an older corpus is built again
+READER = 5  # this reader's version; a new version gives other pages, so that an older corpus is built again
 WIKITEXT = ("wikitext", "")  # the content models of articles; old dumps have none
 
 
 def read_dump(path: Path, check: str, taken: set[str], on_left_out: OnLeftOut) -> Iterator[Page]:
     """Yield the articles of a MediaWiki dump in their newest revisions: the pages of namespace 0 without redirects.
 
-    An id that is in `taken` gets a number, because two titles may differ in capitals alone. Raises UserError if the
-    file is not a complete dump.
+    If an id is in `taken`, a number is appended to it, because two titles may differ only in capitals. Raises UserError
+    if the file is not a complete dump.
     """
     with open_regular(path, f" Check {check}.") as raw, _unpack(raw, path) as file:
         try:
@@ -78,7 +78,7 @@ def _pages_of(file: IO[bytes]) -> Iterator[tuple[Wiki, ElementTree.Element, Elem
 
 
 def _age(revision: ElementTree.Element) -> tuple[bool, str, int]:
-    """Return a key that is greater for a newer revision. One whose text is suppressed is older than all others."""
+    """Return a key that is greater for a newer revision. A revision with a suppressed text counts as the oldest."""
     number = _text(revision, "id")
     return _has_text(revision), _text(revision, "timestamp"), int(number) if number.isdecimal() else 0
 

@@ -34,7 +34,7 @@ class Embedder(Protocol):
 
 
 class SentenceEmbedder:
-    """A model of sentence-transformers on the CPU: a packaged model, one of the Hub by name, or a directory.
+    """A model of sentence-transformers on the CPU. `name` is a packaged model, a model on the Hub, or a directory.
 
     Raises:
         UserError: if the extra is missing, or the model cannot be loaded.
@@ -65,8 +65,8 @@ class SentenceEmbedder:
 
 
 def _refuse_own_code(directory: Path) -> None:
-    """Raise UserError if the model of a directory has classes of its own, or classes that load others from their
-    settings: sentence-transformers would run the code of a local directory without asking."""
+    """Raise UserError if the model in a directory uses its own classes, or classes that load further classes by name.
+    sentence-transformers would run the code of a local directory without asking."""
     modules = read_json(directory / MODULES, MAX_MODULES_BYTES) if (directory / MODULES).exists() else []
     kinds = [str(one.get("type")) for one in modules if isinstance(one, dict)] if isinstance(modules, list) else []
     if own := [kind for kind in kinds if not PLAIN_CLASS.fullmatch(kind)]:
@@ -77,7 +77,7 @@ def _refuse_own_code(directory: Path) -> None:
 
 
 def find_packaged(name: str) -> Path | None:
-    """Return the directory of a packaged model, or None if its package is not installed."""
+    """Return the directory of a packaged model; None if `name` is not packaged, or its package is not installed."""
     spec = importlib.util.find_spec(PACKAGED[name]) if name in PACKAGED else None
     if spec is None or spec.origin is None:
         return None

@@ -99,14 +99,15 @@ class Encyclopedia:
         )
 
     def _one_hop(self, rng: random.Random) -> Question:
-        """Return a question that names its page."""
+        """Return a question that names the page with the answer."""
         while not (entity := self._entity(rng.randrange(len(self)))).facts:
             pass  # a distractor: draw again
         question, answer, section = rng.choice(entity.facts)
         return Question(question.format(entity.title), answer, entity.page.id, (), section)
 
     def _two_hops(self, rng: random.Random) -> Question:
-        """Return a question on a page to which another leads: a person's birthplace, a book's author, and so on."""
+        """Return a question that names one page and asks about a page linked there: a person's birthplace, a book's
+        author."""
         number = self._number(rng.choice(("person", "book", "company", "river")), rng.randrange(self._cycles))
         source = self._entity(number)
         phrase, link, where = source.kind["onward"]
@@ -116,7 +117,7 @@ class Encyclopedia:
         return Question(asked, answer, entity.page.id, (), section, source.page.id, where or source.title)
 
     def _entity(self, number: int) -> Entity:
-        """Return the entity of a number, with all facts of its page."""
+        """Return the entity with this number, with all facts of its page."""
         name, targets = CYCLE[number % SMALLEST], self._targets(number)
         kind, rng = KINDS[name], self._rng(name, number)
         linked = {link: self._title(target) for link, target in targets.items()}
@@ -177,7 +178,8 @@ class Encyclopedia:
         return self._years(founder)[0] + self._rng("founding", number).randrange(22, 45)
 
     def _position(self, number: int, born: int) -> dict[str, Any]:
-        """Return the company that a person joined, and the year; empty if 20 drawn companies were all founded later."""
+        """Return the company that a person joined, and the year. Return an empty dict if 20 drawn companies were all
+        founded later."""
         rng = self._rng("position", number)
         joined = born + rng.randrange(20, 34)
         for _ in range(20):

@@ -1,10 +1,10 @@
-"""The module searches pages by title, in a ChromaDB collection on disk, `wiki_titles`, of one corpus.
+"""The module searches the pages of one corpus by title, in a ChromaDB collection on disk, `wiki_titles`.
 
-A build may be killed at any moment, but Chroma may not: killed while writing, it leaves files that it cannot read, or
-reads wrongly. So the vectors, which take most of the time, are kept batch by batch in files with digests. When all are
-there, the collection is made from them in one step, in a directory that is renamed when complete. Each build gets a new
-name, because Chroma caches open collections by path and would answer from the old one. The origin of the vectors is
-written beside them; an index of another corpus, embedder or Chroma version is refused.
+A build may be killed at any moment. If Chroma is killed while it writes, it cannot read its files later, or reads them
+wrongly. So the vectors, which take most of the time, are first saved batch by batch in files with digests. Once all
+batches exist, the collection is made from them in one step, in a directory that is renamed when complete. Each build
+has a new name, because Chroma caches open collections by path and would answer from the old collection. The origin of
+the vectors is stored beside them. An index of another corpus, embedder or Chroma version is refused.
 """
 
 import atexit
@@ -38,12 +38,12 @@ COLLECTION = "wiki_titles"
 ABOUT, VECTORS = "about.json", "vectors"
 WHOLE, UNFINISHED = "titles", "titles.unfinished"
 DATABASE = "chroma.sqlite3"
-METADATA = "index_metadata.pickle"  # Chroma writes the other files of such a folder only once
+METADATA = "index_metadata.pickle"  # in a folder with this file, Chroma writes the other files only once
 MAX_ABOUT_BYTES = 2**20
 MAX_BATCH_BYTES = 2**28
 BATCH = 1000  # titles embedded between two writes; an interruption loses at most one batch
 NUM_RESULTS = 10
-REMEMBERED = 4096  # cached queries: the rollouts of a group often send the same ones
+REMEMBERED = 4096  # cached queries: the rollouts of a group often send the same queries
 
 
 class Bar(Protocol):
@@ -62,7 +62,7 @@ class TitleIndex:
 
     Raises:
         UserError: if the index is missing or incomplete.
-        StaleError: if it is damaged, or of another origin.
+        StaleError: if the index is damaged, or has another origin.
     """
 
     def __init__(self, directory: Path, corpus: Corpus, embedder: Embedder) -> None:
@@ -78,7 +78,7 @@ class TitleIndex:
             with ExitStack() as closed_unless_opened:
                 self._client = closed_unless_opened.enter_context(_client(place))
                 self._collection = self._client.get_collection(COLLECTION, embedding_function=None)
-                self._search("any title", 1)  # Chroma opens the vectors only to search
+                self._search("any title", 1)  # Chroma opens the vectors only for a search
                 if (count := self._collection.count()) != len(corpus):
                     raise StaleError(f"the index in {place} has {count} of {len(corpus)} pages", command)
                 closed_unless_opened.pop_all()
@@ -88,7 +88,7 @@ class TitleIndex:
         self.search = lru_cache(maxsize=REMEMBERED)(self._search)
 
     def close(self) -> None:
-        """Close Chroma's files, some dozens, which would otherwise stay open until the process exits."""
+        """Close Chroma's files. Otherwise some dozens of files stay open until the process exits."""
         self._client.close()
 
     def _search(self, query: str, num_results: int = NUM_RESULTS) -> tuple[tuple[str, str], ...]:
@@ -107,8 +107,8 @@ def whole_in(directory: Path) -> Path | None:
 def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False) -> int:
     """Build the index of the corpus in `directory`, or finish it, and return the number of newly embedded titles.
 
-    With `rebuild`, an existing index is deleted first. Only one process at a time may call it. Raises StaleError if the
-    index is of another origin, and UserError if the disk is full.
+    With `rebuild`, an existing index is deleted first. Only one process at a time may call this. Raises StaleError if
+    the index has another origin, and UserError if the disk is full.
     """
     origin = _origin(corpus, embedder)
     try:
@@ -138,9 +138,9 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
 def writable(index: Path) -> Path:
     """Return the index itself if it is writable, else a copy that exists until this process exits.
 
-    On a read-only file system, as in a container, Chroma must still write to its database. So only that is copied,
-    without its free pages, 0.6 KB a title. The vectors are linked: Chroma opens their files for writing too, but
-    accepts a refusal. Raises UserError if there is no room, or the index cannot be read.
+    On a read-only file system, as in a container, Chroma must still write to its database. So only the database is
+    copied, without its free pages: 0.6 KB a title. The files with vectors are linked. Chroma opens them for writing
+    too, but accepts a refusal. Raises UserError if the disk is full, or the index cannot be read.
     """
     place = whole_in(index)
     if place is None or os.access(place, os.W_OK):
@@ -166,7 +166,7 @@ def writable(index: Path) -> Path:
 
 
 def _embed(vectors: Path, corpus: Corpus, embedder: Embedder, progress: Progress) -> int:
-    """Write the vectors of all titles without any, a file for each batch; return their number."""
+    """Write the missing vectors, a file for each batch of titles. Return the number of newly embedded titles."""
     titles, number, there = (title for _, title in corpus.titles()), 0, 0
     with progress("embedding titles", len(corpus)) as bar:
         while batch := list(islice(titles, BATCH)):
@@ -181,7 +181,7 @@ def _embed(vectors: Path, corpus: Corpus, embedder: Embedder, progress: Progress
 
 
 def _save(path: Path, vectors_ND: np.ndarray) -> None:
-    """Write the vectors of a batch, and a digest behind them."""
+    """Write the vectors of a batch, followed by a digest."""
     buffer = io.BytesIO()
     np.save(buffer, vectors_ND)
     content = buffer.getvalue()
@@ -189,7 +189,7 @@ def _save(path: Path, vectors_ND: np.ndarray) -> None:
 
 
 def _load(path: Path, num: int) -> np.ndarray | None:
-    """Return the vectors (N, D) of a batch; None if the file is missing, damaged, or not of `num` titles."""
+    """Return the vectors (N, D) of a batch; None if the file is missing, damaged, or has not `num` vectors."""
     content = read_regular(path, MAX_BATCH_BYTES) if path.is_file() else b""
     content, digest = content[:-32], content[-32:]
     if hashlib.sha256(content).digest() != digest:
@@ -214,12 +214,13 @@ def _fill(directory: Path, corpus: Corpus, progress: Progress) -> None:
             vectors_ND = loaded_ND
             collection.add(list(ids), vectors_ND, [{"title": name} for name in names], list(names))
             bar.advance(len(ids))
-    # Read back by a new client: on a full disk Chroma may lose data without an error.
+    # Read the collection by a new client, because on a full disk Chroma may lose data without an error.
     with _client(directory / UNFINISHED) as client:
         found = client.get_collection(COLLECTION, embedding_function=None).query(vectors_ND[-1:], n_results=1)
     if not found["ids"][0]:
         raise UserError(f"Chroma finds nothing in what it wrote to {directory / UNFINISHED}. Is the disk full?")
-    # Chroma keeps up to a thousand vectors in its database. Then a folder has no metadata, and its files change.
+    # Chroma may keep up to a thousand vectors in its database. The folder then has no metadata, and its files still
+    # change.
     folders = [path.parent for path in (directory / UNFINISHED).glob(f"*/{METADATA}")]
     write_sums(directory / UNFINISHED / SUMS, [path for folder in folders for path in sorted(folder.iterdir())])
     (directory / UNFINISHED).rename(directory / f"{WHOLE}-{uuid.uuid4().hex[:12]}")
@@ -230,7 +231,7 @@ def _discard(directory: Path) -> None:
     shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
     if place := whole_in(directory):
         place.rename(directory / UNFINISHED)
-    shutil.rmtree(directory / VECTORS, ignore_errors=True)  # before the file that names their origin
+    shutil.rmtree(directory / VECTORS, ignore_errors=True)  # before the file with the origin of the vectors
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -240,7 +241,8 @@ def _command(corpus: Corpus, embedder: Embedder) -> str:
 
 
 def _origin(corpus: Corpus, embedder: Embedder) -> dict[str, str]:
-    """Return the fingerprints of corpus and embedder, and Chroma's major version, within which files stay readable."""
+    """Return the fingerprints of corpus and embedder, and Chroma's major version. Files stay readable within a major
+    version."""
     chroma = importlib.metadata.version("chromadb").split(".")[0]
     return {"corpus": corpus.fingerprint, "embedder": embedder.fingerprint, "chroma": chroma}
 
@@ -263,4 +265,4 @@ def _client(directory: Path) -> Any:
 
 
 def _chromadb() -> Any:
-    return require("chromadb", "search", "search")  # an extra, and slow to import: only here
+    return require("chromadb", "search", "search")  # an extra, and slow to import, so it is imported only here

@@ -11,7 +11,8 @@ from slimrl.errors import UserError
 
 
 def _storable(text: Any) -> Any:
-    """Return a text with a question mark for each lone surrogate, which JSON can spell but UTF-8 cannot encode."""
+    """Return a text with a question mark for each lone surrogate. JSON can contain these, but UTF-8 cannot encode
+    them."""
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else text
 
 
@@ -37,7 +38,8 @@ class Question:
     """A question with its right answers: `answer` and each of `aliases`.
 
     The answer is on the page `page_id`, in `section` if known. A question of two hops names an entity of another page,
-    `via`, whose `via_section` leads to the page of the answer. Without a `split`, a hash of the question decides.
+    `via`. The section `via_section` of that page leads to the page of the answer. If `split` is empty, a hash of the
+    question determines the split.
     """
 
     question: Filled
@@ -54,12 +56,14 @@ PAGES, QUESTIONS = TypeAdapter(Page), TypeAdapter(Question)
 
 
 def page_of(row: Any, where: str) -> Page:
-    """Return the page of a row with the fields of `Page`. Raises UserError, prefixed with `where`."""
+    """Return the page of a row with the fields of `Page`. Raises UserError, prefixed with `where`, for an invalid
+    row."""
     return _read(PAGES, row, where)
 
 
 def question_of(row: Any, where: str) -> Question:
-    """Return the question of a row with the fields of `Question`. Raises UserError, prefixed with `where`.
+    """Return the question of a row with the fields of `Question`. Raises UserError, prefixed with `where`, if it is
+    invalid.
 
     The questions published for the verifiers environment `wiki-search` have a file's name, `Miles Teller.md`, instead
     of the page's id, `miles_teller`: without `page_id`, a row's `filename` is used.

@@ -26,7 +26,7 @@ CORPUS, INDEX = "corpus.sqlite", ".chroma_db"  # in the directory of a corpus
 GENERATED = "generated"
 MAX_NAMED = 100  # pages named in one line
 DESCRIPTION = re.compile(rf"{GENERATED}, (\d+) pages, seed (-?\d+), ")  # the first part of a generated corpus's stamp
-NUM_STAMPED = 20  # first pages, which identify the generating code by their digest: two cycles of all kinds
+NUM_STAMPED = 20  # number of first pages, two cycles of all kinds; their digest identifies the generating code
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Source:
 
     @property
     def generator(self) -> str:
-        """A digest of a generated corpus that changes with the code that generates it.
+        """A digest of a generated corpus. It changes when the generating code gives other pages.
 
         The current code generates the questions, so it must have generated the pages too.
         """
@@ -47,7 +47,7 @@ class Source:
 
     @property
     def stamp(self) -> str:
-        """A text that changes when the pages do, as far as possible without reading them."""
+        """A text that changes when the pages change, as far as this is known without reading the pages."""
         if self.name == GENERATED:
             return f"{GENERATED}, {self.num_pages} pages, seed {self.seed}, {self.generator}"
         path = Path(os.path.expanduser(self.name))
@@ -72,7 +72,8 @@ class Source:
 
 
 def directory_of(source: Source, data_dir: str) -> Path:
-    """Return the directory of a corpus and its index: `data_dir`, or one in the cache if that is empty."""
+    """Return the directory of a corpus and its index: `data_dir`, or a directory in the cache if `data_dir` is
+    empty."""
     if data_dir:
         return Path(os.path.expanduser(data_dir))
     if source.name == GENERATED:
@@ -84,7 +85,8 @@ def directory_of(source: Source, data_dir: str) -> Path:
 
 
 def find_generated(directory: Path) -> Source | None:
-    """Return the source of the generated corpus in a directory; None without a corpus, or if it has other pages."""
+    """Return the source of the generated corpus in a directory; None without a corpus, or if its pages are not
+    generated."""
     try:
         found = DESCRIPTION.match(Corpus(directory / CORPUS).source)
     except UserError:
@@ -96,7 +98,7 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
     """Return the corpus in `directory`. Write it first if it is missing, or replace it with `rebuild`.
 
     Raises:
-        StaleError: if the directory has a corpus from another source, or a damaged one.
+        StaleError: if the directory has a corpus from another source, or a damaged corpus.
         UserError: if the directory is not writable.
     """
     path = directory / CORPUS

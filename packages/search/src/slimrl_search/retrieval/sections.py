@@ -3,7 +3,7 @@
 A section starts at a heading, any line that starts with `#` outside a code fence, and stops before the next heading of
 any level. Its id is `page_id:name`, with the name in lower case and `_` for spaces; `page_id:full` is the whole page.
 The verifiers environment `wiki-search` uses the same ids, but cannot read a repeated heading, or one called `Full`.
-These get numbers here, as in `name_2`.
+Here such headings get numbers, as in `name_2`.
 """
 
 import re
@@ -55,7 +55,8 @@ def key_of(name: str) -> str:
 
 
 def list_sections(page: Page) -> list[dict[str, str]]:
-    """Return the result of the tool `view_sections`: ids and names of the sections, or of a page without any."""
+    """Return the result of the tool `view_sections`: ids and names of the sections, or of the whole page without
+    sections."""
     found = sections_of(page.content)
     if not found:
         return [{"section_id": f"{page.id}:{FULL}", "section_name": FULL_NAME}]

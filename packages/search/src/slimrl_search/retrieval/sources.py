@@ -18,7 +18,7 @@ from slimrl_search.retrieval.sections import sections_of
 
 ROWS = (".jsonl", ".parquet")
 MARKDOWN = ".md"
-DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # the names of a large dump's parts have the range of their pages
+DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # a part of a large dump has its range of pages in its name
 
 
 def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "train") -> Iterator[Page]:
@@ -47,7 +47,8 @@ def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "tr
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files to read for a source, in order: the file itself, or all of a folder that can hold pages."""
+    """Return the files to read for a source, in order: the file itself, or all files in a folder that can contain
+    pages."""
     if not path.is_dir():
         return [path]
     return sorted(
@@ -64,7 +65,8 @@ def read_questions(source: str, check: str, split: str = "train") -> Iterator[Qu
 
 
 def _rows(source: str, check: str, split: str) -> Iterator[tuple[Any, str]]:
-    """Yield the rows of a file or Hub data set, each with a text for its place. Raises UserError for other sources."""
+    """Yield the rows of a file or Hub data set, each with a text that names its position. Raises UserError for other
+    sources."""
     path = Path(os.path.expanduser(source))
     if source.endswith(ROWS):
         return file_rows(path, check)

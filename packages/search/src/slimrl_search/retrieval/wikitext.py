@@ -1,8 +1,9 @@
 """The module converts MediaWiki markup to markdown, by mwparserfromhell and a few rules.
 
-Tables, pictures, references and most templates are left out. A dump has the calls of templates but not their texts, so
-a table has the common ones that write a part of a sentence: a number, a quantity, a date, a wrapped text. An unknown
-template in place of a word gives its only number. Nothing is converted or computed.
+Tables, pictures, references and most templates are left out. A dump has the calls of templates but not their
+definitions. So a table in this module lists common templates that write a part of a sentence: a number, a quantity, a
+date, a wrapped text. An unknown template in place of a word becomes its number, if it has only one. No units are
+converted, and nothing is computed.
 """
 
 import html
@@ -24,10 +25,10 @@ GONE = re.compile(
 TABLE = re.compile(r"^[ \t:]*\{\|(?:(?!^[ \t:]*\{\|).)*?^[ \t]*\|\}(?!\})", re.DOTALL | re.MULTILINE)  # the innermost
 HIDDEN_TAGS = frozenset({"table", "mapframe", "maplink", "references", "indicator", "includeonly", "style"})
 LINE_TAGS = frozenset({"br", "hr"})
-# List markers in MediaWiki and in markdown; `#` would be a heading there.
+# List markers in MediaWiki and in markdown. In markdown, `#` would be a heading.
 LISTS = {"*": "*", "#": "1."}
 SWITCH = re.compile(r"__[^\W\d_a-z]+__")  # `__NOTOC__`, in the language of the wiki
-# Something is left out in this position. XML cannot contain the character, so no page does.
+# The mark of a position where something is left out. XML cannot contain this character, so no page contains it.
 HOLE = "\x00"
 HOLES = (
     (re.compile(r"[ \t]*[(（][\s,;:·]*\x00[\s,;:·\x00]*[)）]"), ""),
@@ -36,7 +37,7 @@ HOLES = (
     (re.compile(r"[ \t]*\x00[ \t\x00]*"), " "),
     (re.compile(r"\n{3,}"), "\n\n"),
 )
-# Templates by their texts. A name with a colon is a parser function.
+# The names of templates, keyed by the text that a template writes. A name with a colon is a parser function.
 TEXTS = {
     "{first}": (
         "formatnum:, formatnum, formatzahl, nowrap, nobr, small, big, abbr, tooltip, sub, em, strong, smallcaps, nts, "
@@ -58,7 +59,7 @@ TEXTS = {
 # Templates that write their first numbers, and then a unit.
 QUANTITY = "quantity"
 QUANTITIES = {QUANTITY: "convert, cvt, unité, unidad, unità, unidade, fmtn, nombre, zahl, число"}
-BETWEEN = frozenset({"to", "and", "or", "by", "x", "×", "-", "a", "à", "y", "e", "bis"})  # stand between two numbers
+BETWEEN = frozenset({"to", "and", "or", "by", "x", "×", "-", "a", "à", "y", "e", "bis"})  # words between two numbers
 # Templates whose numbers are joined by a sign.
 JOINED = {
     "-": (
@@ -78,7 +79,7 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wiki:
-    """The wiki of a dump: the numbers of its namespaces by their names, as its `<siteinfo>` has them."""
+    """The wiki of a dump: the numbers of its namespaces, keyed by name, from the dump's `<siteinfo>`."""
 
     namespaces: Mapping[str, int]
 
@@ -90,7 +91,7 @@ class Wiki:
         return (NAMESPACES | own).get(name, ARTICLE) if colon and name else ARTICLE
 
     def is_prose(self, target: str) -> bool:
-        """Return True if a link is part of the text: a file is shown in the link's place, and a category nowhere."""
+        """Return True if a link's text is part of the article's text. Links to files and categories are not."""
         if number := self.namespace_of(target):
             return number not in (FILE, CATEGORY)
         return target.count(":") != 1 or target.startswith(":") or not MEDIUM.fullmatch(target)
@@ -102,7 +103,7 @@ def markdown_of(wikitext: str, wiki: Wiki) -> str:
     Raises UnreadableError if the parser fails, and UserError without the extra `wikitext`.
     """
     parser = require("mwparserfromhell", "wikitext", "reading a MediaWiki dump")
-    # Removed before parsing, which takes longer. A table may be inside another table's cell.
+    # Remove these parts before the parser, which is slower. A table may be inside another table's cell.
     text, is_changed = GONE.sub("", wikitext), 1
     while is_changed:
         text, is_changed = TABLE.subn("", text)
@@ -117,7 +118,7 @@ def markdown_of(wikitext: str, wiki: Wiki) -> str:
 
 
 class _Renderer:
-    """Writes the nodes of parsed markup as text, with a HOLE for each that has none."""
+    """Writes the nodes of parsed markup as text, with a HOLE for each node without text."""
 
     def __init__(self, parser: Any, wiki: Wiki) -> None:
         self._kinds, self._is_visible, self._wiki = parser.nodes, parser.definitions.is_visible, wiki
@@ -127,7 +128,7 @@ class _Renderer:
         text = ""
         for node in nodes:
             part = self._node(node, text)
-            # As in `5{{frac|1|2}}`, which is not 51/2.
+            # Separate the numbers in `5{{frac|1|2}}`, which is not 51/2.
             is_apart = isinstance(node, self._kinds.Template) and text[-1:].isdecimal() and part[:1].isdecimal()
             text += f" {part}" if is_apart else part
         return text
@@ -190,5 +191,5 @@ class _Renderer:
 
 
 def _fold(name: str) -> str:
-    """Return a name as MediaWiki compares it: without case, marks of direction, and with a space for `_`."""
+    """Return a name as MediaWiki compares it: in lower case, without direction marks, and with a space for each `_`."""
     return " ".join(re.sub("[\u200e\u200f]", "", name).replace("_", " ").split()).casefold()

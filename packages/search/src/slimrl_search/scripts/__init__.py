@@ -1,2 +1,2 @@
-"""The programs in the repository's `scripts/`, as command lines of the commands: slimrl has one trainer and one
-evaluation."""
+"""The programs in the repository's `scripts/`. They make command lines for slimrl's commands, so slimrl has only one
+trainer and one evaluation."""

@@ -1,4 +1,4 @@
-"""The module plots a run during training: `live.png`, and a page that shows it anew every few seconds."""
+"""The module plots a run during training: `live.png`, and a page that reloads this picture every few seconds."""
 
 import io
 import math
@@ -14,14 +14,14 @@ from slimrl.monitor.plots import draw_training
 from slimrl.monitor.series import load_series
 
 FILE_NAME, PAGE_NAME = "live.png", "live.html"
-EVERY_S = 3.0  # drawing takes half a second
+EVERY_S = 3.0  # seconds between two pictures; drawing takes half a second
 DPI = 90
 PAGE = f'<!doctype html><meta http-equiv="refresh" content="{EVERY_S:.0f}"><title>{{}}</title><img src="{FILE_NAME}">\n'
 
 
 def show(file: Path, report: Callable[[str], None]) -> None:
     """Open a picture or a page in the desktop's viewer. Without a display, call `report` with the reason."""
-    # Without a display Python would start a browser of the terminal, which takes it over.
+    # Without a display, Python would start a text browser, which takes over the terminal.
     has_display = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if not (has_display and webbrowser.open(file.resolve().as_uri())):
         report(f"no window: there is no display or no viewer; the picture is {file}.")
@@ -30,7 +30,8 @@ def show(file: Path, report: Callable[[str], None]) -> None:
 class LivePlot:
     """The sink that draws RUN_DIR/live.png from the metrics on disk, at most every `EVERY_S` seconds and on close.
 
-    After the first picture it opens RUN_DIR/live.html, which shows it; `report` is called if nothing can.
+    After the first picture it opens RUN_DIR/live.html, which shows the picture. If no viewer can open it, `report` is
+    called.
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class LivePlot:
         self._drawn_s = -math.inf
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Draw the plot again if the last one is old enough."""
+        """Draw the plot again if the last picture is old enough."""
         if self._clock() - self._drawn_s < EVERY_S:
             return
         is_first = not math.isfinite(self._drawn_s)
         draw_live(self._run_dir, self._run_dir / FILE_NAME)
-        self._drawn_s = self._clock()  # read again, because the interval starts when the picture is done
+        self._drawn_s = self._clock()  # read the clock again, because the interval starts when the picture is done
         if is_first:
             replace_file(self._run_dir / PAGE_NAME, [PAGE.format(self._run_dir.name).encode()])
             show(self._run_dir / PAGE_NAME, self._report)

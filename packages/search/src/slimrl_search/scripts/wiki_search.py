@@ -80,7 +80,7 @@ EVAL_FLAGS: Flags = {
 
 
 def new_source(environ: Mapping[str, str]) -> Source:
-    """Return the source of a new generated corpus, unless a flag names another: it is small with DEV=1."""
+    """Return the default source: a new generated corpus. It is small with DEV=1."""
     return Source(GENERATED, FEW_PAGES if environ.get("DEV") == "1" else Source(GENERATED).num_pages, SEED)
 
 
@@ -95,11 +95,11 @@ def find_index_directory(environ: Mapping[str, str]) -> Path:
 def parse(
     name: str, about: str, flags: Flags, argv: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the command line of a script with its own flags and the common ones; return the options and the words for
-    the command behind the script.
+    """Parse the command line of a script, with its own `flags` and the common flags. Return the options, and the
+    remaining words for slimrl's command.
 
-    Without flags for another, the generated corpus in the data directory is used. Raises UserError for a flag without
-    effect.
+    Unless a flag chooses another corpus, the generated corpus in the data directory is used. Raises UserError for a
+    flag without effect.
     """
     parser = argparse.ArgumentParser(
         prog=name, description=about, allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter

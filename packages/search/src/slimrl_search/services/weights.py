@@ -31,10 +31,11 @@ PART = re.compile(r"-\d+-of-(\d+)(?=\.gguf$)")
 
 
 def find_gguf(name: str) -> Path:
-    """Return the weights of a judge for llama.cpp: a `.gguf` file, the first of several parts.
+    """Return the weights of a judge for llama.cpp: the path of a `.gguf` file, or of the first of its parts.
 
-    `name` is a `.gguf` file, the packaged model, a key of `KNOWN`, or `owner/repository` on the Hub. There a suffix
-    `:Q8_0` or `/file.gguf` chooses among its files. Raises UserError if the model does not exist or cannot be fetched.
+    `name` is a `.gguf` file, the packaged model, a key of `KNOWN`, or `owner/repository` on the Hub. A suffix of the
+    repository, `:Q8_0` or `/file.gguf`, chooses one of its files. Raises UserError if the model does not exist or
+    cannot be fetched.
     """
     path = Path(name).expanduser()
     if path.is_file() and path.suffix == ".gguf":
@@ -48,8 +49,8 @@ def find_gguf(name: str) -> Path:
 
 
 def find_model(name: str) -> str:
-    """Return a judge's model for vLLM, which fetches it: a directory, or `owner/model` on the Hub for that name or for
-    a key of `KNOWN`. Raises UserError for any other name."""
+    """Return a judge's model for vLLM: a directory, or `owner/model` on the Hub, which vLLM downloads. `name` is one of
+    these, or a key of `KNOWN`. Raises UserError for any other name."""
     path = Path(name).expanduser()
     if path.is_dir():
         return str(path)
@@ -70,7 +71,7 @@ def unknown(name: str, kind: str, known: Sequence[str], more: str) -> UserError:
 def fetch(repository: str, wanted: str) -> Path:
     """Return the first `.gguf` file of a repository with the wanted name or quantisation, from the Hub or from its
     cache. Raises UserError if it does not exist or cannot be fetched."""
-    # The Hub's patterns tell capitals apart, and repositories spell `Q4_K_M` in both ways.
+    # The Hub's patterns are case-sensitive, and repositories write `Q4_K_M` in upper or lower case.
     stem = "".join(f"[{c.lower()}{c.upper()}]" for c in PART.sub("", wanted).removesuffix(".gguf"))
     patterns = [f"{start}{stem}{end}.gguf" for start in ("", "*[-.]", "*/") for end in ("", "-*-of-*")]
     images = "*mmproj*"  # the image encoders of multimodal models

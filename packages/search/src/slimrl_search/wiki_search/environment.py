@@ -43,10 +43,10 @@ TASK = "Answer the question."
 class WikiSearch(Taskset):
     """Questions on the pages of a corpus, seeded and distinct. The fields are the `args` of the config section.
 
-    `corpus` is `generated`, or a source that `retrieval/sources.py` reads; `questions` is then such a source too. A
-    generated corpus has `num_pages` pages, with `num_train` and `num_test` questions of `hops` hops. Corpus and index
-    are built once, in `data_dir` or in the cache. `judge` is empty, to compare words, or has the fields of
-    `judges/judge.py`'s `JudgeServer`.
+    `corpus` is `generated`, or a source that `retrieval/sources.py` reads. In the second case, `questions` is such a
+    source too. A generated corpus has `num_pages` pages, with `num_train` and `num_test` questions of `hops` hops.
+    Corpus and index are built once, in `data_dir` or in the cache. `judge` is empty, to compare words, or has the
+    fields of `judges/judge.py`'s `JudgeServer`.
 
     `format` is the format of tool calls: `tags`, `native` (by the model's chat template), or `code`. For `code`,
     `sandbox` is empty or has the fields of `SandboxSettings` of slimrl-sandbox. The policy reads at most
@@ -220,7 +220,8 @@ class WikiSearchEpisode:
 
 
 def split_of(question: Question) -> str:
-    """Return the split of a question: the author's choice, or one by a hash of the question, 80/10/10."""
+    """Return the split of a question: its own `split` if that is set, else a split by a hash of the question,
+    80/10/10."""
     if question.split:
         return question.split
     tenth = hashlib.sha256(question.question.encode()).digest()[0] % 10

@@ -1,8 +1,8 @@
 """Generates right and wrong answers to questions on the generated encyclopedia: examples for testing a judge.
 
 An answer is right or wrong by construction. One rule is a choice: an answer that names two candidates is wrong, even if
-one of them is right. The module uses nothing of judges except the comparison of words, so that a wrong answer shares no
-word with the right one.
+one of them is right. The module uses only the judges' comparison of words, to ensure that a wrong answer shares no word
+with the right one.
 """
 
 import random
@@ -30,15 +30,16 @@ PATTERNS = {
 
 
 def make_labelled_answers(num: int, seed: int = 0) -> Iterator[Labelled]:
-    """Yield `num` responses to questions on a generated encyclopedia: a right and a wrong one to each question, in
-    turn, and each kind of response equally often."""
+    """Yield `num` responses to questions on a generated encyclopedia. Each question gets a right and a wrong response,
+    in turn. All kinds of responses are equally frequent."""
     asked = list(islice(Encyclopedia(NUM_PAGES, seed).questions(), max(MIN_QUESTIONS, (num + 1) // 2)))
     by_kind: dict[str, list[tuple[str, set[str]]]] = defaultdict(list)
     for one in asked:
         by_kind[kind_of(one.question)[0]].append((one.answer, set(normalise(one.answer))))
     rng = random.Random(f"labelled/{seed}")
     for number in range(num):
-        # Each question takes two numbers, the even one for its right answer; its place selects the kinds of both.
+        # Each question has two numbers, and the even number is for its right answer. The question's position selects
+        # the kinds of both answers.
         place, is_wrong = divmod(number, 2)
         kinds = WRONG if is_wrong else RIGHT
         kind = list(kinds)[place % len(kinds)]

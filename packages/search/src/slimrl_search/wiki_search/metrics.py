@@ -15,8 +15,8 @@ Pages = Callable[[str], Iterable[str]]
 class Record:
     """The record of one episode.
 
-    `found_by` maps a query to the ids of the pages that it finds. It is needed because the calls of a program are
-    known, but not their results.
+    `found_by` maps a query to the ids of the pages that it finds. It is needed because only the calls of a program are
+    recorded, not their results.
     """
 
     question: Question
@@ -42,14 +42,14 @@ class Record:
         return metrics | self._page(searches) | self._section()
 
     def _page(self, searches: list[str]) -> dict[str, float]:
-        """Return two metrics: did the first search, and did any search, find the page of the answer?"""
+        """Return two metrics: whether the first search, and whether any search, has found the page of the answer."""
         if not self.question.page_id:
             return {}
         hits = [self.question.page_id in self.found_by(query) for query in searches]
         return {"right_page_first": float(hits[:1] == [True]), "right_page": float(any(hits))}
 
     def _section(self) -> dict[str, float]:
-        """Return one metric: was the section of the answer read, by itself or within the whole page?"""
+        """Return one metric: whether the section of the answer was read, by itself or within the whole page."""
         if not self.question.page_id or not self.question.section:
             return {}
         page_id, key = self.question.page_id, key_of(self.question.section)
@@ -58,7 +58,8 @@ class Record:
 
 
 def kind_of_failure(metrics: Mapping[str, float]) -> str:
-    """Return the kind of failure of an episode without a right answer, from its metrics; empty if turns ran out."""
+    """Return the kind of failure of an episode without a right answer, from its metrics; an empty text if turns ran
+    out."""
     if metrics["invalid_calls"] and metrics["invalid_share"] == 1.0:
         return "invalid calls only"
     if metrics["unfinished"]:

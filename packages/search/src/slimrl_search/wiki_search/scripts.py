@@ -17,7 +17,7 @@ MAX_RANDOM_CALLS = 8
 
 @dataclass
 class _Conversation:
-    """The conversation of a script so far; its methods continue it."""
+    """The conversation of a script so far. The methods add messages to it."""
 
     episode: Environment
     calls: CallFormat
@@ -58,7 +58,7 @@ async def solve(
 
 
 async def wander(question: Question, episode: Environment, calls: CallFormat, rng: random.Random) -> list[Message]:
-    """Return the whole conversation of a random player. It draws each call from the possible ones, with words of the
+    """Return the whole conversation of a random player. It draws each call from the possible calls, with words of the
     question or an id from an earlier result. Its answer is some words of the last result."""
     play = _Conversation(episode, calls, await episode.start())
     words, text = question.question.split(), question.question
@@ -79,10 +79,10 @@ async def wander(question: Question, episode: Environment, calls: CallFormat, rn
 
 
 def rows_in(text: str) -> list[dict[str, str]]:
-    """Return the rows of a search or a listing in a tool's result; empty if the text has none."""
+    """Return the rows of a search or a listing in a tool's result; an empty list if the text has none."""
     # Results have no numbers, booleans or nulls, so a list of rows is the same in JSON and in Python.
     begin, end = text.find("[{"), text.rfind("}]") + len("}]")
     try:
         return list(ast.literal_eval(text[begin:end])) if 0 <= begin < end else []
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return []  # a page that looks like rows
+        return []  # the text of a page that looks like rows

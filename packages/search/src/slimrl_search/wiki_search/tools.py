@@ -1,4 +1,4 @@
-"""The three tools of a search over a corpus: find pages by title, list a page's sections, read one."""
+"""The three tools of a search over a corpus: find pages by title, list a page's sections, read a section."""
 
 import difflib
 from pathlib import Path
@@ -103,8 +103,8 @@ def _check_length(tool: str, argument: str) -> None:
 
 
 def tools(data_dir: Path) -> Tools:
-    """Return the tools by name, over the corpus and index that `scripts/setup_environment.py` made in the directory
-    with the default embedder: `--tools` of a sandbox server. Raises UserError if these do not exist."""
+    """Return the tools by name, for the option `--tools` of a sandbox server. `data_dir` has a corpus and an index with
+    the default embedder, made by `scripts/setup_environment.py`. Raises UserError if these do not exist."""
     corpus = Corpus(data_dir / CORPUS)
     with no_progress_bars():
         embedder = SentenceEmbedder()

@@ -1,6 +1,6 @@
 """Limits the time for which a client may delay an HTTP server, and the number of connections.
 
-uvicorn itself limits heads. The module does not depend on the application.
+uvicorn itself limits the size of heads. The module does not depend on the application.
 """
 
 import asyncio
@@ -12,19 +12,19 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_HEAD_BYTES = 32 * 2**10
-HEAD_S = 10.0  # for a whole head, counted from the connection or from its first byte
-BODY_S = 60.0  # for a whole body
+HEAD_S = 10.0  # seconds for a whole head, counted from the connection or from the head's first byte
+BODY_S = 60.0  # seconds for a whole body
 # Longer than clients keep an idle connection (httpx: 5 s): if both sides close at the same moment, a request that is
 # just being sent is lost.
 KEEP_ALIVE_S = 60.0
-UNREAD_S = 60.0  # for a client to read the sent part of a response, before more of it is written
-LOOK_S = 0.1  # between two checks of a connection
+UNREAD_S = 60.0  # seconds for a client to read the sent part of a response, before the next part is written
+LOOK_S = 0.1  # seconds between two checks of a connection
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Connection(H11Protocol):
-    """uvicorn's protocol. A connection is closed if its client delays the server for too long. A new one is answered
-    with 503 and reported by `on_full` if `limit_concurrency` would be reached, at which uvicorn refuses requests."""
+    """uvicorn's protocol. A connection is closed if its client delays the server for too long. uvicorn refuses requests
+    at `limit_concurrency` connections. Before that, a new connection is answered with 503 and `on_full` is called."""
 
     def __init__(self, on_full: Callable[[], None], **settings: Any) -> None:
         super().__init__(**settings)
@@ -45,7 +45,7 @@ class Connection(H11Protocol):
             self._look()
 
     def _find_wait(self) -> tuple[object, float]:
-        """Return what the server waits for from the client, or None, and the allowed seconds."""
+        """Return an identifier of the wait for the client, or None without a wait, and the allowed seconds."""
         if self.flow.write_paused or self.transport.is_closing():
             return ("reader", self._num_resumed), UNREAD_S
         if self.conn.their_state is h11.SEND_BODY:
@@ -56,7 +56,7 @@ class Connection(H11Protocol):
         return None, 0.0
 
     def _look(self) -> None:
-        """Close the connection if it waits for the same thing as before, and may not. Look again later."""
+        """Close the connection if the present wait has exceeded its limit. Schedule the next check."""
         awaited, limit_s = self._find_wait()
         now = time.monotonic()
         if awaited != self._waiting_for:

@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 
 class Guard:
-    """ASGI middleware. It answers refused requests by `respond`, and passes on the others with their whole bodies."""
+    """ASGI middleware. It answers refused requests by `respond`, and passes other requests with their whole bodies to
+    `app`."""
 
     def __init__(
         self, app: ASGIApp, access: Access, max_body_bytes: int, respond: Callable[[Refusal], Response]
@@ -128,8 +129,8 @@ class ClientGone(HTTPException):
 
 
 async def run_unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
-    """Return the result of `work`. If the client leaves first, cancel it, wait for it and raise ClientGone. `receive`
-    is the request's ASGI function; the body must already be read."""
+    """Return the result of `work`. If the client leaves first, cancel `work`, wait until it has stopped, and raise
+    ClientGone. `receive` is the request's ASGI function. The body must already be read."""
     task, gone = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -18,10 +18,10 @@ from slimrl_serve.http.connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connectio
 
 LOG = logging.getLogger(__name__)
 MAX_CONNECTIONS = 4096
-FULL_NOTICE_S = 60.0  # between two log lines about refused connections
+FULL_NOTICE_S = 60.0  # seconds between two log lines about refused connections
 RESERVED_DESCRIPTORS = 64  # for files, pipes and everything else except connections, in any server
 BACKLOG = 2048
-END_S = 2.0  # for cancelled requests to stop
+END_S = 2.0  # seconds for cancelled requests to stop
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -36,8 +36,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class HttpServer:
-    """Serves an application on a listening socket. `num_reserved` is the number of files that the application opens;
-    connections leave room for them."""
+    """Serves an application on a listening socket. `num_reserved` is the number of files that the application opens.
+    The limit on connections leaves file descriptors for them."""
 
     def __init__(self, app: ASGIApp, listening: socket.socket, grace_s: int, num_reserved: int = 0) -> None:
         reserved = RESERVED_DESCRIPTORS + num_reserved
@@ -86,7 +86,7 @@ class HttpServer:
         self._socket.close()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for at most this long, and return True if the server is still running."""
+        """Wait until the server stops, at most `timeout_s` seconds. Return True if it is still running."""
         self._thread.join(timeout_s)
         return self._thread.is_alive()
 
