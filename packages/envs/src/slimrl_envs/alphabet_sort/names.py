@@ -1,4 +1,4 @@
-"""Common first and last names in plain letters, for lists to be sorted. No name occurs twice, not even once in each
+"""Common first and last names in plain letters, for lists to be sorted. No name occurs in both lists or twice in one
 list.
 
 The module does not depend on tasks. `is_held_out` selects the names that no training task has.

@@ -1,9 +1,9 @@
-"""The words of Wordle, from two packages of the extra `wordle`. Their versions are pinned, so the words are the same on
-every machine.
+"""The words of Wordle, from two packages of the extra `wordle`. Their versions are pinned: the words are always the
+same.
 
 Answers are the words of a dictionary (Webster's of 1934, from `english-words`, without most plurals and other forms)
-that occur in subtitles and are not names. The most common word is first, by the counts of `pyspellchecker` in
-subtitles. Every five-letter word of either package may be guessed.
+that occur in subtitles and are not names. They are sorted by `pyspellchecker`'s counts in subtitles, the most common
+word first. Every five-letter word of either package may be guessed.
 """
 
 import functools
