@@ -70,7 +70,8 @@ class ScriptedPartner(Opponent):
 
 
 class SelfOpponent(Opponent):
-    """The policy itself, in another episode of the same game. `role` is the role of the policy in this episode."""
+    """The policy itself, in another episode of the same game. `role` is the role of the episode that has this
+    opponent."""
 
     def __init__(self, game: MatchingGame, player: int, turns: TurnTaking, role: str) -> None:
         super().__init__(game, player)
