@@ -24,12 +24,10 @@ _NEVER = -1e6  # the weight of a pair that must not be chosen
 
 
 def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> float:
-    """Return the scale that turned integers from 0 to 99 into `numbers`, estimated as the scale that explains most of
-    them.
+    """Return the scale that turned integers from 0 to 99 into `numbers`: the scale that explains most of them.
 
     A scale explains `x` if some integer `v` has `int(v * scale) == x`. A wrong scale explains one number in `scale` by
-    chance, so a few numbers identify the scale. `values` has the true value of each number, or None where it is
-    unknown.
+    chance, so a few numbers identify the scale. `values` has the value of each number, None if unknown.
     """
     score_S = np.zeros_like(_SCALES)
     known = list(values) or [None] * len(numbers)
@@ -69,8 +67,8 @@ def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, in
 
 
 def gains(beliefs: Beliefs, cells: Collection[Cell]) -> dict[Cell, float]:
-    """Return for each cell the expected rise of the best assignment's worth if the player asks for the cell. All
-    `cells` must be unknown, so they count 50.
+    """Return for each cell the expected rise of the best assignment's worth after a question. All `cells` count 50 so
+    far.
 
     The other player knows a cell with probability 0.4; then all values are equally likely. Otherwise the cell stays at
     50.

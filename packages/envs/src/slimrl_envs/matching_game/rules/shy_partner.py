@@ -20,7 +20,7 @@ from slimrl_envs.matching_game.rules.protocol import Player
 
 NUM_IMAGINED = 64  # the number of random tables from which the threshold is estimated
 ROUNDING = 1e-6  # slack, so that a proposal worth exactly the threshold passes
-SHARE_TOO_LOW = 0.05  # the share of these tables' best agreements that `low` may reject
+SHARE_TOO_LOW = 0.05  # the share of the best agreements that `low` may reject
 
 OPENINGS = (
     "Hello. Which reviewer and paper would you like to know about?",
