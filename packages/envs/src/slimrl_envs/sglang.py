@@ -47,8 +47,7 @@ class _Reply(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """The address of SGLang's router, and the limits of a request. The router answers late during an update of the
-    weights.
+    """The address of SGLang's router, and the limits of a request. The router is slow during an update of the weights.
 
     `timeout_s` limits a request with all its retries. `patience_s` is the time in which failures are tried again.
     """

@@ -1,5 +1,5 @@
-"""The module defines the interface of a sandbox: it takes code and returns the code's output. It isolates nothing
-itself."""
+"""The module defines the interface of a sandbox: it takes code and returns the code's output. It does not isolate
+code."""
 
 import math
 from collections.abc import Mapping

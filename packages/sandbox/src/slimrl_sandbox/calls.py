@@ -118,8 +118,7 @@ async def _wait(result: Awaitable[Any]) -> Any:
 
 
 def text_of(message: dict[str, Any], key: str) -> str:
-    """Return the text under `key` in a message, converted by `writable`. Raises BrokenChannel if the key has no
-    text."""
+    """Return the text under `key` in a message, as `writable` does. Raises BrokenChannel if the key has no text."""
     text = message.get(key)
     if not isinstance(text, str):
         raise BrokenChannel(f"a message on the channel of tools has no text `{key}`")

@@ -96,8 +96,7 @@ def cannot_isolate(found: str, remedy: str) -> UserError:
 
 
 def why_not(stderr: str) -> UserError:
-    """Return the error for a bubblewrap that exited before it started a program. Its text contains the last line of
-    `stderr`."""
+    """Return the error for a bubblewrap that exited before it started a program, with the last line of `stderr`."""
     said = stderr.strip().splitlines()[-1] if stderr.strip() else "bubblewrap ended without a word"
     return cannot_isolate(
         f"bubblewrap failed ({said})",

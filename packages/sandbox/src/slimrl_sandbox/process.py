@@ -65,7 +65,7 @@ def execute(
 
 @contextmanager
 def _start_program(isolated: bool, runner: Path, limits: Limits, tools: Tools) -> "Iterator[_Process]":
-    """Context manager: start a process that waits for its program, and kill it at the end. Raises OSError and
+    """Context manager: start a process that waits for its program, and kill it at the end. Raises OSError,
     UserError."""
     with ExitStack() as opened:
         folder = "/" if isolated else opened.enter_context(tempfile.TemporaryDirectory(prefix="slimrl-"))
@@ -116,8 +116,7 @@ class _Process:
         self._outcome: tuple[str, bytes | None] | None = None  # the program's error and packed files, once it is done
 
     def await_ready(self, channel: socket.socket, isolated: bool) -> None:
-        """Wait until the process is ready for its program. Raises UserError or OSError if the process does not
-        start."""
+        """Wait until the process is ready for its program. Raises UserError or OSError if it does not start."""
         self._outer = os.pidfd_open(self._child.pid)
         channel.settimeout(_START_S)
         try:

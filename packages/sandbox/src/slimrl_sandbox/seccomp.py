@@ -86,8 +86,7 @@ def program(machine: str) -> bytes:
 
 
 def _by_argument() -> list[tuple[tuple[int, int], list[bytes]]]:
-    """Return the steps for calls that are refused only for some arguments, each with the call's numbers on both
-    architectures."""
+    """Return the steps for calls that are refused only for some arguments, with the calls' numbers by architecture."""
     refuse = [_refuse(errno.EPERM)]
     fcntl = [_load_argument(1)]
     for command in _FCNTL:

@@ -53,7 +53,7 @@ def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
 
 
 def first_child(process: int) -> int:
-    """Return the id of the first child of a process. Raises OSError if there is none, or if the kernel does not list
+    """Return the id of a process's first child. Raises OSError if it has none, or if the kernel does not list
     children."""
     children = Path(f"/proc/{process}/task/{process}/children")
     if not children.exists():

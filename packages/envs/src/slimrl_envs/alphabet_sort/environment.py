@@ -126,8 +126,7 @@ class AlphabetSort(Taskset):
         return [SYSTEM, *self._turns(_arrivals(task), answer)]
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return the first of `KINDS` that occurred in a turn. Return an empty text if the turns or the context ran
-        out."""
+        """Return the first of `KINDS` that occurred in a turn; an empty text if the turns or the context ran out."""
         if rollout.metrics.get("unfinished", 1.0):
             return ""
         return next((kind for name, kind in KINDS.items() if rollout.metrics[name] < 1.0), "")

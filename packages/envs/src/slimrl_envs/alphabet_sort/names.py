@@ -1,5 +1,4 @@
-"""Common first and last names in plain letters, for lists to be sorted. No name occurs in both lists or twice in one
-list.
+"""Common first and last names in plain letters, for lists to be sorted. No name occurs twice in the two lists together.
 
 The module does not depend on tasks. `is_held_out` selects the names that no training task has.
 """

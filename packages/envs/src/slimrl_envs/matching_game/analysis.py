@@ -59,8 +59,7 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The finished games of a run, the number of its failed rollouts, and the number of its rollouts of other
-    environments."""
+    """The finished games of a run, and its numbers of failed rollouts and of rollouts of other environments."""
 
     name: str
     games: tuple[Game, ...]
@@ -164,7 +163,7 @@ def group_means(games: Sequence[Game], measure: str) -> list[float]:
 
 
 def correlate(runs: Sequence[Run]) -> dict[str, Estimate]:
-    """Return the correlations of the questions before the first proposal with the reward, over group means and within
+    """Return the correlations of the questions before the first proposal with the reward: between groups and within
     groups.
 
     Two quantities that both grow in training correlate for this reason alone. So within groups, both are centred on the

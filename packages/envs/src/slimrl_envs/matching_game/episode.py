@@ -70,8 +70,7 @@ class ScriptedPartner(Opponent):
 
 
 class SelfOpponent(Opponent):
-    """The policy itself, in another episode of the same game. `role` is the role of the episode that has this
-    opponent."""
+    """The policy in another episode of the same game. `role` is the role of the episode that plays against it."""
 
     def __init__(self, game: MatchingGame, player: int, turns: TurnTaking, role: str) -> None:
         super().__init__(game, player)

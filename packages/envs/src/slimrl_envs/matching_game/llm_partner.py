@@ -140,8 +140,7 @@ class LLMPartner(Opponent):
         self._spent = {"partner_replies": 0.0, "partner_errors": 0.0, "partner_tokens": 0.0}
 
     async def _act(self, heard: str) -> None:
-        # A player that writes the tag could end its own text and imitate the system, so the bracket of the tag is
-        # replaced.
+        # A player that writes the tag could end its own text and imitate the system, so the tag's bracket is replaced.
         text = f"<player>\n{TAG.sub('[', heard)}\n</player>" if heard else STILL if len(self._messages) > 1 else BEGIN
         for tries in range(1, self._max_tries + 1):
             said = await self._say(text)

@@ -51,8 +51,8 @@ class Server:
         self._end: Callable[[], object] = lambda: None
 
     def url(self) -> str:
-        """Return the server's address. Start the server of an app if it does not run. Raise UserError if it cannot be
-        started."""
+        """Return the server's address. Start the server of an app if it does not run. Raise UserError if the start
+        fails."""
         with self._starting:
             if self._is_ours and (self._process is None or self._process.poll() is not None):
                 self.close()
@@ -83,8 +83,7 @@ def base_url(url: str) -> str:
 
 
 def schema_of(base: str) -> dict[str, Any]:
-    """Return the JSON schema of the actions of the server at `base`. Raise UserError if the server has no such
-    schema."""
+    """Return the JSON schema of the actions of the server at `base`. Raise UserError if the server has none."""
     page = _page(base, "schema")
     action = page.get("action") if isinstance(page, dict) else None
     if not isinstance(action, dict) or not isinstance(action.get("properties"), dict):
@@ -139,8 +138,7 @@ def start_process(place: str, python: str) -> "tuple[subprocess.Popen[bytes], in
 
 
 def _failure(place: str, python: str, ready: dict[str, Any]) -> UserError:
-    """Return the error for a program that printed no port. `ready` is the object in its first line; empty if it printed
-    none."""
+    """Return the error for a program that printed no port. `ready` is the object that it printed; empty for nothing."""
     said = f"it ended before it was ready, or was not ready within {START_S:g} s; it may have said why"
     error = visible(str(ready.get("error", said)), 1000)
     if str(ready.get("missing")).partition(".")[0] not in NEEDED:

@@ -79,8 +79,7 @@ class Session:
 
     @classmethod
     async def connect(cls, base: str) -> "Session":
-        """Open a session with the server at `base`. Raise HttpError if a later attempt may succeed, else
-        RolloutError."""
+        """Open a session with the server at `base`. Raise HttpError if a retry may succeed, else RolloutError."""
         url = f"ws{base.removeprefix('http')}/ws"
         proxy = None if is_this_machine(urlsplit(url).hostname or "") else True
         try:
@@ -164,14 +163,12 @@ class Session:
 
 
 def passing(said: str) -> HttpError:
-    """Return the error for a request that may succeed later, because the server starts or all its sessions are in
-    use."""
+    """Return the error for a request that may succeed later: the server is starting, or all its sessions are in use."""
     return HttpError(PEER, "", said, "unreachable")
 
 
 def _read(kind: type[M], value: object, what: str) -> M:
-    """Validate `value` as `kind` and return it. Raise RolloutError if `value` is invalid; `what` describes the
-    fault."""
+    """Validate `value` as `kind` and return it. Raise RolloutError if it is invalid; `what` describes the fault."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:

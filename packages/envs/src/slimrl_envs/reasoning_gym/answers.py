@@ -78,8 +78,8 @@ def _is_harmless(node: ast.AST) -> bool:
 
 
 def _is_small(node: ast.expr) -> bool:
-    """Return True if an exponent is a number of at most `MAX_EXPONENT`, a name, or a fraction of these, with or without
-    signs."""
+    """Return True if an exponent is a number up to `MAX_EXPONENT`, a name, or a fraction of these; signs are
+    allowed."""
     if isinstance(node, ast.UnaryOp):
         return _is_small(node.operand)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):

@@ -155,8 +155,7 @@ def _configs(names: Sequence[str], config: Mapping[str, Any]) -> dict[str, Mappi
 
 
 def _shares(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the share of each task. The shares add up to 1. Raise UserError for an unknown task or an invalid
-    weight."""
+    """Return the share of each task. They add up to 1. Raise UserError for an unknown task or an invalid weight."""
     for name, weight in weights.items():
         if name not in names:
             raise UserError(

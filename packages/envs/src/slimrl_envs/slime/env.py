@@ -45,8 +45,7 @@ class MatchingEnv:
         self._episode: Environment | None = None
 
     def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Start the game `game_state`, or without it the sample's game. Raises UserError if the game is missing or
-        invalid."""
+        """Start the game `game_state`, or without it the sample's game. Raises UserError if there is no valid game."""
         self._leave()
         state = read_state(dict(game_state or {}))
         task = task_of(self._sample) if state is None else game_task("slime", state)
@@ -83,7 +82,7 @@ class MatchingEnv:
         return observation_of(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
 
     def get_normalized_reward(self) -> float:
-        """Return the reward of the last game so far: the agreement's value as a share of the best value; 0 without an
+        """Return the reward of the last game so far: the agreement's share of the best value; 0 without an
         agreement."""
         return float(self._sample.reward or 0.0)
 
@@ -97,8 +96,7 @@ class MatchingEnv:
 
     def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
         """Write the reward and the metrics into the sample."""
-        # A sample always has a reward, which is 0 without an agreement: SLIME asks a reward model about samples without
-        # one.
+        # A sample always has a reward, 0 without an agreement, because SLIME asks a reward model about all others.
         self._sample.reward = reward
         self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
 

@@ -33,7 +33,7 @@ class Match:
         return self.game.is_over or self.forfeit is not None
 
     def play(self, reply: str) -> None:
-        """Play the policy's `reply` as the player whose turn it is. Then play the bots' moves until the policy's next
+        """Play the policy's `reply` for the player whose turn it is, and then the bots' moves until the policy's next
         turn."""
         player = self.game.player
         self._num_turns[player] += 1
@@ -86,8 +86,7 @@ class Match:
         return {name: float(value) for name, value in found.items()}
 
     def read(self) -> list[Seen]:
-        """Return the unread texts for the player whose turn it is. Texts of other players are cut to
-        `MAX_SPEECH_CHARS`."""
+        """Return the unread texts for the player to move. Texts of other players are cut to `MAX_SPEECH_CHARS`."""
         self.last_read = [
             Seen(one.sender, one.text[:MAX_SPEECH_CHARS], one.kind) if one.sender >= 0 else one
             for one in self.game.read()

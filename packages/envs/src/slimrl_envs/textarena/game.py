@@ -178,8 +178,7 @@ def _read_observation(sender: object, text: object, kind: object, player: int) -
 
 
 def as_text(seen: list[Seen]) -> str:
-    """Join the texts into one. If several boards have the same first line, apart from numbers, only the last board is
-    kept."""
+    """Join the texts into one. Only the last of several boards is kept whose first lines differ only in numbers."""
     last = {_title(one): number for number, one in enumerate(seen) if one.kind == BOARD}
     kept = [one for number, one in enumerate(seen) if one.kind != BOARD or last[_title(one)] == number]
     texts = (one.text if one.sender < 0 else f"Player {one.sender}: {one.text}" for one in kept)

@@ -60,8 +60,8 @@ class RandomPlayer:
                 yield from self._rng.sample(filled, len(filled))
 
     def _vary(self, form: str) -> str:
-        """Return the example `form` with random numbers, and with random letters in place of single letters, as in `[b2
-        c3]`."""
+        """Return the example `form`, such as `[b2 c3]`, with random numbers and random letters in place of single
+        letters."""
         if not NUMBER.search(form):
             return form
         text = NUMBER.sub(lambda _: str(self._rng.randint(0, self._range)), form)

@@ -115,8 +115,7 @@ class TextArena(Taskset):
         return found
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """Return the kind of failure. Return None if the policy earned the full reward, and an empty text if no kind
-        fits."""
+        """Return the kind of failure; None if the policy earned the full reward, and an empty text if no kind fits."""
         if rollout.reward >= SUCCESS:
             return None
         if rollout.metrics.get("ended_by_invalid"):

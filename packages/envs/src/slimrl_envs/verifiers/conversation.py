@@ -158,8 +158,7 @@ def text_of(content: object) -> str:
 
 
 def _in_order(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages with tool results in the order of the calls. If the results do not fit the calls, the order
-    stays."""
+    """Return the messages with tool results in the order of the calls. Results that fit no calls stay in place."""
     try:
         return in_order_of_calls(messages)
     except ValueError:

@@ -110,8 +110,8 @@ class Served:
         return resolve_agent(config, model=MODEL, client=POLICY if is_policy else None, harness=harness)
 
     async def _enter(self) -> Interception:
-        """Return the shared resources to one more episode, and open them for the first one. Each episode must call
-        `_leave`."""
+        """Return the shared resources to one more episode, which must call `_leave`. The first episode opens the
+        resources."""
         loop = asyncio.get_running_loop()
         if self._holder is None or self._holder.done() or self._holder.get_loop() is not loop:
             self._num_users, self._ready, self._released = 0, loop.create_future(), asyncio.Event()

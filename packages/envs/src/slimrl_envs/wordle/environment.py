@@ -129,7 +129,7 @@ class Wordle(Taskset):
 
     @cached_property
     def _openings(self) -> list[str]:
-        """The first guesses that the environment makes for the policy. Without `opened` the list has one empty text: no
+        """The first guesses that the environment makes for the policy. Without `opened` one empty text, which is no
         guess."""
         return openings(self._answers, NUM_OPENINGS) if self.opened else [""]
 
@@ -160,8 +160,7 @@ def _name(opening: str, answer: str) -> str:
 
 
 def _split_key(opening: str, answer: str) -> str:
-    """Return the key whose hash decides a game's split. Games with the same first guess and feedback have the same
-    key."""
+    """Return the key whose hash decides a game's split. Games with the same first guess and feedback share a key."""
     return f"{opening}/{feedback_of(opening, answer)}" if opening else answer
 
 

@@ -23,8 +23,8 @@ class Solver:
         self._answers = tuple(answers)
 
     def guess(self, tries: Sequence[Try]) -> str:
-        """Return the next guess. It depends only on the answers and the `tries`. Raise UserError if no answer fits the
-        feedback."""
+        """Return the next guess. It depends only on the answers and the `tries`. Raise UserError if no answer fits
+        them."""
         if not any(one.feedback for one in tries):
             return self._opening
         candidates = [word for word in self._answers if fits(word, tries)]

@@ -102,8 +102,7 @@ def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment
     best = optimum(beliefs)
     if best not in refused:
         return best
-    # Forbidding each pair of the optimum in turn finds the exact second best. Forbidding a second pair finds further
-    # ones.
+    # Forbidding each pair of the optimum in turn finds the exact second best. Forbidding a second pair finds more.
     tried: list[Assignment] = []
     for paper, reviewer in enumerate(best):
         tried.append(optimum(_exclude(beliefs, [(reviewer, paper)])))

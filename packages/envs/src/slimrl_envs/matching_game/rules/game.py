@@ -78,13 +78,12 @@ class MatchingGame:
 
     @property
     def messages_left(self) -> int:
-        """The number of messages that the two players may still send. At 2 or less, each player has at most one message
-        left."""
+        """The number of messages that both players may still send. At 2 or less, each player has at most one left."""
         return self.max_turns - self.num_messages
 
     @property
     def is_over(self) -> bool:
-        """True if there is an agreement, or a player made too many errors, or no message is left and no proposal is
+        """True if there is an agreement, a player made too many errors, or no message is left and no proposal is
         open."""
         is_lost = max(self.num_errors) > self.max_errors
         return self.agreed is not None or is_lost or (self.messages_left == 0 and self.proposal is None)

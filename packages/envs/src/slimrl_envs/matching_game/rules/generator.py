@@ -118,8 +118,7 @@ def draw(bits: np.random.PCG64, n: int) -> tuple[Numbers, Masks, Masks]:
     """Draw `_BATCH` independent tables without applying the rule. Return the tables, and the masks of both players."""
     count, numbers = n * n * _BATCH, np.empty(0, np.uint16)
     while len(numbers) < count:
-        # A raw word of 64 bits gives four numbers. One number in 122 is too high, so 1/64 more words are nearly always
-        # enough.
+        # A raw word of 64 bits gives four numbers. One in 122 is too high, so 1/64 more words are nearly always enough.
         raw = bits.random_raw((count - len(numbers)) // 4 * 65 // 64 + 16).astype("<u8", copy=False).view("<u2")
         numbers = np.concatenate([numbers, raw[raw < _BELOW]])
     # `//` and a product take a fraction of the time of `np.divmod`.
@@ -144,8 +143,7 @@ def find_hopeful(tables: Numbers, first: Masks, second: Masks) -> Iterator[int]:
 
 
 def _least_own(tables: Numbers, known: Masks) -> Numbers:
-    """Return for each table the smallest true value among the assignments that look best to a player who sees the cells
-    `known`."""
+    """Return for each table the least true value among the assignments that look best to a player who sees `known`."""
     above = len(tables) * MAX_VALUE + 1  # above any worth: the looks decide, and between equal looks the value
     looks = np.where(known, tables, np.int32(UNKNOWN))
     # The optimum of `looks * above - value` has the best looks and the least value, which is the remainder.

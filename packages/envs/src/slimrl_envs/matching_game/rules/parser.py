@@ -30,8 +30,8 @@ def ask_for_score(deal: Deal, cell: Cell) -> str:
 
 
 def tell_score(deal: Deal, cell: Cell, seen: Mapping[Cell, int]) -> str:
-    """Return a sentence with the number that the player sees in a cell, or a sentence that the player does not know
-    it."""
+    """Return a sentence with the number that the player sees in a cell, or one that the player does not know the
+    number."""
     reviewer, paper = deal.names(cell)
     return f"{reviewer} for {paper}: {seen[cell]}." if cell in seen else f"I do not know {reviewer} for {paper}."
 
@@ -124,8 +124,7 @@ def _one_slip(word: str, name: str) -> bool:
     swapped. The first letter must be right."""
     if word[0] != name[0] or abs(len(word) - len(name)) > 1:
         return False
-    # Words that differ by one edit agree before some place `k` and after the edit. This test needs no table of
-    # distances.
+    # Words that differ by one edit agree before some place `k` and after the edit. So no table of distances is needed.
     k = next((k for k, (a, b) in enumerate(zip(word, name, strict=False)) if a != b), min(len(word), len(name)))
     swapped = word[k : k + 2] == name[k : k + 2][::-1] and word[k + 2 :] == name[k + 2 :]
     return swapped or word[k + 1 :] in (name[k + 1 :], name[k:]) or word[k:] == name[k + 1 :]

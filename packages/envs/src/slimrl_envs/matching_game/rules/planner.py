@@ -102,8 +102,7 @@ class Planner(Player):
         """Return the next pair to ask about; None when it is time to propose."""
         if not self._turns_left or not self._num_to_ask:
             return None
-        # Open pairs of the plan are first, then other open pairs, then pairs whose number is known, since any question
-        # counts.
+        # Open pairs of the plan are first, then other open pairs, then pairs with a known number: any question counts.
         return next(iter((*filter(self._is_open, (*pairs_of(plan), *self._left)), *self._left)), None)
 
 

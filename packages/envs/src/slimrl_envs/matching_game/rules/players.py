@@ -119,8 +119,8 @@ class Asker(Player):
             self._asked.add(cell)
             self._open = cell
             return Say(f"{answer}{ask_for_score(self._deal, cell)}")
-        # A rejection means that the plan is worth less to the partner. So the partner's scores count more after each
-        # rejection.
+        # A rejection means that the plan is worth less to the partner. So each one raises the weight of the partner's
+        # scores.
         liked = combine_beliefs(self._deal.size, {}, self._told) - UNKNOWN
         leaning = beliefs + LEANING * len(self._refused) * liked
         self._refused.append(best_except(leaning, self._refused))

@@ -62,8 +62,7 @@ def opening(deal: Deal, player: int, max_turns: int) -> str:
 
 
 def play_text(game: MatchingGame, player: int, text: str) -> Act:
-    """Play the act in a text and return it. An illegal act, or a text without an act, counts as an error and raises
-    IllegalAct."""
+    """Play the act in a text and return it. A text without a legal act counts as an error and raises IllegalAct."""
     try:
         act = parse_act(text, game.deal)
     except IllegalAct:
@@ -233,8 +232,7 @@ def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
 
 
 def _only(name: str, names: Names, what: str) -> int:
-    """Return the index that a name means. Raise IllegalAct, which calls the name a `what`, if it is unknown or
-    ambiguous."""
+    """Return the index that a name means. Raise IllegalAct if the name is unknown or ambiguous."""
     found = names.find(name)
     if len(found) == 1:
         return next(iter(found))

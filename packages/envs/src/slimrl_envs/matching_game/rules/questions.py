@@ -42,8 +42,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 @dataclass(frozen=True, slots=True)
 class QuestionCounts:
-    """The counts over a player's messages. The main count is `questions`, the number of sentences that ask
-    something."""
+    """The counts over a player's messages. The main count is `questions`: the sentences that ask something."""
 
     messages: int = 0
     questions: int = 0

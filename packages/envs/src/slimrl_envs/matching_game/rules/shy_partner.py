@@ -61,8 +61,7 @@ class AcceptanceThreshold:
     num_papers: int
 
     def after_questions(self, num_asked: int) -> float:
-        """Return the threshold after questions about `num_asked` different pairs. It falls linearly from `high` to
-        `low`."""
+        """Return the threshold after questions about `num_asked` different pairs, linear from `high` to `low`."""
         share = min(1.0, num_asked / self.num_papers)
         return self.high + share * (min(self.high, self.low) - self.high) - ROUNDING
 
@@ -112,8 +111,7 @@ class ShyPartner(Player):
         self._wants_answer = cell is None
         if cell:
             self._half = None, None
-            # A second question about a pair does not count: it does not shorten the wait for another proposal or lower
-            # the threshold.
+            # A second question about a pair does not count: the partner still wants as many, and the threshold stays.
             if cell not in self._asked:
                 self._num_wanted = max(0, self._num_wanted - 1)
             self._asked.add(cell)
@@ -139,7 +137,7 @@ class ShyPartner(Player):
 
 
 def beliefs_of(deal: Deal, player: int) -> Beliefs:
-    """Return the beliefs of a player that knows its own scale: its numbers divided by the scale, and 50 for unseen
+    """Return the beliefs of a player that knows its own scale: numbers divided by the scale, and 50 for unseen
     cells."""
     beliefs = np.full((deal.size, deal.size), float(UNKNOWN))
     for cell, number in deal.seen(player).items():
