@@ -32,14 +32,14 @@ UNSAFE: Literal["none"] = "none"
 
 
 def bare_command(runner: Path, channel: int) -> list[str]:
-    """Return the command that starts the runner without isolation, with the descriptor of its socket to the host:
-    limits and time-outs apply, but the code has all rights of this user."""
+    """Return the command that starts the runner without isolation. `channel` is the descriptor of its socket to the
+    host. Limits and time-outs apply, but the code has all rights of this user."""
     return [*_python(), str(runner), str(channel)]
 
 
 def isolated_command(runner: Path, channel: int, filter_: int, scratch_mb: int) -> list[str]:
-    """Return the command that starts the runner under bubblewrap, with the descriptors of its socket to the host and of
-    the file with the seccomp filter. Raises UserError if bubblewrap is missing."""
+    """Return the command that starts the runner under bubblewrap. `channel` is the descriptor of its socket to the
+    host, and `filter_` the descriptor of the seccomp filter's file. Raises UserError if bubblewrap is missing."""
     return [
         find_bubblewrap(),
         *("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),

@@ -155,11 +155,11 @@ class AlphabetSort(Taskset):
         return [{"role": "user", "content": request_text(arrivals[:turn], self.restate)} for turn in turns]
 
     def _keys(self, choose: Callable[[], str], num_turns: int) -> list[str]:
-        """Return the key by which each turn is sorted."""
+        """Return the sort key of each turn. `choose` returns a key, for the episode or for each turn."""
         return [choose() for _ in range(num_turns)] if self.key_by_turn else [choose()] * num_turns
 
     def _draw(self, rng: random.Random, names: tuple[list[str], list[str]], keys: Sequence[str]) -> tuple[Arrival, ...]:
-        """Return the arrivals of one episode, one for each key."""
+        """Draw the names of one episode: one arrival for each key in `keys`."""
         least = [max(MIN_AT_FIRST, self.min_names)] + [self.min_names] * (len(keys) - 1)
         sizes = [rng.randint(fewest, self.max_names) for fewest in least]
         # Samples without replacement: no two names share a first or a last name, so that no key has ties.

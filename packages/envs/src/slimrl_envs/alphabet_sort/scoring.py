@@ -1,6 +1,6 @@
-"""The requests of `alphabet-sort`, the list that each asks for, and the score of an answer.
+"""The requests of `alphabet-sort`, the right list for each request, and the score of an answer.
 
-The module knows nothing of rewards or of the source of names.
+The module does not depend on rewards or on the source of names.
 """
 
 from bisect import bisect_left

@@ -83,8 +83,8 @@ def compare_ends(run: Run, measure: str) -> tuple[Estimate, Estimate, Estimate]:
 
 
 def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
-    """Write the two pictures and the report of one or several runs, and return their paths. Raises
-    UserError if a run is given twice, is missing, or has no finished game."""
+    """Write two pictures and a report about one or several runs, and return the paths. Raises UserError if a run is
+    given twice, is missing, or has no finished game."""
     if len({log_dir.resolve() for log_dir in log_dirs}) < len(log_dirs):
         raise UserError("`--log_dir` has a run more than once; several runs are of several seeds. Give each once.")
     runs = [read_run(log_dir) for log_dir in log_dirs]

@@ -108,7 +108,8 @@ class MatchingTaskset(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The planner of the warm-up, a player who proposes at random, and the players of `rules/players.py`."""
+        """The scripts. `expert` is the planner of the warm-up, and `random` proposes at random. The others are the
+        players of `rules/players.py`."""
         return {
             "expert": self._plan,
             "random": self._propose_at_random,

@@ -27,7 +27,7 @@ GO_ON = "It is still your turn: write [message] or [propose]."
 
 
 class Opponent:
-    """The other side of a game, which plays for `player`."""
+    """The policy's opponent in a game, who plays the side `player`."""
 
     def __init__(self, game: MatchingGame, player: int) -> None:
         self._game, self._player = game, player
@@ -56,7 +56,7 @@ class Opponent:
 
 
 class ScriptedPartner(Opponent):
-    """A partner that is a script, and makes no mistakes."""
+    """A partner that plays by a script. An illegal act of the script raises RolloutError."""
 
     def __init__(self, game: MatchingGame, player: int, script: Player) -> None:
         super().__init__(game, player)

@@ -88,7 +88,7 @@ class LLMPartners:
         self.offload, self.close = self._chat.offload, self._chat.close
 
     def partner(self, game: MatchingGame, player: int) -> "LLMPartner":
-        """Return the partner of one game, which plays for `player`."""
+        """Return the partner that plays the side `player` in one game."""
         return LLMPartner(game, player, self, self._server.max_tries)
 
     async def reply(self, messages: Sequence[Message]) -> Reply:
@@ -169,7 +169,8 @@ class LLMPartner(Opponent):
 
 
 def llm_partners_of(settings: dict[str, Any]) -> LLMPartners:
-    """Return the partners with these fields of `PartnerServer`. Raises UserError if the server does not answer."""
+    """Return the partners for these fields of `PartnerServer`. Raises UserError if a field is invalid or the server
+    fails."""
     partners = LLMPartners(read_settings(PartnerServer, settings, "partner"))
     try:
         partners.check()

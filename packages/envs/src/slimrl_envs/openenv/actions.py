@@ -69,7 +69,7 @@ class Reader:
         return f"Your whole answer is the {self.field}{one_of}." if one_of else ""
 
     def read(self, reply: str) -> dict[str, Any]:
-        """Return the action in a reply without thoughts. Raise ToolError if the reply has no action."""
+        """Return the action in `reply`, which has no thoughts. Raise ToolError if it has no valid action."""
         name, arguments = self._read_call(reply)
         checked = arguments_of(self.tools, name, (), arguments)
         action: dict[str, Any] = self.tools[name].call(**checked)

@@ -24,7 +24,7 @@ def find_app(place: str) -> Any:
 
 
 def end_with_parent() -> None:
-    """Wait until the parent exits or closes the pipe, and kill this process and its children."""
+    """Wait until the parent exits or closes the pipe. Then kill this process and its children."""
     while os.read(0, 4096):
         pass
     os.killpg(os.getpgrp(), signal.SIGKILL)

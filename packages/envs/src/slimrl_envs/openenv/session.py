@@ -1,6 +1,6 @@
-"""One session with an environment server: a WebSocket on which an environment is reset and stepped.
+"""One session with an environment server: a WebSocket that resets and steps one environment.
 
-Messages of the server are checked here. The module knows nothing of tasks and chats.
+The module checks the messages of the server. It does not depend on tasks or chats.
 """
 
 import json

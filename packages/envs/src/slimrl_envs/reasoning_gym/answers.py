@@ -65,7 +65,8 @@ def _parse(answer: str) -> ast.expr | None:
 
 
 def _is_harmless(node: ast.AST) -> bool:
-    """Return True if a node of a formula, apart from its children, is arithmetic of a bounded size."""
+    """Return True if a node of a formula is harmless arithmetic of a bounded size. The children of the node are
+    ignored."""
     if isinstance(node, ast.Constant):
         return type(node.value) in (int, float) and len(repr(node.value)) <= MAX_DIGITS
     if isinstance(node, ast.Call):

@@ -88,7 +88,7 @@ class MatchingRollouts:
     async def generate(
         self, args: Any, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool = False
     ) -> Any:
-        """Fill the sample as the function `generate` does, and return it. `args` are not read again."""
+        """Fill the sample as the function `generate` does, and return it. Reads `settings` instead of `args`."""
         task = task_of(sample)
         max_new_tokens = sampling_params.get("max_new_tokens")  # of the whole response, with the environment's turns
         max_context_len = self.settings.rollout_max_context_len or NO_LIMIT

@@ -1,4 +1,4 @@
-"""The inputs that SLIME hands over: the settings in its `args`, the game in a sample, and the tokenizer.
+"""The inputs from SLIME: the settings in its `args`, the game in a sample, and the tokenizer.
 
 Neither SLIME nor PyTorch is imported. See docs/slime.md.
 """

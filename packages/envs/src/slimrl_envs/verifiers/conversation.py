@@ -166,7 +166,7 @@ def _in_order(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _visible(message: Message) -> Message:
-    """Return the message as chat templates take it: without ids, and with the arguments of calls as objects."""
+    """Return the message in the form for chat templates: without ids, and with the arguments of calls as objects."""
     shown: Message = {"role": message["role"], "content": message["content"]}
     if name := message.get("name"):
         shown["name"] = name

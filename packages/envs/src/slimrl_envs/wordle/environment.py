@@ -193,8 +193,8 @@ class WordleEpisode:
     def _metrics(self) -> Metrics:
         """Return the metrics of the player's own tries so far.
 
-        `consistent` is the share of guesses that could have been the answer, given all feedback before them. It is left
-        out where no guess followed feedback.
+        `consistent` is the share of guesses that could have been the answer, given all feedback before them. It is
+        missing if no guess followed feedback.
         """
         game = self.game
         answered, own = game.tries_with_feedback, [one for one in game.own_tries if one.feedback]

@@ -108,7 +108,7 @@ class Game:
 
     @property
     def is_over(self) -> bool:
-        """Whether the game is won, or its last try is spent."""
+        """True if the game is won, or no try is left."""
         return self.is_won or len(self.tries) == NUM_TRIES
 
     def _mistake(self, word: str) -> str:

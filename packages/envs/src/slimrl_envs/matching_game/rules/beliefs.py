@@ -42,12 +42,12 @@ def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> f
 
 
 def value_on(scale: float, number: int) -> float:
-    """Return the value that a number on this scale stands for."""
+    """Return the value of a cell from a player's number of it on this scale."""
     return float(min(MAX_VALUE, np.ceil(number / scale)))
 
 
 def own_values(seen: Mapping[Cell, int]) -> dict[Cell, float]:
-    """Return the values of the cells that a player sees, by the likely scale of its numbers."""
+    """Return the values of the cells that a player sees, estimated with the likely scale of the player's numbers."""
     scale = likely_scale(list(seen.values()))
     return {cell: value_on(scale, number) for cell, number in seen.items()}
 

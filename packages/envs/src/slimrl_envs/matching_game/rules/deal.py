@@ -141,7 +141,8 @@ class Deal:
         return all(MARGIN * self.value(self.own_best(player)) < best for player in (0, 1))
 
     def table_text(self, player: int) -> str:
-        """Return the player's first observation: a heading and its table as CSV, short names of papers on top."""
+        """Return the player's first observation: a heading, and the player's table as CSV with short names of papers on
+        top."""
         seen, papers = self.seen(player), range(self.size)
         rows = [[name, *(str(seen.get((r, p), "")) for p in papers)] for r, name in enumerate(self.reviewers)]
         return "\n".join(["Reviewer Paper Similarity Scores:", *map(",".join, [["", *self.short_papers], *rows])])

@@ -33,12 +33,12 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """An act that agrees to the standing proposal, and closes the game."""
+    """An act that accepts the open proposal, and closes the game."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """An act that turns the standing proposal down. The turn stays."""
+    """An act that rejects the open proposal. The player keeps the turn."""
 
 
 Act = Say | Propose | Accept | Reject
@@ -90,7 +90,7 @@ class MatchingGame:
 
     @property
     def reward(self) -> float:
-        """The score of the agreement, in 0..1; without an agreement 0. The same for both players."""
+        """The score of the agreement, in 0..1, which both players get; 0 without an agreement."""
         return self.deal.score(self.agreed) if self.agreed is not None else 0.0
 
     def play(self, player: int, act: Act) -> None:

@@ -1,4 +1,4 @@
-"""Scripted players for either seat: the strong expert, and baselines that do not listen."""
+"""Scripted players for both sides: the strong expert, and baselines that ignore answers."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator

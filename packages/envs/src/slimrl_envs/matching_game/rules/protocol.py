@@ -85,7 +85,7 @@ def split_tag(text: str) -> tuple[str, str]:
 
 
 def parse_act(text: str, deal: Deal) -> Act:
-    """Return the act in a text. Raises IllegalAct with the fault of the text."""
+    """Return the act in a text. Raises IllegalAct, which describes the fault, if the text is not an act."""
     kind, body = split_tag(text)
     if not kind:
         raise IllegalAct("Begin with a tag: [message], [propose], [accept] or [reject].")
@@ -117,7 +117,7 @@ def format_act(act: Act, deal: Deal) -> str:
 
 
 def truncate_message(act: Act) -> Act:
-    """Return the act as the other player hears it: a long message is cut."""
+    """Return the act as the other player reads it: a message is cut to `MAX_HEARD_CHARS` characters."""
     if isinstance(act, Say) and len(act.text) > MAX_HEARD_CHARS:
         return Say(f"{act.text[:MAX_HEARD_CHARS]} (...)")
     return act
@@ -160,7 +160,7 @@ def proposal_lines(assignment: Assignment, deal: Deal) -> str:
 
 
 class Names:
-    """An index of papers or reviewers by their names: short or full, in any case, with any spaces."""
+    """An index of papers or reviewers by their names, short or full. Case and spaces do not matter."""
 
     def __init__(self, short: Sequence[str], forms: Iterable[Iterable[str]]) -> None:
         self.short, self.forms = short, defaultdict[str, set[int]](set)

@@ -89,5 +89,5 @@ def _seeks_score(sentence: str) -> bool:
 
 
 def sentences(text: str) -> list[str]:
-    """Return the sentences and lines of a text, each with the marks that end it."""
+    """Return the sentences and lines of a text, each with its closing punctuation."""
     return [sentence for sentence in _SENTENCE.findall(text) if sentence.strip()]

@@ -67,7 +67,7 @@ class AcceptanceThreshold:
 
 
 class ShyPartner(Player):
-    """The scripted partner of one game, deterministic under its `rng`."""
+    """The scripted partner of one game, deterministic for a given `rng`."""
 
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
         super().__init__(deal)
@@ -105,7 +105,7 @@ class ShyPartner(Player):
         return Reject()
 
     def _answer(self, text: str) -> str:
-        """Return the answer to a message: one score, or a question back."""
+        """Return the answer to a message: one score, or a question."""
         asked = self._parser.topics(text, answers=self._wants_answer)
         cell = self._cell(asked)
         self._wants_answer = cell is None
