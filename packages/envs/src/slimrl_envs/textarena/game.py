@@ -178,7 +178,7 @@ def _read_observation(sender: object, text: object, kind: object, player: int) -
 
 
 def as_text(seen: list[Seen]) -> str:
-    """Join the texts into one. Of boards that differ in their first lines only by numbers, the last one is kept."""
+    """Join the texts into one. If several boards differ in their first lines only by numbers, the last one is kept."""
     last = {_title(one): number for number, one in enumerate(seen) if one.kind == BOARD}
     kept = [one for number, one in enumerate(seen) if one.kind != BOARD or last[_title(one)] == number]
     texts = (one.text if one.sender < 0 else f"Player {one.sender}: {one.text}" for one in kept)

@@ -42,7 +42,7 @@ def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> f
 
 
 def value_on(scale: float, number: int) -> float:
-    """Return the value of a cell from a player's number of it on this scale."""
+    """Convert a player's number for a cell, which is on this scale, to the value of the cell."""
     return float(min(MAX_VALUE, np.ceil(number / scale)))
 
 
@@ -67,11 +67,10 @@ def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, in
 
 
 def gains(beliefs: Beliefs, cells: Collection[Cell]) -> dict[Cell, float]:
-    """Return for each cell the expected rise of the best assignment's worth after a question. All `cells` count 50 so
-    far.
+    """Return for each cell how much a question about it is expected to raise the worth of the best assignment. All
+    `cells` count 50 so far.
 
-    The other player knows a cell with probability 0.4; then all values are equally likely. Otherwise the cell stays at
-    50.
+    The other player knows a cell with probability 0.4; then all values are equally likely. Otherwise it stays at 50.
     """
     worth = worth_of(beliefs, optimum(beliefs))
     gained: dict[Cell, float] = {}

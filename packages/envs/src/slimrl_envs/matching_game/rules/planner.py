@@ -79,7 +79,7 @@ class Planner(Player):
         return plan
 
     def _beliefs(self) -> Beliefs:
-        """Return the known numbers without a common scale, and `USUAL` for cells without a number."""
+        """Return the known numbers, not rescaled, and `USUAL` for cells without a number."""
         size = np.arange(self._deal.size, dtype=np.float64)
         beliefs: Beliefs = USUAL + IN_ORDER * np.outer(size, size)
         for cell, number in self._numbers.items():
