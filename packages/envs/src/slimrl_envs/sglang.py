@@ -1,6 +1,6 @@
-"""A client of SGLang's router: token ids go in, token ids with their log-probabilities are returned, over plain HTTP.
+"""A client of SGLang's router over plain HTTP. It sends token ids, and receives token ids with their log-probabilities.
 
-The module knows nothing of games or rewards. It sends and reads no text, so nothing is ever tokenised twice.
+The module does not depend on games or rewards. It sends and reads no text, so no text is tokenised twice.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -17,14 +17,14 @@ from slimrl.types import SamplingParams
 
 ABORTED = "aborted"
 """The failure of a rollout whose request the server aborted, as SLIME has it do once it has enough samples."""
-# Statuses that do not depend on the request: something else than a router answers at this address.
+# These statuses do not depend on the request: another program than a router answers at this address.
 NO_ROUTER = frozenset({401, 403, 404, 405})
 IS_IT_THERE = "Is it the address in --sglang-router-ip and --sglang-router-port, and is it running?"
-NO_WORKER = 404  # also from a router that has no worker at the moment, so that the request is tried again
+NO_WORKER = 404  # a router without a worker at the moment also returns this status, so the request is sent again
 NUM_CONCURRENT = 4096
 NO_VERSION = 0  # slimrl numbers weight versions; SGLang names them, in `RouterClient.weight_versions`
 
-# Rounding may put the log-probability of a certain token above 0.
+# Rounding may make the log-probability of a token with probability 1 larger than 0.
 LogProb = Annotated[float, Field(ge=-1e9, le=1e-3, allow_inf_nan=False)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 Pair = Annotated[tuple[LogProb, TokenId], BeforeValidator(lambda pair: pair[:2] if isinstance(pair, list) else pair)]
@@ -34,7 +34,7 @@ Finish = Annotated[
 
 
 class _Meta(BaseModel):
-    """The part of a reply's `meta_info` that is read."""
+    """The fields of a reply's `meta_info` that this client reads."""
 
     finish_reason: Finish
     output_token_logprobs: list[Pair] = []
@@ -47,9 +47,9 @@ class _Reply(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """The address of SGLang's router, and the limits of a request. It answers late while weights are updated.
+    """The address of SGLang's router, and the limits of a request. The router is slow during an update of the weights.
 
-    `timeout_s` limits a request with all its tries, and `patience_s` the time for which failures are tried again.
+    `timeout_s` limits a request with all its retries. `patience_s` is the time in which failures are tried again.
     """
 
     address: str
@@ -60,12 +60,12 @@ class Router:
     async def client(
         self, sampling_params: Mapping[str, Any], end_of_turn: int, session: str = ""
     ) -> AsyncIterator["RouterClient"]:
-        """Context manager: a client for one episode, which sends these `sampling_params`. With a hashing router,
-        requests of one `session` go to the same server, and find the KV cache of their beginning there."""
+        """Context manager: yield a client for one episode that samples with `sampling_params`. A router that hashes
+        sends all requests of one `session` to the same server, which has cached the KV of their common beginning."""
         # The generation config of a base model may name another end of turn than the chat template has.
         stop = sorted({*(sampling_params.get("stop_token_ids") or []), end_of_turn})
         headers = {"X-SMG-Routing-Key": session} if session else {}
-        # The router is in the same network: no proxy is between, and certificates need not be loaded.
+        # The router is in the same network, so the client needs no proxy and loads no certificates.
         peer = Peer("router of SGLang", self.address, advice=IS_IT_THERE, uses_proxy=False, headers=headers)
         async with aclosing(HttpClient(peer, NUM_CONCURRENT)) as http:
             yield RouterClient(self, peer, http, {**sampling_params, "stop_token_ids": stop})
@@ -73,7 +73,7 @@ class Router:
 
 @dataclass
 class RouterClient:
-    """A client that samples through the router. `weight_versions` has the version that each reply names."""
+    """A client that samples through the router. `weight_versions` lists the weight versions that the replies report."""
 
     router: Router
     peer: Peer
@@ -83,9 +83,10 @@ class RouterClient:
     version: int = NO_VERSION
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """Return a completion of at most `params.max_tokens` tokens, sampled by SLIME's own `sampling_params`.
+        """Return a completion of at most `params.max_tokens` tokens, sampled with the client's `sampling_params`.
 
-        Raises RolloutError if the request was aborted or cannot be answered, and UserError if no router answers.
+        Raises RolloutError if the server aborted the request or sent an invalid reply, and UserError if no router
+        answers.
         """
         sampling = {**self.sampling_params, "max_new_tokens": params.max_tokens}
         reply = await self._post({"input_ids": prompt, "sampling_params": sampling, "return_logprob": True})
@@ -106,7 +107,8 @@ class RouterClient:
         return Completion(tuple(pair[1] for pair in pairs), logprobs, (NO_VERSION,) * len(pairs), meta.finish_reason)
 
     async def _post(self, body: Mapping[str, Any]) -> Any:
-        """Return the JSON of the reply. Raises UserError if nothing answers, or another program than a router."""
+        """Send `body` to the router and return the JSON of the reply. Raises UserError if no router answers at the
+        address, and RolloutError for other failures of the request."""
         url, router = f"{self.router.address}/generate", self.router
         limits = Limits(router.timeout_s, "timeout_s", router.patience_s, passing=PASSING | {NO_WORKER})
         try:

@@ -28,8 +28,8 @@ DEFAULT_PORT = "8080"
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until interrupted. Raises UserError if the sandbox cannot isolate code, the port is taken, or others could
-    reach the server without a token."""
+    """Serve until interrupted. Raises UserError if the sandbox cannot isolate code, the port is taken, or other
+    machines could reach the server without a token."""
     options = _options(arguments)
     tools = tools_at(options.tools, Path(options.data_dir)) if options.tools else {}
     token = os.environ.get("SANDBOX_TOKEN", "")

@@ -1,4 +1,5 @@
-"""The module defines the interface of a sandbox: it takes code and returns the code's output. It does not isolate."""
+"""The module defines the interface of a sandbox: it takes code and returns the code's output. It does not isolate
+code."""
 
 import math
 from collections.abc import Mapping
@@ -8,8 +9,8 @@ from typing import Protocol
 from slimrl.errors import UserError
 from slimrl.tools.base import Tool
 
-# Functions of the host that the code can call by name. A result must be serialisable as JSON; the text of an exception
-# reaches the code. They are called in worker threads, several at once.
+# Functions of the host that the code can call by name. A result must be serialisable as JSON. If a function raises an
+# exception, the code receives its text. The functions are called in worker threads, several at once.
 Tools = Mapping[str, Tool]
 CALL_CHARS = 1000
 
@@ -46,8 +47,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call by the code. `argument` is the text or, for other arguments, JSON with a list and an object;
-    `error` is empty unless the tool failed. Both are cut to `CALL_CHARS` characters."""
+    """One tool call by the code. `argument` is the argument if it is a single text, else JSON with the list of
+    positional and the object of keyword arguments. `error` is empty unless the tool failed. Both texts are cut to
+    `CALL_CHARS` characters."""
 
     tool: str
     argument: str
@@ -84,11 +86,11 @@ class Sandbox(Protocol):
     """A sandbox runs code for several sessions.
 
     Executions with the same `session_id` share the files in their working directory; an execution with `""` shares no
-    files. Each takes at most `timeout_s` seconds, and at most the sandbox's own limit.
+    files. An execution takes at most `timeout_s` seconds, and never more than the sandbox's own limit.
     """
 
     async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
         """Run code and return the result. Raises UserError if the sandbox itself does not work."""
 
     async def end_session(self, session_id: str) -> None:
-        """Release what a session holds."""
+        """Release the resources of a session."""

@@ -1,6 +1,7 @@
 """The module answers the tool calls of a program. It trusts no message of the program's process.
 
-A message that breaks the protocol raises `BrokenChannel`. The execution stops with its text as the error.
+A message that breaks the protocol raises `BrokenChannel`. The execution then stops with the text of this exception as
+its error.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ class Channel:
         self.calls: list[Call] = []
 
     def serve(self, start: dict[str, Any], num_calls: int, max_file_bytes: int) -> tuple[str, bytes]:
-        """Send the program, answer its calls, and return its error, which may be empty, and its packed files, of which
-        there are none with `max_file_bytes` 0.
+        """Send the program `start`, answer its calls, and return its error and its packed files. The error may be
+        empty. There are no files with `max_file_bytes` 0.
 
         Raises:
             EOFError: if the other end was closed first.
@@ -117,7 +118,7 @@ async def _wait(result: Awaitable[Any]) -> Any:
 
 
 def text_of(message: dict[str, Any], key: str) -> str:
-    """Return the text under a message's key, as `writable` does. Raises BrokenChannel if the key has no text."""
+    """Return the text under `key` in a message, as `writable` does. Raises BrokenChannel if the key has no text."""
     text = message.get(key)
     if not isinstance(text, str):
         raise BrokenChannel(f"a message on the channel of tools has no text `{key}`")

@@ -1,4 +1,4 @@
-"""The module has the client of a sandbox's server, on another machine or in a container."""
+"""The client of a sandbox's server, which runs on another machine or in a container."""
 
 import math
 from typing import Any, Self
@@ -18,7 +18,7 @@ _ADVICE = (
 class HttpSandbox:
     """A sandbox that sends each execution to the server at `address`, such as http://127.0.0.1:8080.
 
-    Executions may wait on the server for ten minutes. While its queue is full, they are sent again.
+    Executions may wait on the server for ten minutes. While the server's queue is full, requests are sent again.
 
     Raises:
         UserError: if the server does not answer or refuses the request; the message quotes its reply.

@@ -31,11 +31,11 @@ ERROR_CHARS = 3000  # of a traceback; its last lines, at most about 2000 charact
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:
-    """The settings of the sandbox. It runs on this machine with bubblewrap, or on the server at `url`; the variable
-    SANDBOX_TOKEN holds the server's token.
+    """The settings of the sandbox. It runs on this machine with bubblewrap, or on the server at `url`. The environment
+    variable SANDBOX_TOKEN holds the server's token.
 
-    A program may take `wall_s` seconds, and on this machine `memory_mb`. `isolation = "none"` runs a model's programs
-    with all rights of this user.
+    A program may take `wall_s` seconds, and on this machine use `memory_mb` MB. `isolation = "none"` runs a model's
+    programs with all rights of this user.
     """
 
     url: str = ""
@@ -143,7 +143,8 @@ def output_text(execution: Execution) -> str:
 
 
 def error_text(error: str) -> str:
-    """Return the error that stopped a program as the policy reads it. It is not cut off with the output before it."""
+    """Return the text of a program's error for the policy; empty without an error. A cut of long output does not
+    shorten it."""
     shown = error if len(error) <= ERROR_CHARS else f"[...] {error[-ERROR_CHARS:]}"
     return f"Error: {shown}" if error else ""
 

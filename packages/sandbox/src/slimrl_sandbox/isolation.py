@@ -32,14 +32,14 @@ UNSAFE: Literal["none"] = "none"
 
 
 def bare_command(runner: Path, channel: int) -> list[str]:
-    """Return the command that starts the runner without isolation, with the descriptor of its socket to the host:
-    limits and time-outs apply, but the code has all rights of this user."""
+    """Return the command that starts the runner without isolation. `channel` is the descriptor of its socket to the
+    host. Limits and time-outs apply, but the code has all rights of this user."""
     return [*_python(), str(runner), str(channel)]
 
 
 def isolated_command(runner: Path, channel: int, filter_: int, scratch_mb: int) -> list[str]:
-    """Return the command that starts the runner under bubblewrap, with the descriptors of its socket to the host and of
-    the file with the seccomp filter. Raises UserError if bubblewrap is missing."""
+    """Return the command that starts the runner under bubblewrap. `channel` is the descriptor of its socket to the
+    host, and `filter_` the descriptor of the seccomp filter's file. Raises UserError if bubblewrap is missing."""
     return [
         find_bubblewrap(),
         *("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
@@ -67,7 +67,8 @@ def find_bubblewrap() -> str:
 
 
 def _change_of_user() -> tuple[str, ...]:
-    """Return the last options of bubblewrap and the start of the command that it runs, which loses all privileges.
+    """Return the last options of bubblewrap and the start of the command that it runs. The command loses all
+    privileges.
 
     Root gets an unused user id instead of a user namespace, because the kernel never limits root's number of processes,
     not even in a user namespace.
@@ -95,7 +96,7 @@ def cannot_isolate(found: str, remedy: str) -> UserError:
 
 
 def why_not(stderr: str) -> UserError:
-    """Return the error for a bubblewrap that ended before it started a program, with its last line."""
+    """Return the error for a bubblewrap that exited before it started a program, with the last line of `stderr`."""
     said = stderr.strip().splitlines()[-1] if stderr.strip() else "bubblewrap ended without a word"
     return cannot_isolate(
         f"bubblewrap failed ({said})",
@@ -115,8 +116,8 @@ def _maps(user: int) -> bool:
 
 @cache
 def _python() -> tuple[str, ...]:
-    """Return the command for the interpreter without site-packages, user settings and environment variables. A virtual
-    environment's path is a link that is not mounted inside."""
+    """Return the command for the interpreter without site-packages, user settings and environment variables. It is the
+    real path, because the link in a virtual environment is not mounted in the sandbox."""
     return (os.path.realpath(sys.executable), "-I", "-S", "-X", "utf8")
 
 

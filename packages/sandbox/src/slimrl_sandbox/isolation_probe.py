@@ -1,4 +1,4 @@
-"""The probe of bubblewrap, which isolates code that a model has written: it runs a small program in bubblewrap."""
+"""Checks bubblewrap, which isolates code that a model has written, by running a small program in it."""
 
 import asyncio
 import shutil
@@ -12,7 +12,7 @@ SUBJECT = "isolation"
 
 
 def probe() -> list[Finding]:
-    """Return a finding on bubblewrap."""
+    """Return one finding: whether bubblewrap is installed and runs a program."""
     if shutil.which("bwrap") is None:
         text = "bubblewrap is not installed, so code of a policy (wiki-search with `format = code`) cannot be run here"
         return [Finding(SUBJECT, Level.NOTE, text, "`apt-get install bubblewrap`, or run the sandbox in a container")]

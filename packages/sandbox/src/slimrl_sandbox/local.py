@@ -24,14 +24,14 @@ from slimrl_sandbox.process import DESCRIPTORS, Program, execute
 
 SESSIONS_MB = 512
 _AT_ONCE = 2 * (os.cpu_count() or 1)
-_MIN_SESSION_BYTES = 4096  # that any session counts, so that the number of sessions is bounded too
+_MIN_SESSION_BYTES = 4096  # the least size that a session counts, so that the number of sessions is bounded
 
 
 class BubblewrapSandbox:
     """A sandbox that runs at most `num_at_once` executions at a time; further ones queue.
 
-    It keeps the files of sessions, packed in memory, up to `sessions_mb`; those unused for longest are deleted first.
-    A program that does not run to its end leaves the files of its session as they were.
+    It keeps the packed files of sessions in memory, up to `sessions_mb` MB. The sessions that were unused for the
+    longest time are deleted first. A program that does not run to its end leaves the files of its session as they were.
 
     Raises:
         UserError: here if bubblewrap is missing, and from `run` if it fails; the message includes the remedy.
@@ -60,7 +60,7 @@ class BubblewrapSandbox:
         self._threads = ThreadPoolExecutor(num_at_once, "slimrl-sandbox")
         self._running: set[threading.Event] = set()  # setting one kills its execution
         self._num_bytes = sessions_mb * 2**20
-        self._files: dict[str, bytes] = {}  # packed, by session; the one used last is the last
+        self._files: dict[str, bytes] = {}  # packed files by session; the session that was used last is the last
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         directory = tempfile.mkdtemp(prefix="slimrl-sandbox-")
         self._delete = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)

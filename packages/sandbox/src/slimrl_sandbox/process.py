@@ -24,7 +24,7 @@ from slimrl_sandbox.calls import BrokenChannel, Channel, writable
 from slimrl_sandbox.isolation import SCRATCH, bare_command, call_filter, isolated_command, why_not
 from slimrl_sandbox.usage import find_excess, first_child, rlimits
 
-DESCRIPTORS = 12  # that one execution needs on the host
+DESCRIPTORS = 12  # open descriptors that one execution needs on the host
 MAX_OUTPUT_BYTES = 2 * 2**20  # of each pipe; more output stops the execution
 _START_S = 30.0  # for an overloaded machine; usually it takes milliseconds
 _END_S = 10.0
@@ -35,8 +35,8 @@ _PART = 65536
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The code to run, with its tools, its time-out and the packed files of its session. `pack_bytes` bounds the files
-    that it leaves; with 0 none are wanted."""
+    """The code to run, with its tools, its time-out and the packed files of its session. `pack_bytes` limits the files
+    that the program leaves; with 0 no files are returned."""
 
     code: str
     tools: Tools
@@ -65,7 +65,8 @@ def execute(
 
 @contextmanager
 def _start_program(isolated: bool, runner: Path, limits: Limits, tools: Tools) -> "Iterator[_Process]":
-    """Yield a process that waits for its program, and kill it at the end. Raises OSError and UserError."""
+    """Context manager: start a process that waits for its program, and kill it at the end. Raises OSError,
+    UserError."""
     with ExitStack() as opened:
         folder = "/" if isolated else opened.enter_context(tempfile.TemporaryDirectory(prefix="slimrl-"))
         ours, theirs = socket.socketpair()
@@ -115,7 +116,7 @@ class _Process:
         self._outcome: tuple[str, bytes | None] | None = None  # the program's error and packed files, once it is done
 
     def await_ready(self, channel: socket.socket, isolated: bool) -> None:
-        """Wait until the process is ready for its program. Raises UserError if it does not start, and OSError."""
+        """Wait until the process is ready for its program. Raises UserError or OSError if it does not start."""
         self._outer = os.pidfd_open(self._child.pid)
         channel.settimeout(_START_S)
         try:
@@ -183,8 +184,8 @@ class _Process:
             self._inner = -1
 
     def _serve(self, program: Program) -> None:
-        """Answer the program until it is done, breaks the protocol or closes the channel; in the first two cases store
-        its outcome and kill it."""
+        """Answer the program until it is done, breaks the protocol or closes the channel. In the first two cases, store
+        the outcome and kill the process."""
         start = {
             "code": writable(program.code),
             "limits": rlimits(self._limits),
@@ -230,8 +231,8 @@ class _Process:
         return f"the code ended its process itself, with status {status}"
 
     def _kill(self) -> None:
-        """Kill the first process of the PID namespace; the kernel then kills all others in it. Before it is known,
-        kill the process group: after bubblewrap's death alone, a child could wait for it for ever."""
+        """Kill the first process of the PID namespace; the kernel then kills all others in it. Before this process is
+        known, kill the process group, because a child could wait for ever for a bubblewrap that was killed alone."""
         with self._lock, suppress(ProcessLookupError):
             if self._inner >= 0:
                 signal.pidfd_send_signal(self._inner, signal.SIGKILL)

@@ -44,7 +44,7 @@ class Channel:
     def send(self, content: bytes) -> None:
         """Send a message to the host."""
         self._socket.sendall(len(content).to_bytes(4, "big"))
-        self._socket.sendall(content)  # apart, since a copy of large files may not fit into the memory
+        self._socket.sendall(content)  # separately, since a joined copy of large files may not fit into the memory
 
     def receive(self) -> "Any":
         """Wait for the next message from the host."""
@@ -94,8 +94,8 @@ def main() -> None:
 
 
 def pack(num_bytes: int, num_files: int) -> bytes:
-    """Return the regular files and directories below the working directory. Unreadable ones and links are left out.
-    Raises OverflowError for more than the limits."""
+    """Pack the regular files and directories below the working directory. Unreadable files and links are left out.
+    Raises OverflowError if the files exceed `num_bytes` or `num_files`."""
     packed: dict[str, bytes | None] = {}
     num_left = num_bytes
     for folder, directories, names in os.walk("."):
@@ -115,7 +115,7 @@ def pack(num_bytes: int, num_files: int) -> bytes:
 
 
 def unpack(content: bytes) -> None:
-    """Write packed files into the working directory. Earlier untrusted programs made them, so they may be anything."""
+    """Write packed files into the working directory. Earlier programs made these files, so they are untrusted."""
     if content:
         for path, text in marshal.loads(content).items():
             if text is None:

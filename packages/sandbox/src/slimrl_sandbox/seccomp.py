@@ -1,10 +1,10 @@
 """The module makes the seccomp filter: a BPF program that the kernel runs on each system call.
 
 Namespaces hide the host's files, processes and network. But some parts of the kernel belong to no namespace (file
-locks, key rings, huge pages), and some have no limit (memory files, System V shared memory). The filter refuses these,
-access to other processes, namespaces, notices of files that all can see, and calls that allowed escapes in the past. It
-has a list of refused calls, since programs of any kind run in the sandbox. Calls that are newer than the list do not
-exist in the sandbox.
+locks, key rings, huge pages), and some have no limit (memory files, System V shared memory). The filter refuses calls
+that use these parts, access to other processes, new namespaces, notifications about shared files, and calls that
+allowed escapes in the past. It has a list of refused calls, since programs of any kind run in the sandbox. Calls that
+are newer than the list do not exist in the sandbox.
 """
 
 import errno
@@ -86,7 +86,7 @@ def program(machine: str) -> bytes:
 
 
 def _by_argument() -> list[tuple[tuple[int, int], list[bytes]]]:
-    """Return the steps for calls that are refused for some arguments only, with the calls' numbers."""
+    """Return the steps for calls that are refused only for some arguments, with the calls' numbers by architecture."""
     refuse = [_refuse(errno.EPERM)]
     fcntl = [_load_argument(1)]
     for command in _FCNTL:

@@ -46,8 +46,8 @@ class ExecuteBody(BaseModel):
 
 
 def make_app(sandbox: Sandbox, token: str, forwarders: Collection[str] = (), max_queue: int = MAX_QUEUE) -> FastAPI:
-    """Return the application, in which at most `max_queue` requests run or wait. Without a token it answers programs of
-    this machine, but no web page."""
+    """Return the application. At most `max_queue` requests run or wait. Without a `token` it answers programs of this
+    machine, but no web page."""
     check_limits(max_queue=max_queue)
     app, places = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None), asyncio.Semaphore(max_queue)
     app.add_middleware(

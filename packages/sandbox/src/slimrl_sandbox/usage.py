@@ -1,6 +1,6 @@
-"""The module has the limits of an execution: those that the kernel holds, and looks at those that it does not hold.
+"""The limits of an execution. The kernel enforces some limits; this module polls the others.
 
-Between two looks each process is bound by its own limits.
+Between two polls each process is bound by its own limits.
 """
 
 import errno
@@ -53,7 +53,8 @@ def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
 
 
 def first_child(process: int) -> int:
-    """Return the id of a process's child. Raises OSError without one, or if the kernel does not list children."""
+    """Return the id of a process's first child. Raises OSError if it has none, or if the kernel does not list
+    children."""
     children = Path(f"/proc/{process}/task/{process}/children")
     if not children.exists():
         raise FileNotFoundError(errno.ENOENT, f"this kernel has no {children} (CONFIG_PROC_CHILDREN)")
@@ -77,8 +78,8 @@ def _with_descendants(first: int) -> list[int]:
 
 
 def _memory_bytes(process: int) -> int:
-    """Return the memory of a process: anonymous and shared pages and page tables, but no pages of files, and for each
-    descriptor the maximum of a pipe. Memory shared between processes counts for each of them."""
+    """Return the memory of a process in bytes: anonymous and shared pages, page tables, and the maximum of a pipe for
+    each descriptor. Pages of files do not count. Memory that processes share counts for each of them."""
     num_bytes = 0
     with suppress(OSError):
         # The program chooses its own name, which is a line here; the kernel escapes only \n and \\ in it.

@@ -1,8 +1,8 @@
 """`alphabet-sort`: keep a list of names in alphabetical order while more of them arrive, over several turns.
 
-Each turn brings names and asks for the whole list so far, by first or by last name, with the new ones tagged. A turn
-earns the similarity of its answer to the true list, raised to a power, and an episode earns the mean of its turns. The
-requests are fixed beforehand: no reply changes them. The rules are in `alphabet_sort/scoring.py`.
+Each turn adds names and asks for the whole list so far, sorted by first or by last name, with the new names tagged. The
+reward of a turn is the similarity of the answer to the true list, raised to a power. The reward of an episode is the
+mean over its turns. Replies do not change the requests. The rules are in `alphabet_sort/scoring.py`.
 """
 
 import random
@@ -32,25 +32,25 @@ INSTRUCTION = (
 SYSTEM: Message = {"role": "system", "content": INSTRUCTION}
 # Kinds of failure by metric. The first metric that is below 1 names the kind.
 KINDS = {"tagged": "no answer in tags", "names": "wrong names", "marks": "wrong marks", "exact": "wrong order"}
-MIN_AT_FIRST = 2  # names of a first turn: a single one is sorted already
-DRAWS = 20  # tries for each list that is wanted: many short lists are drawn twice
+MIN_AT_FIRST = 2  # names in a first turn, since a single name is already sorted
+DRAWS = 20  # draws for each wanted list, since many short lists are drawn twice
 
 
 @dataclass
 class AlphabetSort(Taskset):
     """Lists of names, seeded and distinct. The fields are the `args` of the config section.
 
-    An episode has `min_turns` to `max_turns` turns, and each brings `min_names` to `max_names` names, the first one at
-    least two. They are sorted by one of `sort_by`, drawn for the episode, or with `key_by_turn` for each turn. No two
-    names of an episode share a first or a last name, so ties cannot occur. `power` makes small mistakes cost more. No
-    first and no last name of a test is in any list of training.
+    An episode has `min_turns` to `max_turns` turns. Each turn adds `min_names` to `max_names` names, and the first turn
+    at least two. A key from `sort_by` is drawn for the episode, or with `key_by_turn` for each turn. No two names of an
+    episode share a first or a last name, so there are no ties. A larger `power` makes small mistakes cost more. No
+    training list has a first or a last name of a test list.
 
-    With `restate`, each later turn starts with the list so far, sorted as it should have been, for models that cannot
-    recall it from earlier turns.
+    With `restate`, each later turn starts with the right list so far, for models that cannot recall it from earlier
+    turns.
 
-    `num_examples` lists of training, sorted by the expert, precede every task as earlier turns of the conversation, for
-    models that would not write the tags otherwise. The longest lists stand first, so that the last ones look like
-    the start of every task, and they take turns with the keys in `sort_by`. The scripts leave them out.
+    `num_examples` training lists, sorted by the expert, precede every task as earlier turns of the conversation. They
+    are for models that would not write the tags otherwise. The longest lists are first, so that the last ones look like
+    the start of every task. The examples take the keys in `sort_by` in turn. Scripts leave the examples out.
     """
 
     min_turns: int = 1
@@ -85,7 +85,7 @@ class AlphabetSort(Taskset):
         self._examples = self._make_examples(random.Random(f"alphabet-sort/{self.seed}/examples"))
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the tasks of a split; `validation` has none. Raise UserError when there are not that many lists."""
+        """Return the tasks of a split; `validation` has none. Raise UserError if too few different lists are found."""
         if split == "validation":
             return []
         size = self.num_train if split == "train" else self.num_test
@@ -107,8 +107,8 @@ class AlphabetSort(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """An expert; one whose answers have the right names and tags in any order; and one that leaves the names in the
-        order in which they arrived."""
+        """The scripts. `expert` sorts. `random` answers with the right names and tags in random order. `unsorted` keeps
+        the names in the order in which they arrived."""
 
         def shuffle(task: Task, seed: int) -> list[Message]:
             rng = random.Random(f"{seed}/{task.id}")
@@ -126,14 +126,14 @@ class AlphabetSort(Taskset):
         return [SYSTEM, *self._turns(_arrivals(task), answer)]
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return the first thing that was wrong in some turn; empty where the turns or the context ran out."""
+        """Return the first of `KINDS` that occurred in a turn; an empty text if the turns or the context ran out."""
         if rollout.metrics.get("unfinished", 1.0):
             return ""
         return next((kind for name, kind in KINDS.items() if rollout.metrics[name] < 1.0), "")
 
     def _make_examples(self, rng: random.Random) -> list[Message]:
-        """Return the examples as turns of a conversation: as many of each number of turns, and of each key, as
-        possible."""
+        """Return the examples as turns of a conversation. Each number of turns, and each key, occurs equally often as
+        far as possible."""
         lengths, messages = self.max_turns - self.min_turns + 1, list[Message]()
         keys = cycle(self.sort_by)
         for place in range(self.num_examples):
@@ -143,7 +143,7 @@ class AlphabetSort(Taskset):
         return messages
 
     def _turns(self, arrivals: Sequence[Arrival], answer: Callable[[list[str]], list[str]]) -> list[Message]:
-        """Return the turns of a player whose answers are a function of the true lists."""
+        """Return the turns of a script. `answer` takes the true list of a turn and returns the lines of the answer."""
         messages = list[Message]()
         for turn, request in enumerate(self._requests(arrivals), start=1):
             messages += [request, {"role": "assistant", "content": format_answer(answer(true_list(arrivals[:turn])))}]
@@ -155,11 +155,11 @@ class AlphabetSort(Taskset):
         return [{"role": "user", "content": request_text(arrivals[:turn], self.restate)} for turn in turns]
 
     def _keys(self, choose: Callable[[], str], num_turns: int) -> list[str]:
-        """Return the key by which each turn is sorted."""
+        """Return the sort key of each turn. `choose` returns a key, for the episode or for each turn."""
         return [choose() for _ in range(num_turns)] if self.key_by_turn else [choose()] * num_turns
 
     def _draw(self, rng: random.Random, names: tuple[list[str], list[str]], keys: Sequence[str]) -> tuple[Arrival, ...]:
-        """Return the arrivals of one episode, one for each key."""
+        """Draw the names of one episode: one arrival for each key in `keys`."""
         least = [max(MIN_AT_FIRST, self.min_names)] + [self.min_names] * (len(keys) - 1)
         sizes = [rng.randint(fewest, self.max_names) for fewest in least]
         # Samples without replacement: no two names share a first or a last name, so that no key has ties.
@@ -171,7 +171,7 @@ class AlphabetSort(Taskset):
 
 
 class AlphabetSortEpisode:
-    """An episode on one list, until the last names have arrived and been sorted."""
+    """An episode on one list. It is over after the answer to the last names."""
 
     def __init__(
         self, arrivals: Sequence[Arrival], requests: Sequence[Message], power: float, examples: Sequence[Message]

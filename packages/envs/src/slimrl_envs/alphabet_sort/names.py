@@ -1,6 +1,6 @@
-"""Common first and last names in plain letters, for lists to be sorted. No name is in both, nor twice in either.
+"""Common first and last names in plain letters, for lists to be sorted. No name occurs twice in the two lists together.
 
-The module knows nothing of tasks. `is_held_out` selects the names that no training task has.
+The module does not depend on tasks. `is_held_out` selects the names that no training task has.
 """
 
 from slimrl.environments.held_out import split_by_hash
@@ -56,5 +56,5 @@ FIRST_NAMES, LAST_NAMES = tuple(_FIRST.split()), tuple(_LAST.split())
 
 
 def is_held_out(name: str) -> bool:
-    """Return True if a name is for test lists alone, a pure function of the name: no list of the others can have it."""
+    """Return True if a name is used in test lists only. The result depends only on the name."""
     return split_by_hash(name) == "test"

@@ -1,6 +1,6 @@
-"""The requests of `alphabet-sort`, the list that each asks for, and the score of an answer.
+"""The requests of `alphabet-sort`, the right list for each request, and the score of an answer.
 
-The module knows nothing of rewards or of the source of names.
+The module does not depend on rewards or on the source of names.
 """
 
 from bisect import bisect_left
@@ -24,10 +24,10 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of one answer: its similarity to the true list, from 0 to 1, and other marks of quality.
+    """The score of one answer: its similarity to the true list, from 0 to 1, and three checks.
 
-    `tagged`: it stands in tags. `names`: it has each name of the true list once, and no other. `new_tags`: it has some
-    of the names, and of those exactly the new ones are tagged as new.
+    `tagged`: the answer is in tags. `names`: the answer has each name of the true list once, and no other name.
+    `new_tags`: the answer has at least one right name, and among its right names exactly the new names are tagged.
     """
 
     similarity: float
@@ -37,7 +37,7 @@ class Score:
 
 
 def request_text(arrivals: Sequence[Arrival], restate: bool) -> str:
-    """Return the request in the turn of the last arrival. With `restate` the list so far stands first, sorted."""
+    """Return the request of the last turn in `arrivals`. With `restate` it starts with the sorted list so far."""
     *before, latest = arrivals
     names = [line.removesuffix(NEW_TAG) for line in true_list(before)] if before and restate else []
     so_far = ["The list so far:", *names] if names else []
@@ -46,7 +46,7 @@ def request_text(arrivals: Sequence[Arrival], restate: bool) -> str:
 
 
 def true_list(arrivals: Sequence[Arrival]) -> list[str]:
-    """Return the lines of the right answer in the turn of the last arrival."""
+    """Return the lines of the right answer to the last turn in `arrivals`."""
     latest = arrivals[-1]
     new = latest.names if len(arrivals) > 1 else ()
     names = [name for arrival in arrivals for name in arrival.names]
@@ -55,17 +55,17 @@ def true_list(arrivals: Sequence[Arrival]) -> list[str]:
 
 
 def format_answer(lines: Sequence[str]) -> str:
-    """Return the answer that has these lines."""
+    """Return the answer with these lines, in tags."""
     return "\n".join([OPEN, *lines, CLOSE])
 
 
 def score_answer(reply: str, truth: Sequence[str]) -> Score:
-    """Return the score of the first answer in tags. Thoughts are not read.
+    """Return the score of the first answer in tags. Thoughts are ignored.
 
     Lines are compared exactly: case, numbers and bullets count. Spaces around a line, repeated spaces and empty lines
-    do not. The similarity is the largest number of lines that stand in the right order, divided by the number of lines
-    given or of the true list, whichever is larger. So a name whose place is unknown is worth a guess, since leaving it
-    out keeps the divisor. A repeated name matches nothing, since two places for one name would be two guesses.
+    do not. The similarity is the largest number of lines in the right order, divided by the number of lines in the
+    answer or in the true list, whichever is larger. So guessing the place of a name costs nothing, since leaving the
+    name out keeps the divisor. Only the first line of a repeated name counts, since two lines would be two guesses.
     """
     visible = without_thoughts(reply)
     begin = visible.find(OPEN)
@@ -85,10 +85,11 @@ def score_answer(reply: str, truth: Sequence[str]) -> Score:
 
 
 def _num_in_order(lines: Sequence[str], truth: Sequence[str]) -> int:
-    """Return the largest number of lines that stand in the true list in this order. Only the first line of each name
+    """Return the largest number of lines that occur in `truth` in the same order. Only the first line of each name
     counts.
 
-    It is the length of the longest increasing subsequence of their places, by patience sorting in O(n log n).
+    This is the length of the longest increasing subsequence of the lines' places in `truth`, found by patience sorting
+    in O(n log n).
     """
     places = {line: place for place, line in enumerate(truth)}
     seen = set[str]()

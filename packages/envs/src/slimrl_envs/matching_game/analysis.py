@@ -1,9 +1,9 @@
-"""Does a policy learn to ask? Draws the questions in recorded games over training and against the reward, and writes
-`report.md`. The body of `scripts/analyze_questions.py`.
+"""Measures whether a policy learns to ask. Plots the questions in recorded games over training and against the reward,
+and writes `report.md`. `scripts/analyze_questions.py` runs this module.
 
-Judge a run by the different questions before the first proposal: a shy partner wants to be asked again after each
-rejection, so in whole games losing makes questions. Games without a proposal have no such count. Statistics treat a
-group as one unit, the games of one task in one step; over several runs the unit is a run.
+Judge a run by the different questions before the first proposal. A shy partner wants more questions after each
+rejection, so in whole games losing also causes questions. Games without a proposal have no such count. The statistics
+treat a group, which is the games of one task in one step, as one unit. Over several runs the unit is a run.
 """
 
 import math
@@ -43,7 +43,7 @@ MEASURES = {
 DRAWN = (ASKED, "distinct", "score_seeking", "reward")
 GAME_METRICS = {"agreed", "distinct_questions", "messages", "own_view", "questions"}  # no other environment has all
 SHARE = 5  # the beginning is the first fifth of the steps, the end the last fifth
-JITTER = 0.18  # questions are whole numbers: their points would hide each other
+JITTER = 0.18  # numbers of questions are integers, so their points would hide each other
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 
 
@@ -59,7 +59,7 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The finished games of a run, and how many of its rollouts failed or are of other environments."""
+    """The finished games of a run, and its numbers of failed rollouts and of rollouts of other environments."""
 
     name: str
     games: tuple[Game, ...]
@@ -68,9 +68,10 @@ class Run:
 
 
 def compare_ends(run: Run, measure: str) -> tuple[Estimate, Estimate, Estimate]:
-    """Return the mean of a measure over the groups of the first and of the last steps, and the difference of the two.
+    """Return the mean of a measure over the groups of the first steps, its mean over the groups of the last steps, and
+    the difference of the two means.
 
-    Estimates are nan where no game has the measure; so is the difference within a single step.
+    An estimate is nan if no game has the measure. The difference is also nan if there is only one step.
     """
     steps = sorted({game.step for game in run.games})
     num = max(1, len(steps) // SHARE)
@@ -82,8 +83,8 @@ def compare_ends(run: Run, measure: str) -> tuple[Estimate, Estimate, Estimate]:
 
 
 def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
-    """Write the two pictures and the report of one or several runs, and return their paths. Raises
-    UserError if a run is given twice, is missing, or has no finished game."""
+    """Write two pictures and a report about one or several runs, and return the paths. Raises UserError if a run is
+    given twice, is missing, or has no finished game."""
     if len({log_dir.resolve() for log_dir in log_dirs}) < len(log_dirs):
         raise UserError("`--log_dir` has a run more than once; several runs are of several seeds. Give each once.")
     runs = [read_run(log_dir) for log_dir in log_dirs]
@@ -147,7 +148,8 @@ def _message_texts(replies: Sequence[str]) -> list[str]:
 
 
 def group_games(games: Sequence[Game], by_role: bool = False) -> list[list[Game]]:
-    """Return the games of each task of each step: they share table and partner, and are not independent."""
+    """Return the games in groups: one for each task of each step, and with `by_role` for each role. The games of a
+    group share the table and the partner, so they are not independent."""
     groups: dict[tuple[int, str, str], list[Game]] = {}
     for game in games:
         groups.setdefault((game.step, game.task_id, game.role if by_role else ""), []).append(game)
@@ -161,11 +163,12 @@ def group_means(games: Sequence[Game], measure: str) -> list[float]:
 
 
 def correlate(runs: Sequence[Run]) -> dict[str, Estimate]:
-    """Return the correlations of the questions before the first proposal with the reward.
+    """Return the correlations of the questions before the first proposal with the reward: between groups and within
+    groups.
 
-    Two quantities that both grow in training correlate for that alone, so within groups both are centred on the mean
-    of their group; that interval is a little narrow, since it takes the games of a group as independent. In self-play
-    each role is a group of its own.
+    Two quantities that both grow in training correlate for this reason alone. So within groups, both are centred on the
+    mean of their group. The interval within groups is slightly too narrow, since it treats the games of a group as
+    independent. In self-play each role is a separate group.
     """
     asking = [[game for game in run.games if ASKED in game.values] for run in runs]
     if not any(asking):
@@ -183,8 +186,8 @@ def _centred(group: Sequence[Game], measure: str) -> list[float]:
 
 
 def joint_difference(runs: Sequence[Run]) -> Estimate:
-    """Return a run's change of the questions before the first proposal; for several runs the mean of their changes
-    with Student's interval."""
+    """Return the change of the questions before the first proposal from the first to the last steps. For several runs
+    it is the mean of their changes, with Student's interval."""
     each = [compare_ends(run, ASKED)[-1] for run in runs]
     if len(each) == 1:
         return each[0]
@@ -213,8 +216,8 @@ def draw_training(runs: Sequence[Run]) -> Figure:
 
 
 def draw_scatter(runs: Sequence[Run], correlations: Mapping[str, Estimate]) -> Figure:
-    """Return a figure of every game by its questions before the first proposal and its reward, with the mean reward
-    for each number of questions."""
+    """Return a scatter plot of all games: the questions before the first proposal and the reward. A line shows the mean
+    reward for each number of questions."""
     games = [game for run in runs for game in run.games if ASKED in game.values]
     asked, rewards = (np.array([game.values[name] for game in games]) for name in (ASKED, "reward"))
     shifts = np.random.default_rng(0).uniform(-JITTER, JITTER, len(games))

@@ -1,7 +1,7 @@
 """`matching-game`: two players, each of whom knows only some of the scores, assign reviewers to papers by talking.
 
-The reward, at the end only, is the value of their agreement as a share of the best value; without an agreement it is 0.
-`rules/` has the rules, and `episode.py` the opponents.
+The reward is paid at the end only. It is the value of the agreement as a share of the best value; without an agreement
+it is 0. `rules/` has the rules, and `episode.py` the opponents.
 """
 
 import random
@@ -36,23 +36,23 @@ ROLES = ("player 1", "player 2")
 class MatchingTaskset(Taskset):
     """Independent games. The fields are the `args` of the config section.
 
-    `partner` is `scripted` (`rules/shy_partner.py`), `llm` (of which `llm` has the settings: the fields of
-    `PartnerServer` in `llm_partner.py`), or `self`: the policy plays both sides, which train together.
-    `role` is the policy's side, 1 (which starts) or 2. Scripts, such as the expert of a warm-up, always play with the
-    scripted partner.
+    `partner` is `scripted` (`rules/shy_partner.py`), `llm` (a language model) or `self` (the policy plays both sides,
+    and both are trained). `llm` has the settings of the language model: the fields of `PartnerServer` in
+    `llm_partner.py`. `role` is the policy's side: 1, which starts, or 2. Scripts, such as the expert of a warm-up,
+    always play with the scripted partner.
 
-    A game is over after `max_turns` messages of both together (default: 20, but four for each paper, and six for two);
-    with `last_turn_rule` the policy reads at its last one that it must propose now. It may make `max_errors`
-    errors, and so may a language model opposite, whose games are dropped beyond that. `games` is a file of games, one a
-    line (as `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n` papers are
-    made up from `seed`.
+    A game is over after `max_turns` messages of both players together (default: 20, or four for each paper if that is
+    less, or six for two papers). With `last_turn_rule` the policy reads before its last message that it must propose
+    now. The policy may make `max_errors` errors. A language model as partner may make as many; with more, the game is
+    dropped. `games` is a file of games of any size, one a line, as `scripts/generate_data.py` writes. Without a file,
+    `num_train` and `num_test` games of `n` papers are generated from `seed`.
 
-    Games of two papers are for learning the form alone. By the rule of the deal the assignment that looks best to a
-    player is the poor one of the two, which gives the other away.
+    Games of two papers only teach the form of replies. By the rule of the deal, the assignment that looks best to a
+    player is the worse one of the two, so the player knows the better one without talking.
 
-    With `thoughts` the expert of the warm-up writes the reasoning of its plan before each reply, between <think> tags
-    that the partner does not hear. With `notes` the policy reads in each turn the numbers that it has by now, the
-    largest first, and low ones apart.
+    With `thoughts` the expert of the warm-up writes the reasoning of its plan before each reply, in <think> tags that
+    the partner does not read. With `notes` the policy reads in each turn the numbers that it knows, the largest first,
+    and low numbers in a separate list.
     """
 
     n: int = 8
@@ -88,7 +88,7 @@ class MatchingTaskset(Taskset):
         return ROLES if self.partner == "self" else ()
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the games of a split; `validation` has none. Raise UserError when there are not that many."""
+        """Return the games of a split; `validation` has none. Raise UserError if there are too few games."""
         if split == "validation":
             return []
         if split not in self._tasks:
@@ -101,14 +101,15 @@ class MatchingTaskset(Taskset):
         return self._episode(game, player, partner)
 
     def self_play(self, task: Task) -> Sequence[MatchingEpisode]:
-        """Return the episodes of both sides of one game, which play each other."""
+        """Return the episodes of the two sides of one game. The two episodes play against each other."""
         game, turns = self._game(task), TurnTaking()
         others = [SelfOpponent(game, 1 - player, turns, role) for player, role in enumerate(ROLES)]
         return [self._episode(game, player, other) for player, other in enumerate(others)]
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The planner of the warm-up, a player who proposes at random, and the players of `rules/players.py`."""
+        """The scripts. `expert` is the planner of the warm-up, and `random` proposes at random. The others are the
+        players of `rules/players.py`."""
         return {
             "expert": self._plan,
             "random": self._propose_at_random,
@@ -118,9 +119,10 @@ class MatchingTaskset(Taskset):
     def _plan(self, task: Task, seed: int) -> list[Message]:
         """Return a game of the planner, which plans, asks and proposes (`rules/planner.py`).
 
-        Half of the games get fewer turns than they could have, and where there is time for a second proposal, half of
-        the first ones are early. So the demonstrations also show the consequences of errors: rejections and last
-        messages. Where no game has time for a second proposal, the planner asks between one question and one a paper.
+        Half of the games have a random, usually smaller number of turns. If there is time for a second proposal, the
+        first one is early in half of the games. So the demonstrations also show the consequences of errors: rejections
+        and last messages. If no game has time for a second proposal, the planner asks between one question and one for
+        each paper.
         """
         rng, player = random.Random(f"demonstration/{task.id}"), self.role - 1
         deal = self._game(task).deal
@@ -150,7 +152,8 @@ class MatchingTaskset(Taskset):
         return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return the kind of failure of an episode below the best reward; empty if it ran out of turns."""
+        """Return the kind of failure of an episode that earned less than the best reward; an empty text if it ran out
+        of turns."""
         metrics = rollout.metrics
         if metrics["errors"] > self.max_errors:
             return "too many errors"
@@ -169,7 +172,7 @@ class MatchingTaskset(Taskset):
             self._llm.offload()
 
     def shy_partner(self, deal: Deal, player: int, rng: random.Random) -> Player:
-        """Return the scripted partner of a game. A subclass may have another one."""
+        """Return the scripted partner of a game. A subclass may return another player."""
         return ShyPartner(deal, player, rng)
 
     def _game(self, task: Task) -> MatchingGame:
@@ -184,7 +187,8 @@ class MatchingTaskset(Taskset):
         return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
 
     def _play(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
-        """Return the whole conversation of a script with the scripted partner, also where training has another."""
+        """Return the conversation of a script with the scripted partner, even if training has another partner. `reply`
+        takes the partner's text and returns the script's reply."""
         player, num_heard = self.role - 1, 0
 
         def answer() -> str:
@@ -197,7 +201,7 @@ class MatchingTaskset(Taskset):
         return converse(self._episode(game, player, self._partner(game, 1 - player, task)), answer)
 
     def _read(self, split: Split) -> list[Task]:
-        """Return the games of a split in the file. Raise UserError where it has none."""
+        """Return the games of a split from the file `games`. Raise UserError if the file has none of this split."""
         found = [_task(f"{split}/{deal.game_id}", deal) for deal in self._own if split_of(deal) == split]
         if not found:
             raise UserError(
@@ -207,10 +211,10 @@ class MatchingTaskset(Taskset):
         return found
 
     def _generate(self, split: Split) -> list[Task]:
-        """Return the games of a split, no two with the same table. They are the deals of `scripts/generate_data.py` for
-        `n` and `seed`, in its order. Raises UserError when there are not that many."""
+        """Generate the games of a split, all with different tables. They are the deals of `scripts/generate_data.py`
+        for `n` and `seed`, in the same order. Raises UserError if too few games are found."""
         num = self.num_train if split == "train" else self.num_test
-        # A split takes one deal in five at least, so that 100 for each game run out only where tables repeat.
+        # A split gets at least one deal in five, so 100 deals for each game are too few only if tables repeat.
         games: dict[Any, Deal] = {}
         for deal in islice(deals_of_seed(self.n, self.seed), 100 * num):
             if split_of(deal) == split:

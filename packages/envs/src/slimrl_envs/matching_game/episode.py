@@ -1,6 +1,6 @@
-"""The episode of the matching game from the side of the policy, and its opponents: a partner that plays when it is its
-turn, or another episode of the policy itself. The module does not know the source of games (`environment.py`).
-"""
+"""The episode of the matching game from the side of the policy, and the policy's opponents. An opponent is a partner
+that plays its turns, or another episode of the policy. The module does not know the source of games
+(`environment.py`)."""
 
 from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError
@@ -27,14 +27,15 @@ GO_ON = "It is still your turn: write [message] or [propose]."
 
 
 class Opponent:
-    """The other side of a game, which plays for `player`."""
+    """The policy's opponent in a game, who plays the side `player`."""
 
     def __init__(self, game: MatchingGame, player: int) -> None:
         self._game, self._player = game, player
         self._num_heard = 0
 
     async def answer(self) -> None:
-        """Return when it is the policy's turn, or the game is over. Raises RolloutError if the opponent fails."""
+        """Play the opponent's acts until it is the policy's turn or the game is over. Raises RolloutError if the
+        opponent fails."""
         # A partner may act twice: after a rejection the turn stays.
         while not self._game.is_over and self._game.turn == self._player:
             heard = text_since(self._game, self._num_heard, 1 - self._player)
@@ -42,12 +43,12 @@ class Opponent:
             await self._act(heard)
 
     async def _act(self, heard: str) -> None:
-        """Play one act, after the other player's acts. These are empty at the beginning, and when this side has just
-        rejected a proposal."""
+        """Play one act. `heard` is the text of the other player's acts since the last act. It is empty at the start of
+        the game, and after this side has just rejected a proposal."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Note that the policy's episode is over."""
+        """Handle the end of the policy's episode. The default does nothing."""
 
     def metrics(self) -> Metrics:
         """Return the opponent's own metrics of the game so far."""
@@ -55,7 +56,7 @@ class Opponent:
 
 
 class ScriptedPartner(Opponent):
-    """A partner that is a script, and makes no mistakes."""
+    """A partner that plays by a script. An illegal act of the script raises RolloutError."""
 
     def __init__(self, game: MatchingGame, player: int, script: Player) -> None:
         super().__init__(game, player)
@@ -69,14 +70,15 @@ class ScriptedPartner(Opponent):
 
 
 class SelfOpponent(Opponent):
-    """The policy itself, in another episode of the same game. `role` is the role of this episode."""
+    """The policy in another episode of the same game. `role` is the role of the episode that plays against it."""
 
     def __init__(self, game: MatchingGame, player: int, turns: TurnTaking, role: str) -> None:
         super().__init__(game, player)
         self._turns, self._role = turns, role
 
     async def answer(self) -> None:
-        """Wait for the other episode's turn. Raises RolloutError if it has left before the end."""
+        """Wait until the other episode has played its turn or the game is over. Raises RolloutError if the other
+        episode has left before the end."""
         self._turns.notify()
         await self._turns.wait_until(lambda: self._game.is_over or self._game.turn != self._player)
 
@@ -85,7 +87,7 @@ class SelfOpponent(Opponent):
 
 
 def text_since(game: MatchingGame, num_heard: int, player: int) -> str:
-    """Return the text of a player's acts after the first `num_heard` of the game, as the other player reads it."""
+    """Return the text of a player's acts after the game's first `num_heard` acts, as the other player reads it."""
     acts = [act for who, act in game.history[num_heard:] if who == player]
     return "\n\n".join(format_act(truncate_message(act), game.deal) for act in acts)
 
@@ -94,15 +96,16 @@ class MatchingEpisode:
     """An episode of one game, from the side of the policy."""
 
     def __init__(self, game: MatchingGame, player: int, other: Opponent, last_turn_rule: bool, notes: bool) -> None:
-        """Make the episode. With `last_turn_rule` the player reads at its last message that it must
-        propose. With `notes` it reads its numbers."""
+        """Make the episode. With `last_turn_rule` the player reads before its last message that it must propose. With
+        `notes` the player reads its known numbers."""
         self._game, self._player, self._other = game, player, other
         self._last_turn_rule = last_turn_rule
         self._parser = Parser(game.deal) if notes else None
         self._num_heard = self._num_proposals = 0
 
     async def start(self) -> list[Message]:
-        """Return the rules, and the player's table with the partner's words if it started."""
+        """Return the rules and the player's table, with the partner's acts if the partner starts. Raise RolloutError if
+        the game is over by then."""
         await self._other.answer()
         if self._game.is_over:
             raise RolloutError("partner_left", "the game was over before this player's first turn")
@@ -129,8 +132,8 @@ class MatchingEpisode:
         self._other.leave()
 
     def _metrics(self) -> Metrics:
-        """Return the metrics so far. `own_view` is the score that the policy could have had without a word; a proposal
-        is valid if it was legal; messages and questions are the policy's own."""
+        """Return the metrics so far. `own_view` is the score that the policy could have had without talking.
+        `valid_proposals` counts legal proposals. `messages` and the numbers of questions are the policy's own."""
         game, deal = self._game, self._game.deal
         acts = [act for player, act in game.history if player == self._player]
         said = count_questions(act.text for act in acts if isinstance(act, Say))
@@ -148,7 +151,7 @@ class MatchingEpisode:
         }
 
     def _ending(self, error: str) -> str:
-        """Return the end of the game in words, for people: the policy reads nothing after its last reply."""
+        """Describe the end of the game, for people. The policy reads nothing after its last reply."""
         game, deal = self._game, self._game.deal
         last = error or text_since(game, self._num_heard, 1 - self._player)
         if game.agreed is None:
@@ -159,7 +162,8 @@ class MatchingEpisode:
         return "\n\n".join(filter(None, (last, result, best if game.reward < 1 else "")))
 
     def _news(self) -> list[str]:
-        """Return the other player's acts since the last reply, the notes, and the demand of the rules at this point."""
+        """Return the texts for the policy's next turn: the other player's acts since the last reply, the notes, and a
+        reminder if the policy must answer a proposal or propose now."""
         heard = text_since(self._game, self._num_heard, 1 - self._player)
         self._num_heard = len(self._game.history)
         must = ""
@@ -171,11 +175,11 @@ class MatchingEpisode:
 
 
 def notes(game: MatchingGame, player: int, parser: Parser) -> str:
-    """Return the numbers in a player's table and in answers in one line, with the largest first, as in
-    `You know: Ava Electra 293, Ava BLEU 281. Low: Daniel BLEU 55. No score: Sofia GloVe.`
+    """Return the numbers that a player knows from its table and from answers, in one line, with the largest first, as
+    in `You know: Ava Electra 293, Ava BLEU 281. Low: Daniel BLEU 55. No score: Sofia GloVe.`
 
-    A sentence has a score if it names one pair and one number; it never replaces a number of the table. Pairs
-    without a score were asked about in vain. A low number is below `USUAL`.
+    A sentence of an answer has a score if it names one pair and one number. It never replaces a number of the table. A
+    pair under `No score` was asked about, but no answer had its number. A low number is below `USUAL`.
     """
     numbers = game.deal.seen(player)
     asked: dict[Cell, None] = {}
@@ -184,7 +188,7 @@ def notes(game: MatchingGame, player: int, parser: Parser) -> str:
         if isinstance(heard, Say) and who == player:
             asked |= dict.fromkeys(parser.topics(heard.text).cells)
         elif isinstance(heard, Say):
-            # The right side of `|` wins: the first number stays, against all later claims.
+            # The right side of `|` has priority, so the first number of a pair stays.
             numbers = parser.scores(heard.text) | numbers
     names = {cell: " ".join(game.deal.names(cell)) for cell in (*numbers, *asked)}
     known = sorted(numbers, key=lambda cell: (-numbers[cell], cell))

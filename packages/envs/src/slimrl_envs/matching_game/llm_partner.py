@@ -1,9 +1,9 @@
 """The shy partner of the matching game as a language model behind any OpenAI-compatible server.
 
-Its system prompt has the rules of the scripted partner (`rules/shy_partner.py`). The player's text stands between tags
-that cannot be forged, as data. No words can make the model do more than play the game: its acts must be legal, and
-an agreement has its own value. But it may reveal more than it should. It costs money, so a run has a budget.
-The module knows nothing of the player's prompts or of rewards.
+The system prompt has the rules of the scripted partner (`rules/shy_partner.py`). The player's text is data, between
+tags that the player cannot forge. No text can make the model do more than play the game: the model's acts must be
+legal, and only the table decides the value of an agreement. But the model may reveal more than it should. Requests cost
+money, so a run has a budget. The module does not depend on the player's prompts or on rewards.
 """
 
 import re
@@ -52,11 +52,12 @@ STILL = "You turned it down. It is still your turn: write [message] and what you
 
 @dataclass(frozen=True, slots=True)
 class PartnerServer(ChatServer):
-    """The settings of an environment's `llm`: the fields of `ChatServer` and these. `timeout_s` is for one reply.
+    """The settings of an environment's `llm`: the fields of `ChatServer` and the fields below. `timeout_s` is for one
+    reply.
 
-    All games of a run together make at most `max_requests` requests, and take `max_tokens_total` tokens, prompts
-    included, by the server's own count. Then the run stops. Requests in flight at that moment, and unusable replies,
-    are not counted in. A resumed run has the whole budget again.
+    All games of a run together may make `max_requests` requests and use `max_tokens_total` tokens, including prompts,
+    as counted by the server. Then the run stops. The tokens of requests in flight at that moment, and of unusable
+    replies, are not counted. A resumed run has the whole budget again.
     """
 
     who: ClassVar[str] = "partner"
@@ -78,21 +79,21 @@ class PartnerServer(ChatServer):
 
 
 class LLMPartners:
-    """The partners of all games. They share a server and a budget. `offload` and `close` are those of its
+    """The partners of all games. They share a server and a budget. `offload` and `close` are methods of the
     `ChatClient`."""
 
     def __init__(self, server: PartnerServer) -> None:
         self._server, self._chat = server, ChatClient(server)
-        self.num_requests = self.num_tokens = 0  # that the budget has paid for
+        self.num_requests = self.num_tokens = 0  # spent from the budget
         self.offload, self.close = self._chat.offload, self._chat.close
 
     def partner(self, game: MatchingGame, player: int) -> "LLMPartner":
-        """Return the partner of one game, which plays for `player`."""
+        """Return the partner that plays the side `player` in one game."""
         return LLMPartner(game, player, self, self._server.max_tries)
 
     async def reply(self, messages: Sequence[Message]) -> Reply:
         """Return the model's next reply with its number of tokens. Raises RolloutError if the model sends no reply, and
-        UserError after too many such failures or at the end of the budget."""
+        UserError after too many such failures or if the budget is used up."""
 
         async def attempt(failures: Sequence[HttpError]) -> Reply:
             self._begin_request()
@@ -105,7 +106,8 @@ class LLMPartners:
         return Reply(reply.text, tokens)
 
     def check(self) -> None:
-        """Raise UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""
+        """Send a test request. Raise UserError if it fails, because the server is down, does not know the model or
+        needs a key."""
         self._begin_request()
         self._chat.check(self._body([{"role": "user", "content": "Reply with one word: yes"}]))
 
@@ -138,7 +140,7 @@ class LLMPartner(Opponent):
         self._spent = {"partner_replies": 0.0, "partner_errors": 0.0, "partner_tokens": 0.0}
 
     async def _act(self, heard: str) -> None:
-        # A player that writes the tag itself could end its data and write as the system; its bracket is replaced.
+        # A player that writes the tag could end its own text and imitate the system, so the tag's bracket is replaced.
         text = f"<player>\n{TAG.sub('[', heard)}\n</player>" if heard else STILL if len(self._messages) > 1 else BEGIN
         for tries in range(1, self._max_tries + 1):
             said = await self._say(text)
@@ -153,8 +155,7 @@ class LLMPartner(Opponent):
                 text = f"That is not possible: {error}"
 
     def metrics(self) -> Metrics:
-        """Return the number of its replies in this game, of those that were no legal act, and of the tokens that they
-        took."""
+        """Return the numbers of the partner's replies, illegal replies and tokens in this game."""
         return dict(self._spent)
 
     async def _say(self, told: str) -> str:
@@ -168,7 +169,8 @@ class LLMPartner(Opponent):
 
 
 def llm_partners_of(settings: dict[str, Any]) -> LLMPartners:
-    """Return the partners with these fields of `PartnerServer`. Raises UserError if the server does not answer."""
+    """Return the partners for these fields of `PartnerServer`. Raises UserError if a field is invalid or the server
+    fails."""
     partners = LLMPartners(read_settings(PartnerServer, settings, "partner"))
     try:
         partners.check()

@@ -1,7 +1,7 @@
-"""Turns replies of the policy into actions of an OpenEnv server, by its JSON schemas, and its observations into texts.
+"""Converts the policy's replies to actions of an OpenEnv server, and the server's observations to texts.
 
-Each kind of action is a tool of the core, whose call makes the action. A reply without a valid action raises
-`ToolError`, whose text is for the policy to read.
+Each kind of action is a `TypedTool` with the server's JSON schema. A call of the tool returns the action. A reply
+without a valid action raises `ToolError` with a message for the policy.
 """
 
 import json
@@ -19,8 +19,8 @@ from slimrl.tools.mcp_server import read_content
 
 FORMATS = ("auto", "text", "json", "native")
 ACT = "act"  # the name of the tool whose arguments are the fields of an action
-CALL_KEYS = {"tool_name", "arguments"}  # of an action that calls a tool of MCP
-RESULT = {"tool_name", "result", "error"}  # the fields of the result of a tool's call
+CALL_KEYS = {"tool_name", "arguments"}  # the fields of an action that calls an MCP tool
+RESULT = {"tool_name", "result", "error"}  # the fields of the result of a tool call
 NOTHING = "(nothing to see)"
 
 Schema = dict[str, Any]
@@ -28,10 +28,10 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the action in a reply. `tools` is `ACT` alone, or with `calls_tools` the tools of an MCP environment.
+    """Reads the action from a reply. `tools` has only `ACT`, or with `calls_tools` the tools of an MCP environment.
 
-    `text`: the whole reply, or the text in the first `tag`, is the value of `field`. `json`: an object in the first
-    `tag`. `native`: the first call in the form of the chat template.
+    The action depends on `format`. `text`: `field` is the text in the first `tag`, or the whole reply without a `tag`.
+    `json`: the first `tag` contains an object. `native`: the first call in the format of the chat template.
     """
 
     tools: Mapping[str, TypedTool]
@@ -46,11 +46,11 @@ class Reader:
         return "tool" if self.format == "native" else "user"
 
     def functions(self) -> list[dict[str, Any]]:
-        """Return the functions that the chat template shows."""
+        """Return the schemas of the tools for the chat template. Return an empty list unless the format is `native`."""
         return [schema_of(tool) for tool in self.tools.values()] if self.format == "native" else []
 
     def instructions(self) -> str:
-        """Explain to the policy how to act; empty where there is nothing to explain."""
+        """Return the instructions that explain to the policy how to act. Return an empty text if none are needed."""
         if self.format == "native":
             return "Make one call at a time."
         if self.format == "json":
@@ -69,7 +69,7 @@ class Reader:
         return f"Your whole answer is the {self.field}{one_of}." if one_of else ""
 
     def read(self, reply: str) -> dict[str, Any]:
-        """Return the action in a reply without thoughts. Raise ToolError if the reply has no action."""
+        """Return the action in `reply`, which has no thoughts. Raise ToolError if it has no valid action."""
         name, arguments = self._read_call(reply)
         checked = arguments_of(self.tools, name, (), arguments)
         action: dict[str, Any] = self.tools[name].call(**checked)
@@ -91,13 +91,14 @@ class Reader:
 
 
 def is_tool_schema(schema: Schema) -> bool:
-    """Return True if actions call tools of MCP. The base class of actions, without a field, takes such calls too."""
+    """Return True if actions with this schema call MCP tools. A schema without fields belongs to the base class of
+    actions, which also accepts such calls."""
     fields = schema["properties"].keys() - {"metadata", "type"}
     return not fields or fields == CALL_KEYS
 
 
 def act_tool(schema: Schema) -> TypedTool:
-    """Return the tool `ACT` of actions with this schema, without the field for notes that no policy fills."""
+    """Return the tool `ACT` with the fields of the action's `schema`, except `metadata`, which policies do not fill."""
     properties = {name: field for name, field in schema["properties"].items() if name != "metadata"}
     required = [name for name in schema.get("required", ()) if name != "metadata"]
     own = {**schema, "type": "object", "properties": properties, "required": required, "additionalProperties": False}
@@ -105,14 +106,14 @@ def act_tool(schema: Schema) -> TypedTool:
 
 
 def mcp_tool(name: str, description: str, schema: Schema) -> TypedTool:
-    """Return the tool of an MCP environment, whose action names the tool."""
+    """Return a tool of an MCP environment. The tool's action contains its name and the arguments."""
     kind = {"type": "call_tool", "tool_name": name}
     return TypedTool(name, description, schema, lambda **arguments: {**kind, "arguments": arguments})
 
 
 def reader_of(tool: TypedTool, format: str, tag: str, field: str) -> Reader:
-    """Return the reader of replies that fill the fields of `ACT`. Raise UserError for a format or a field that does not
-    fit the schema."""
+    """Return the reader of replies that fill the fields of `tool`. Raise UserError if `format` or `field` does not fit
+    the tool's schema."""
     names = [*tool.parameters]
     if field and not _is_text(tool.parameters.get(field)):
         raise UserError(f"openenv: an action has no text `{field}`.{nearest(field, names)}")
@@ -129,12 +130,12 @@ def reader_of(tool: TypedTool, format: str, tag: str, field: str) -> Reader:
 
 
 def mcp_reader_of(tools: Mapping[str, TypedTool], format: str, tag: str) -> Reader:
-    """Return the reader of replies that call tools."""
+    """Return the reader of replies that call MCP tools."""
     return Reader(tools, "json", tag or "action", calls_tools=True) if format == "json" else Reader(tools, "native")
 
 
 def in_tag(reply: str, tag: str) -> str:
-    """Return the text in the first such tag of a reply. Raise ToolError if there is none."""
+    """Return the text in the first pair of tags `tag` in a reply. Raise ToolError if the reply has no such pair."""
     found = next(spans_between(reply, f"<{tag}>", f"</{tag}>"), None)
     if found is None:
         raise ToolError(f"there is no <{tag}>...</{tag}> in the answer.")
@@ -157,8 +158,8 @@ def _is_text(field: object) -> bool:
 
 
 def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Return the text of an observation for the policy: a single text as it is, several fields with their names. Raise
-    RolloutError if a field of `names` is missing.
+    """Return the text of an observation for the policy: a single text as it is, several fields with their names. With
+    empty `names` it has all fields but `metadata`. Raise RolloutError if a field in `names` is missing.
 
     >>> text_of({"text": "hello", "metadata": {}}, ()), text_of({"board": "x.o", "moves": [1, 2]}, ())
     ('hello', 'board: x.o\\nmoves: [1, 2]')

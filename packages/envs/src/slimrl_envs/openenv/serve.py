@@ -1,7 +1,7 @@
-"""Serves an app over the loopback address, for the process that started it, and ends when that one ends.
+"""Serves an app at the loopback address for the parent process, and exits when the parent exits.
 
-The program runs by `python -c`, also by a Python that has OpenEnv and not slimrl: it imports nothing of slimrl. Its
-argument is `module:name`. Its first and only line of output is JSON: the port, or an error.
+The program runs by `python -c`. It imports nothing of slimrl, so that a Python with OpenEnv but without slimrl can run
+it. Its argument is `module:name`. It prints one line of JSON: the port, or an error.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def find_app(place: str) -> Any:
-    """Return the app at `module:name`."""
+    """Return the FastAPI app at `place`, which is `module:name`. Raise TypeError for any other object."""
     module, _, name = place.partition(":")
     found = getattr(importlib.import_module(module), name)
     if not isinstance(found, importlib.import_module("fastapi").FastAPI):
@@ -24,7 +24,7 @@ def find_app(place: str) -> Any:
 
 
 def end_with_parent() -> None:
-    """Wait until the parent exits or closes the pipe, and kill this process and its children."""
+    """Wait until the parent exits or closes the pipe. Then kill this process and its children."""
     while os.read(0, 4096):
         pass
     os.killpg(os.getpgrp(), signal.SIGKILL)
@@ -39,7 +39,7 @@ def main() -> int:
         app = find_app(sys.argv[1])
         uvicorn = importlib.import_module("uvicorn")
         listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    except BaseException as error:  # it is the environment's code
+    except BaseException as error:  # the environment's code may raise any exception
         missing = error.name if isinstance(error, ModuleNotFoundError) else ""
         print(json.dumps({"error": f"{type(error).__name__}: {error}", "missing": missing}), file=answers, flush=True)
         return 1

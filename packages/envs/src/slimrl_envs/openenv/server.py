@@ -1,7 +1,7 @@
-"""The server of an environment: it runs at a URL already, or is started here in a process of its own.
+"""The server of an environment. It already runs at a URL, or this module starts it in a separate process.
 
-A server that is started here ends with this process, and is restarted when it ends before. Its pages have the schema of
-its actions, and its description.
+A server that was started here is killed when this process exits, and restarted if it exits earlier. The server's pages
+have the schema of its actions and its description.
 """
 
 import json
@@ -32,15 +32,15 @@ PAGE_S = 20.0
 PROGRAM = Path(__file__).with_name("serve.py")
 MAX_LINE_BYTES = 2**16
 START_S = 120.0  # for a server to import its environment
-NEEDED = frozenset({"openenv", "fastmcp", "fastapi", "uvicorn"})  # by which OpenEnv serves
+NEEDED = frozenset({"openenv", "fastmcp", "fastapi", "uvicorn"})  # packages that OpenEnv needs to serve an app
 
 
 class Server:
-    """The server that a name means. The server of an app is started when it is first needed, and restarted when it has
-    ended."""
+    """A server, named by its URL or by its app. The server of an app is started when it is first needed, and restarted
+    if it has exited."""
 
     def __init__(self, name: str, python: str = "") -> None:
-        """Raise UserError if the name means no server. `python` serves an app."""
+        """Check `name`, which is a URL or `module:app`. Raise UserError for any other name. `python` runs the app."""
         if not URL.match(name) and not MODULE.fullmatch(name):
             raise UserError(f"openenv: `{name:.200}` names no environment. Write {FORMS}.")
         self._url = base_url(name) if URL.match(name) else ""
@@ -51,7 +51,8 @@ class Server:
         self._end: Callable[[], object] = lambda: None
 
     def url(self) -> str:
-        """Return the server's address, and start it if it does not run. Raise UserError if it cannot be started."""
+        """Return the server's address. Start the server of an app if it does not run. Raise UserError if the start
+        fails."""
         with self._starting:
             if self._is_ours and (self._process is None or self._process.poll() is not None):
                 self.close()
@@ -61,7 +62,7 @@ class Server:
             return self._url
 
     def close(self) -> None:
-        """End the server if it was started here; a later `url` starts it again."""
+        """Stop the server if it was started here. A later call of `url` starts it again."""
         self._end()
         self._process = None
 
@@ -82,7 +83,7 @@ def base_url(url: str) -> str:
 
 
 def schema_of(base: str) -> dict[str, Any]:
-    """Return the JSON schema of the server's actions. Raise UserError if it has none."""
+    """Return the JSON schema of the actions of the server at `base`. Raise UserError if the server has none."""
     page = _page(base, "schema")
     action = page.get("action") if isinstance(page, dict) else None
     if not isinstance(action, dict) or not isinstance(action.get("properties"), dict):
@@ -92,7 +93,7 @@ def schema_of(base: str) -> dict[str, Any]:
 
 
 def description_of(base: str) -> str:
-    """Return the server's description of its environment; empty if it has none."""
+    """Return the environment's description from the server at `base`. Return an empty text if the server has none."""
     try:
         page = _page(base, "metadata")
     except HttpError:
@@ -102,15 +103,16 @@ def description_of(base: str) -> str:
 
 
 def _page(base: str, name: str) -> Any:
-    """Return the JSON of a page. Raise HttpError for anything else: an error, a redirect, too much or too late."""
+    """Return the JSON of a page. Raise HttpError for an error, a redirect, a reply that is too large, and a reply that
+    takes longer than `PAGE_S` seconds."""
     return ask_once(Peer("OpenEnv server", base, advice="Start it, or mend the URL."), f"{base}/{name}", PAGE_S)
 
 
 def start_process(place: str, python: str) -> "tuple[subprocess.Popen[bytes], int]":
-    """Start the server of `module:name` by `python`, which needs OpenEnv and not slimrl. Return its process and its
-    port. Raise UserError if it fails.
+    """Start the server of the app `place`, which is `module:name`, and return its process and its port. `python` needs
+    OpenEnv, but not slimrl. Raise UserError if the start fails.
 
-    `serve.py` ends the server and its children when this process ends, however it does.
+    `serve.py` kills the server and its children when this process exits for any reason.
     """
     command = [python, "-c", PROGRAM.read_text(encoding="utf-8"), place]
     try:
@@ -118,7 +120,7 @@ def start_process(place: str, python: str) -> "tuple[subprocess.Popen[bytes], in
     except OSError as error:
         raise UserError(f"openenv: `python` = {python!r} cannot be run: {error.strerror}.") from error
     assert process.stdout is not None
-    # Its children hold the pipe too, so all of them are killed.
+    # The children of the process also hold the pipe open, so all of them are killed.
     overdue = threading.Timer(START_S, _kill_session, [process])
     overdue.daemon = True
     try:
@@ -136,7 +138,7 @@ def start_process(place: str, python: str) -> "tuple[subprocess.Popen[bytes], in
 
 
 def _failure(place: str, python: str, ready: dict[str, Any]) -> UserError:
-    """Return the error of a program whose first line has no port; it is empty if the program wrote none."""
+    """Return the error for a program that printed no port. `ready` is the object that it printed; empty for nothing."""
     said = f"it ended before it was ready, or was not ready within {START_S:g} s; it may have said why"
     error = visible(str(ready.get("error", said)), 1000)
     if str(ready.get("missing")).partition(".")[0] not in NEEDED:
@@ -149,7 +151,7 @@ def _failure(place: str, python: str, ready: dict[str, Any]) -> UserError:
 
 
 def _end_process(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a process and the session that it leads, and wait for its end; it has nothing to save."""
+    """Kill a process and its session, and wait until the process has exited. It has no data to save."""
     _kill_session(process)
     process.communicate()
 

@@ -1,6 +1,6 @@
-"""One session with an environment server: a WebSocket on which an environment is reset and stepped.
+"""One session with an environment server: a WebSocket that resets and steps one environment.
 
-Messages of the server are checked here. The module knows nothing of tasks and chats.
+The module checks the messages of the server. It does not depend on tasks or chats.
 """
 
 import json
@@ -65,7 +65,7 @@ class _ToolList(BaseModel):
 
 
 class _Direct(client.connect):  # type: ignore[misc,name-defined]  # imported by name
-    """A connection that follows no redirect: it would lead to a server that the user has not named."""
+    """A connection that follows no redirect, because a redirect leads to a server that the user has not named."""
 
     def process_redirect(self, exc: Exception) -> Exception:
         return exc
@@ -79,8 +79,7 @@ class Session:
 
     @classmethod
     async def connect(cls, base: str) -> "Session":
-        """Return a session with the server at an address. Raise HttpError if it may work later, and RolloutError if
-        not."""
+        """Open a session with the server at `base`. Raise HttpError if a retry may succeed, else RolloutError."""
         url = f"ws{base.removeprefix('http')}/ws"
         proxy = None if is_this_machine(urlsplit(url).hostname or "") else True
         try:
@@ -88,10 +87,10 @@ class Session:
                 url,
                 proxy=proxy,
                 max_size=MAX_MESSAGE,
-                compression=None,  # a few bytes could unpack to any number
+                compression=None,  # a small compressed message could expand to any size
                 open_timeout=OPEN_S,
                 close_timeout=CLOSE_S,
-                ping_interval=None,  # an environment that computes answers no ping, and steps have a limit of their own
+                ping_interval=None,  # a busy environment answers no pings, and steps have their own time limit
             )
         except exceptions.InvalidStatus as error:
             status, place = error.response.status_code, error.response.headers.get("Location", "")
@@ -104,7 +103,8 @@ class Session:
         return cls(socket)
 
     async def reset(self, arguments: dict[str, Any]) -> Observed:
-        """Return a fresh environment's first observation. Raise HttpError if the server has no room, or stops."""
+        """Reset the environment and return its first observation. Raise HttpError if the server has no free session or
+        stops, and RolloutError if it refuses the reset."""
         try:
             return await self._ask("reset", arguments)
         except ToolError as error:
@@ -128,7 +128,7 @@ class Session:
         return {tool.name: mcp_tool(tool.name, tool.description or "", tool.parameters) for tool in tools}
 
     async def close(self) -> None:
-        """Close the session, also one that is broken."""
+        """Close the session, even if it is broken."""
         with suppress(OSError, exceptions.WebSocketException):  # it may be closed already
             await self._socket.send('{"type": "close"}')
             await self._socket.close()
@@ -140,13 +140,14 @@ class Session:
         return observed
 
     async def _exchange(self, kind: str, data: dict[str, Any]) -> Any:
-        """Send a message and return the data of the answer. Raise the exception of an answer that is an error."""
-        with suppress(OSError, exceptions.ConnectionClosed):  # the reason for its end may have been sent before
+        """Send a message of the type `kind` and return the data of the answer. Raise ToolError for a refused action,
+        HttpError if the server is full, and RolloutError for other failures."""
+        with suppress(OSError, exceptions.ConnectionClosed):  # the server may have sent the reason before it closed
             await self._socket.send(json.dumps({"type": kind, "data": data}))
         try:
             text = await self._socket.recv()
         except (OSError, exceptions.ConnectionClosed) as error:
-            sent = vars(error).get("sent")  # the reason that this side gave
+            sent = vars(error).get("sent")  # the close frame that this side has sent
             if sent is not None and sent.code == 1009:
                 raise RolloutError("environment_error", f"an answer is larger than {MAX_MESSAGE} bytes") from error
             raise RolloutError("environment_died", f"the server ended the session: {error!s:.300}") from error
@@ -162,12 +163,12 @@ class Session:
 
 
 def passing(said: str) -> HttpError:
-    """Return the failure of a request that may succeed later: the server starts, or all its sessions are taken."""
+    """Return the error for a request that may succeed later: the server is starting, or all its sessions are in use."""
     return HttpError(PEER, "", said, "unreachable")
 
 
 def _read(kind: type[M], value: object, what: str) -> M:
-    """Validate a part of an answer. Raise RolloutError, with the description `what`, if it is invalid."""
+    """Validate `value` as `kind` and return it. Raise RolloutError if it is invalid; `what` describes the fault."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -177,7 +178,7 @@ def _read(kind: type[M], value: object, what: str) -> M:
 
 
 def _failure(error: _Error) -> Exception:
-    """Return the exception of an answer of the type `error`."""
+    """Return the exception for an answer that reports an error."""
     text = visible(error.message, 1000)
     if error.code == WRONG_ACTION:
         faults = (f"{'.'.join(map(str, one.loc))}: {visible(one.msg, 100)}" for one in error.errors[:MAX_FAULTS])

@@ -1,7 +1,7 @@
 """`openenv:URL_OR_PACKAGE`: an environment server of OpenEnv, whose tasks are seeds or arguments of its `reset`.
 
-The server runs already, or is started here, from an app in a process of its own. slimrl has its own client of the
-protocol and needs no package of OpenEnv's.
+The server already runs, or slimrl starts it from an app in a separate process. slimrl has its own client of the
+protocol and does not need the packages of OpenEnv.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from slimrl_envs.openenv.actions import FORMATS, Reader, act_tool, is_tool_schem
 from slimrl_envs.openenv.server import MODULE, Server, description_of, schema_of
 from slimrl_envs.openenv.session import PEER, Observed, Session
 
-UNBOUNDED = 1 << 20  # sessions
+UNBOUNDED = 1 << 20  # sessions, if `max_concurrent` is 0
 BLOCK = 1 << 28  # seeds for each split; all of them are below 2**32
 FIRST_SEED: dict[Split, int] = {"train": 0, "validation": BLOCK, "test": 2 * BLOCK}
 NUMBERS = ("num_train", "num_validation", "num_test", "seed")
@@ -34,20 +34,20 @@ TAG = re.compile(r"[A-Za-z_][\w.-]*")
 
 @dataclass
 class OpenEnv(Taskset):
-    """The tasks of an environment server. The fields behind `name` are the `args` of the config section.
+    """The tasks of an environment server. The fields after `name` are the `args` of the config section.
 
-    Tasks are `num_train`, `num_validation` and `num_test` seeds, from `seed` on. With `task_file`, a JSONL file, they
-    are the arguments of `reset` in its rows: one in five is held out, or all of `test_file` are. `reset_args` are
-    arguments that all tasks have.
+    Tasks are `num_train`, `num_validation` and `num_test` seeds, starting at `seed`. With `task_file`, each row of this
+    JSONL file is a task, with arguments of `reset`. The test tasks are the rows of `test_file`; without it, one row in
+    five of `task_file` is held out. All tasks share the arguments `reset_args`.
 
-    `format` is how the policy acts: `text` (the reply is the action's one text), `json` (an object in a tag), `native`
-    (a call as the model's chat template has it), or `auto`, by the schema of the action. `tag` encloses
-    the action, and `text_field` is the action's text where it has several. `instructions` replace the server's own
-    description. The policy reads the fields `observe` of an observation, or all, and at most
-    `max_observation_tokens` tokens.
+    `format` is the form of an action: `text` (the reply is the action's one text), `json` (an object in a tag),
+    `native` (a call in the format of the chat template), or `auto`, which depends on the schema of the action. `tag`
+    encloses the action. `text_field` names the field for the text if an action has several fields. `instructions`
+    replace the server's own description. The policy reads the fields `observe` of an observation, or all fields if
+    `observe` is empty, and at most `max_observation_tokens` tokens.
 
-    At most `max_concurrent` sessions are open, where it is not 0; an episode waits `connect_timeout_s` for one. An app
-    is served by `python`, empty for the Python of the run.
+    If `max_concurrent` is not 0, it limits the number of open sessions. An episode waits `connect_timeout_s` for a
+    session. `python` serves an app; if it is empty, the Python of the run does.
     """
 
     name: str
@@ -73,7 +73,7 @@ class OpenEnv(Taskset):
         self._server = Server(self.name, self.python)
         self._description: str | None = None  # until `prepare`
         self._reader: Reader | None = None  # None if each session has its own tools
-        # A semaphore belongs to an event loop, and every step of a run may have a new one.
+        # A semaphore belongs to an event loop, and every step of a run may have a new event loop.
         self._places = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
         if self.format not in FORMATS:
             raise UserError(f"openenv: there is no `format` {self.format!r}.{nearest(self.format, FORMATS)}")
@@ -95,7 +95,8 @@ class OpenEnv(Taskset):
                 raise UserError(f"openenv: `{name}` must be more than 0, not {getattr(self, name)}.")
 
     def prepare(self) -> None:
-        """Start the server, if it is ours, and read the schema of its actions. Raise UserError if it cannot."""
+        """Start the server if it is an app, and read the schema of its actions. Raise UserError if the server cannot be
+        started or the schema does not fit the settings."""
         base = self._server.url()
         schema = schema_of(base)
         self._description = self.instructions or description_of(base)
@@ -119,7 +120,7 @@ class OpenEnv(Taskset):
         return OpenEnvEpisode(self, task.data)
 
     def close(self) -> None:
-        """Stop a server that was started here. Without it the server stops with this process."""
+        """Stop the server if slimrl started it. Without this call the server stops when this process exits."""
         self._server.close()
 
     def opening(self, reader: Reader) -> str:
@@ -127,8 +128,8 @@ class OpenEnv(Taskset):
         return "\n\n".join(text for text in (self._description, reader.instructions()) if text)
 
     async def begin(self, arguments: Mapping[str, Any]) -> tuple[Session, Observed, Reader]:
-        """Return a session that is reset with the arguments, its first observation, and the reader of replies. Raise
-        RolloutError if none is free in time. It must be given back by `end`."""
+        """Open a session, reset it with `arguments`, and return it with its first observation and the reader of
+        replies. The caller must pass the session to `end`. Raise RolloutError if no session is free in time."""
         assert self._description is not None, "prepare() comes first"
         within = f"within connect_timeout_s = {self.connect_timeout_s:g} s"
         try:
@@ -148,7 +149,7 @@ class OpenEnv(Taskset):
             raise RolloutError("environment_busy", said) from error
 
     async def end(self, session: Session) -> None:
-        """Close a session, so that another episode may have its place."""
+        """Close a session, so that another episode can open one."""
         try:
             await session.close()
         finally:
@@ -157,7 +158,7 @@ class OpenEnv(Taskset):
     async def _try_open(self, arguments: dict[str, Any]) -> tuple[Session, Observed, Reader]:
         try:
             base = await asyncio.to_thread(self._server.url)
-        except UserError as error:  # it could be started once
+        except UserError as error:  # `prepare` has started it, so the settings are right
             raise RolloutError("environment_died", str(error)) from error
         session = await Session.connect(base)
         try:
@@ -171,7 +172,7 @@ class OpenEnv(Taskset):
         return self._places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.max_concurrent or UNBOUNDED))
 
     def _rows(self, split: Split) -> list[dict[str, Any]]:
-        """Return the rows of the files that belong to a split."""
+        """Return the rows of `task_file` and `test_file` that belong to a split."""
         if split == "validation":
             return []
         if self.test_file:
@@ -189,7 +190,7 @@ def _read(path: str) -> list[dict[str, Any]]:
 
 
 class OpenEnvEpisode:
-    """An episode. The reward of a turn is the server's reward of its action."""
+    """An episode in a session with the server. The reward of a turn is the server's reward for the action."""
 
     def __init__(self, taskset: OpenEnv, arguments: Mapping[str, Any]) -> None:
         self._taskset, self._arguments = taskset, arguments

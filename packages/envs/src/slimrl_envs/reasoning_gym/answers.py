@@ -1,7 +1,7 @@
-"""Selects the answers that the package's scorers may be given.
+"""Decides which answers are safe for the scorers of reasoning-gym.
 
-Eight of its scorers evaluate the answer as Python, seven of them also harmful code and endless
-formulas. These get an answer only where nothing but numbers, names, lists and arithmetic is in it.
+Eight of these scorers evaluate the answer as Python code. Seven of the eight also run harmful code and endless
+formulas. The eight scorers get an answer only if it consists of numbers, names, lists and arithmetic.
 """
 
 import ast
@@ -13,11 +13,11 @@ MAX_CHARS = 1_000  # of an answer that is evaluated
 MAX_NODES = 400
 MAX_DIGITS = 20
 MAX_EXPONENT = 40
-MAX_POWERS = 2  # within one another
+MAX_POWERS = 2  # nested
 
-# The scorers that evaluate answers: with `eval`, which reads a list where the answer is to be plain text ...
+# Scorers that evaluate the answer with `eval`, which reads a list in place of plain text ...
 LITERAL = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
-# ... and with sympy, which evaluates a formula.
+# ... and scorers that evaluate the answer as a formula with sympy.
 FORMULA = frozenset({"countdown", "intermediate_integration", "polynomial_multiplication", "simple_integration"})
 # The scorers that remove spaces before they read a number.
 SPACELESS = frozenset({"complex_arithmetic"})
@@ -27,8 +27,8 @@ FUNCTIONS = frozenset(
 
 
 def is_safe(name: str, answer: str) -> bool:
-    """Return True if the scorer of the task `name` may be given the answer: it does not evaluate it, or that does no
-    harm, and every number in it is finite. A comparison with nan is False: some scorers take that for a small
+    """Return True if the answer is safe for the scorer of the task `name`. If this scorer evaluates the answer, it must
+    be harmless. Its numbers must be finite: a comparison with nan is False, which some scorers take for a small
     difference."""
     texts = [answer, answer.replace(" ", "")] if name in SPACELESS else [answer]
     if not all(math.isfinite(float(number)) for text in texts for number in UNBOUNDED.findall(text)):
@@ -39,8 +39,8 @@ def is_safe(name: str, answer: str) -> bool:
 
 
 def _is_harmless_literal(answer: str) -> bool:
-    # A text that is not Python is compared as text. An answer to `string_insertion` is a name in
-    # capitals. The variables of the scorers, one of which has the right answer, are in small letters.
+    # The scorer compares a text that is not Python as text. An answer to `string_insertion` is a name in capital
+    # letters. Other names are refused: the scorer's variables have small letters, and one of them has the right answer.
     tree = _parse(answer)
     return tree is None or all(
         node.id.isupper() if isinstance(node, ast.Name) else isinstance(node, _LITERAL_NODES) for node in ast.walk(tree)
@@ -65,7 +65,8 @@ def _parse(answer: str) -> ast.expr | None:
 
 
 def _is_harmless(node: ast.AST) -> bool:
-    """Return True if a node of a formula, apart from its children, is arithmetic of a bounded size."""
+    """Return True if a node of a formula is harmless arithmetic of a bounded size. The children of the node are
+    ignored."""
     if isinstance(node, ast.Constant):
         return type(node.value) in (int, float) and len(repr(node.value)) <= MAX_DIGITS
     if isinstance(node, ast.Call):
@@ -78,7 +79,8 @@ def _is_harmless(node: ast.AST) -> bool:
 
 
 def _is_small(node: ast.expr) -> bool:
-    """Return True if an exponent is a small number or fraction of two, or has names and no powers in it."""
+    """Return True if an exponent is a number up to `MAX_EXPONENT`, a name, or a fraction of these; signs are
+    allowed."""
     if isinstance(node, ast.UnaryOp):
         return _is_small(node.operand)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -89,7 +91,7 @@ def _is_small(node: ast.expr) -> bool:
 
 
 def _depth_of_powers(node: ast.AST) -> int:
-    """Return the number of powers and exponentials that stand within one another."""
+    """Return the largest number of powers and function calls that are nested in each other."""
     inner = max((_depth_of_powers(child) for child in ast.iter_child_nodes(node)), default=0)
     is_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
     return inner + (is_power or isinstance(node, ast.Call))

@@ -1,4 +1,4 @@
-"""One task of the package under one config: makes its items, and scores answers to them."""
+"""One task of reasoning-gym with one config. The module makes the task's items and scores answers to them."""
 
 import copy
 import dataclasses
@@ -14,23 +14,24 @@ from slimrl.io.user_code import call_user_code
 from slimrl.types import Split
 from slimrl_envs.reasoning_gym.answers import is_safe
 
-# A question belongs to the first split that has made it, so held-out tasks are the same for every `num_train`.
+# A question belongs to the first of these splits that contains it, so held-out tasks do not depend on `num_train`.
 SPLITS: tuple[Split, ...] = ("test", "validation", "train")
 STRIDE = 10_000_000  # between the seeds of two splits: the package makes item `i` from `seed + i`
-TRIES, MORE_TRIES = 4, 100  # items made at most for each wanted one, and besides
-CACHED_ENTRIES = 1 << 14  # a question is made again when it is scored, unless it is kept
+TRIES, MORE_TRIES = 4, 100  # make at most `TRIES` items for each wanted item, and `MORE_TRIES` more
+CACHED_ENTRIES = 1 << 14  # items to keep; other items are made again when an answer is scored
 DECIDED = ("seed", "size")  # settings of a config that follow from the split
-NOT_OURS = ("composite",)  # its own mixture
-# Tasks whose scorer pays without the question being read: a policy would learn that.
+NOT_OURS = ("composite",)  # the package's own mixture of tasks
+# Tasks whose scorer pays answers that ignore the question. A policy would learn to give such answers.
 UNSOUND = {
     "coin_flip": "its scorer pays `0` in full for nearly every probability",
     "game_of_life_halting": "its scorer pays every answer",
     "puzzle24": "its scorer does not compare the numbers with those of the question, so one answer solves all",
 }
-# Tasks whose scorer pays a large part for the answer's form or neighbourhood: only full scores count here.
+# Tasks whose scorer pays a large part for the form of an answer, or for an answer that is nearly right. Only full
+# scores count here.
 EXACT_ONLY = frozenset({"emoji_mystery", "game_of_life", "prime_factorization", "rectangle_count", "time_intervals"})
-# The best blind answer of each task that pays it more than 0.3, and its mean reward at the package's own settings
-# (`benchmarks/checks/blind_answers.py`).
+# Tasks in which a blind answer earns more than 0.3: the best blind answer, and its mean reward at the package's own
+# settings (`benchmarks/checks/blind_answers.py`).
 EASY = {
     "acre": ("on", 0.38),
     "circuit_logic": ("0", 0.64),
@@ -50,7 +51,7 @@ EASY = {
     "syllogism": ("Yes", 0.68),
     "zebra_puzzles": ("bob", 0.31),
 }
-# The errors of scorers at answers that they cannot read.
+# The errors that scorers raise for answers that they cannot read.
 UNREADABLE = (
     ArithmeticError,
     AssertionError,
@@ -69,8 +70,9 @@ none to the `question`."""
 
 
 class Part:
-    """A task of the package with its config. `level` sets the config as the package's curriculum does, and the settings
-    in `config` come on top of it. `sizes` is the number of items in each split, if there are as many."""
+    """A task of the package with its config. `level` selects the settings of the package's curriculum, and `config`
+    overrides them. `sizes` has the wanted number of items in each split; a split has fewer if too few different items
+    exist."""
 
     def __init__(
         self, name: str, config: Mapping[str, Any], level: int | None, seed: int, sizes: Mapping[Split, int]
@@ -95,9 +97,9 @@ class Part:
         self._entry = functools.lru_cache(CACHED_ENTRIES)(self._make_entry)
 
     def items(self, split: Split) -> list[Item]:
-        """Return the items of a split, the same at every call. None has a question of another split or occurs twice.
+        """Return the items of a split, the same at every call. All questions differ, also between splits.
 
-        An item whose own answer its scorer does not pay in full is left out. Raise UserError if none is left.
+        An item is left out if its scorer does not pay its own answer in full. Raise UserError if no item is left.
         """
         if split not in self._items:
             taken = {item["question"] for other in SPLITS[: SPLITS.index(split)] for item in self.items(other)}
@@ -105,8 +107,8 @@ class Part:
         return self._items[split]
 
     def score(self, answer: str, item: Mapping[str, Any]) -> float:
-        """Return the package's score of an answer, from 0 to 1; it is 0 where it cannot read the answer. Raise
-        RolloutError for a score that is not finite, and for an item that the package now makes otherwise."""
+        """Return the package's score of an answer, from 0 to 1. An answer that is unreadable or unsafe scores 0. Raise
+        RolloutError if the score is not finite, or if the package now makes another question from the item's seed."""
         entry = self._entry(item["seed"])
         if entry["question"] != item["question"]:
             raise RolloutError(
@@ -115,7 +117,7 @@ class Part:
         return self._score(answer, entry, self._split_of(item["seed"]))
 
     def some_items(self) -> list[Item]:
-        """Return the items of the first split that has any."""
+        """Return the items of the first split whose wanted size is not 0."""
         return next((self.items(split) for split in SPLITS if self._sizes[split]), [])
 
     def _find_items(self, split: Split, taken: set[str]) -> list[Item]:
@@ -159,10 +161,10 @@ class Part:
         return float(score >= 1.0) if self.name in EXACT_ONLY else min(max(score, 0.0), 1.0)
 
     def _make_entry(self, seed: int) -> Entry:
-        """Make the item with this seed. Raise UserError where the package fails to make it."""
+        """Make the item with this seed. Raise UserError if the package fails to make it."""
         split = self._split_of(seed)
         index = seed - self._first_seed_of(split)
-        # Some tasks draw from Python's own generator besides the one that their seed makes.
+        # Some tasks also draw from Python's global generator, besides the generator that they make from the seed.
         state = random.getstate()
         try:
             random.seed(seed)
@@ -185,7 +187,7 @@ class Part:
 
         def make() -> Any:
             config = self._make_config(**copy.deepcopy(settings))
-            vars(self._make_config).get("validate", lambda _: None)(config)  # one of them has none
+            vars(self._make_config).get("validate", lambda _: None)(config)  # one config class has no `validate`
             return config
 
         return call_user_code(f"reasoning-gym refuses the config of {self.name}", make)
@@ -210,7 +212,8 @@ class Part:
                 raise UserError(f"reasoning-gym: {self.name} has no setting `{key}`.{nearest(key, self._known)}")
 
     def _settings_of_level(self, level: int | None) -> dict[str, Any]:
-        """Return the settings that the curriculum of the task has at a level; none without a level."""
+        """Return the settings of the task's curriculum at `level`; no settings without a level. Raise UserError if the
+        task does not have this level."""
         curricula = _factory().CURRICULA
         if level is None:
             return {}

@@ -28,9 +28,10 @@ MAX_SIZE = 1_000_000
 class ReasoningGym(Taskset):
     """A taskset of one or several of the package's tasks. The fields are the `args` of the config section.
 
-    `config` holds settings of the task, as the package names them; in a mixture it has one table a task, under its
-    name. `level` takes the settings from the package's curriculum, from 0, and `config` changes them. `weights` are the
-    shares of the tasks of a mixture, 1 where none is given. The `num_` of a split is the most tasks that it has.
+    `config` has the task's settings under the package's names. In a mixture it has a table for each task, under the
+    task's name. `level`, from 0, selects settings of the package's curriculum, and `config` overrides them. `weights`
+    are the relative shares of the tasks in a mixture; a task without a weight counts 1. `num_train`, `num_validation`
+    and `num_test` are the maximum numbers of tasks in the splits.
     """
 
     name: str
@@ -66,7 +67,7 @@ class ReasoningGym(Taskset):
         }
 
     def prepare(self) -> None:
-        """Note the reward of the best blind answer to each task that pays it much."""
+        """Report the mean reward of the best blind answer for each task in `EASY`."""
         for name in self._parts.keys() & EASY.keys():
             answer, pay = EASY[name]
             say(f"reasoning-gym: {name} pays {pay:.2f} on average if every answer is `{answer}`. Learn more than that.")
@@ -90,8 +91,8 @@ class ReasoningGym(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The expert gives the package's own answer, and `random` the answer to another question, which is right where
-        many questions have the same one. Both are missing where a task of the mixture has no answers."""
+        """The scripts. `expert` gives the package's own answer. `random` gives the answer to another question of the
+        same task, which may be right by chance. Both are missing if a task of the mixture has no answers."""
         if not all(item["answer"] for part in self._parts.values() for item in part.some_items()):
             return {}
         return {"expert": self._solve, "random": self._answer_another}
@@ -138,7 +139,8 @@ def opening(task: Task, answer_format: str) -> list[Message]:
 
 
 def _configs(names: Sequence[str], config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the settings of each task: all of them for a single one, and those under its name in a mixture."""
+    """Return the settings of each task. A single task has the whole `config`. In a mixture each task has the table
+    under its name. Raise UserError for other names in the `config` of a mixture."""
     if len(names) == 1:
         return {names[0]: config}
     for name, settings in config.items():
@@ -153,7 +155,7 @@ def _configs(names: Sequence[str], config: Mapping[str, Any]) -> dict[str, Mappi
 
 
 def _shares(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the share of each task; they add up to 1."""
+    """Return the share of each task. They add up to 1. Raise UserError for an unknown task or an invalid weight."""
     for name, weight in weights.items():
         if name not in names:
             raise UserError(
@@ -166,7 +168,7 @@ def _shares(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, flo
 
 
 def _split_size(size: int, shares: Mapping[str, float]) -> dict[str, int]:
-    """Return the number of tasks of each part; they add up to the size of the split."""
+    """Return the number of items for each task of a mixture. The numbers add up to `size`."""
     edges, total = [0], 0.0
     for share in shares.values():
         total += share

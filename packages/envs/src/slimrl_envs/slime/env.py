@@ -1,9 +1,9 @@
 """The matching game for SLIME's own multi-turn rollout: `rollout_interaction_env_path: slimrl.integrations.slime.env`.
 
-That rollout (`examples/geo3k_vlm_multi_turn` in SLIME) asks a module for `build_env(sample, args)` and then plays
-`reset()`, `step(text)` and so on, without `await`. It tokenises observations itself and cuts the conversation where the
-model stops. `rollout.py` does more; prefer it where there is the choice. This module loads no model, and of
---hf-checkpoint only the tokenizer, for the special tokens at the end of replies.
+That rollout (`examples/geo3k_vlm_multi_turn` in SLIME) calls `build_env(sample, args)` of a module, and then `reset()`,
+`step(text)` and so on, without `await`. It tokenises observations itself and cuts the conversation where the model
+stops. Prefer `rollout.py`, which does more, if you can choose. This module loads no model. It loads the tokenizer of
+--hf-checkpoint, for the special tokens at the end of replies.
 """
 
 import logging
@@ -34,9 +34,9 @@ class MatchingEnv:
     def __init__(self, settings: Settings, sample: Any = None) -> None:
         """Make an environment without a game; `reset` starts one.
 
-        The `sample` holds the game, and gets the reward; without one `reset` must be given the game. With
-        `hf_checkpoint` in the settings the special tokens of its tokenizer are removed from the end of replies; without
-        it `step` must be given the reply alone.
+        The `sample` has the game, and receives the reward. Without a `sample`, `reset` needs the game. With
+        `hf_checkpoint` in the settings, the special tokens of its tokenizer are removed from the end of replies.
+        Without it, `step` needs replies without special tokens.
         """
         self._taskset, self._timeout_s = taskset_of(settings.environment), settings.matching_timeout_s
         none = SimpleNamespace(metadata=None, label=None, index=0, group_index=None, reward=0.0)
@@ -45,7 +45,7 @@ class MatchingEnv:
         self._episode: Environment | None = None
 
     def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Start the game of the sample, or a given one. Raises UserError if the game is missing or invalid."""
+        """Start the game `game_state`, or without it the sample's game. Raises UserError if there is no valid game."""
         self._leave()
         state = read_state(dict(game_state or {}))
         task = task_of(self._sample) if state is None else game_task("slime", state)
@@ -68,7 +68,7 @@ class MatchingEnv:
         work = run_with_timeout(step_episode(self._episode, text), "environment", self._timeout_s)
         try:
             turn = run_episodes(work)
-        except RolloutError as error:  # SLIME's rollout catches nothing: one failure would end all of its run
+        except RolloutError as error:  # SLIME's rollout catches no exception: one failure would stop the whole run
             self._leave()
             failure = f"{error.reason}: {error.detail}"
             logger.warning("a sample is not trained on: %s", failure)
@@ -82,7 +82,8 @@ class MatchingEnv:
         return observation_of(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
 
     def get_normalized_reward(self) -> float:
-        """Return the reward of the last game so far: the agreement's share of the best value; 0 without one."""
+        """Return the reward of the last game so far: the agreement's share of the best value; 0 without an
+        agreement."""
         return float(self._sample.reward or 0.0)
 
     def format_observation(self, observation: Observation) -> Message:
@@ -95,7 +96,7 @@ class MatchingEnv:
 
     def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
         """Write the reward and the metrics into the sample."""
-        # A sample gets a reward at once, 0 without an agreement: SLIME asks a reward model about one that has none.
+        # A sample always has a reward, 0 without an agreement, because SLIME asks a reward model about all others.
         self._sample.reward = reward
         self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
 
@@ -106,7 +107,7 @@ class MatchingEnv:
 
 
 def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
-    """Return the environment of a sample; SLIME's rollout calls this. Raises UserError for settings that cannot act
+    """Return the environment of a sample; SLIME's rollout calls this. Raises UserError for settings that have no effect
     here."""
     settings = Settings.of(args)
     if settings.matching_args.get("role", 1) != 1:
@@ -118,5 +119,5 @@ def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
 
 
 def observation_of(messages: Any) -> Observation:
-    """Return the observation in the form of SLIME's examples."""
+    """Return the messages as one observation in the form of SLIME's examples."""
     return {"obs_str": "\n\n".join(message["content"] for message in messages), "role": "user"}

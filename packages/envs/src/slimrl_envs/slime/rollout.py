@@ -23,7 +23,7 @@ from slimrl.types import Rollout, SamplingParams, StopReason, Taskset
 from slimrl_envs.sglang import ABORTED, Router
 from slimrl_envs.slime.rows import Settings, group_of, task_of, taskset_of, tokenizer_of
 
-NO_LIMIT = 1 << 30  # of turns, which the rules of the game bound, and of tokens, of which another limit is set
+NO_LIMIT = 1 << 30  # turns or tokens: the rules bound the turns, and another limit bounds the tokens
 logger = logging.getLogger(__name__)
 
 # The entries of SLIME's `args` that are needed, and how to set each.
@@ -37,9 +37,9 @@ NEEDED = {
 async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool = False) -> Any:
     """Fill the sample with the rollout of one game, and return it. SLIME calls this for every sample.
 
-    Raises UserError, which ends SLIME's run, if every sample would fail: a missing setting, a row without a
-    game, a context that the opening fills, a router that does not answer, a partner's budget that is used up, or many
-    failures in a row.
+    Raises UserError, which stops SLIME's run, if every sample would fail: a missing setting, a row without a game, an
+    opening that fills the context, a router that does not answer, a partner whose budget is used up, or many failures
+    in a row.
     """
     settings = Settings.of(args)
     missing = [name for name in NEEDED if not getattr(settings, name)]
@@ -57,8 +57,8 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
 
 @cache
 def rollouts_of(settings: str) -> "MatchingRollouts":
-    """Return the rollouts with these `Settings`, given as JSON. They are made once for a process: SLIME calls a bare
-    function for each sample."""
+    """Return the rollouts for these `Settings`, given as JSON. The result is cached in the process, because SLIME calls
+    a plain function for each sample."""
     given = Settings.model_validate_json(settings)
     host = given.sglang_router_ip.strip("[]")
     router = Router(f"http://{f'[{host}]' if ':' in host else host}:{given.sglang_router_port}")
@@ -69,14 +69,14 @@ def rollouts_of(settings: str) -> "MatchingRollouts":
 class MatchingRollouts:
     """The parts that all samples share: games, chat format, source of tokens and settings.
 
-    For other games, another partner or another source of tokens, make one of your own, and give SLIME its `generate`
-    under a name in your module. After `matching_max_failures` failed games in a row it stops SLIME, which would play
-    other games for ever.
+    For other games, another partner or another source of tokens, make your own object, and give SLIME its `generate`
+    under a name in your module. After `matching_max_failures` failed games in a row the object stops SLIME, which would
+    play more games for ever.
 
-    The games of training are recorded as `slimrl rl` records its own, so that `scripts/analyze_questions.py` reads
-    them, in `matching_log_dir` or beside SLIME's checkpoints. In `rollouts/step_N.jsonl` N counts batches of started
-    groups: SLIME numbers groups, and continues the numbers when a run is resumed. With a filter that drops groups, N
-    runs ahead of SLIME's own steps.
+    Training games are recorded in the format of `slimrl rl`, in `matching_log_dir` or beside SLIME's checkpoints, so
+    that `scripts/analyze_questions.py` can read them. In `rollouts/step_N.jsonl`, N counts batches of started groups.
+    SLIME numbers the groups, and continues the numbers in a resumed run. With a filter that drops groups, N is larger
+    than SLIME's own step.
     """
 
     taskset: Taskset
@@ -88,7 +88,7 @@ class MatchingRollouts:
     async def generate(
         self, args: Any, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool = False
     ) -> Any:
-        """Fill the sample as the function `generate` does, and return it. `args` are not read again."""
+        """Fill the sample as the function `generate` does, and return it. Reads `settings` instead of `args`."""
         task = task_of(sample)
         max_new_tokens = sampling_params.get("max_new_tokens")  # of the whole response, with the environment's turns
         max_context_len = self.settings.rollout_max_context_len or NO_LIMIT
@@ -138,13 +138,13 @@ class MatchingRollouts:
 
 
 def fill(sample: Any, rollout: Rollout, chat: ChatFormat | None) -> None:
-    """Write a rollout into SLIME's sample: loss mask and log-probabilities of the response alone.
+    """Write a rollout into SLIME's sample. The loss mask and the log-probabilities cover only the response.
 
-    A truncated game earned nothing. A failed game earned nothing either, and is not trained on (`remove_sample`); an
-    aborted sample starts anew later. `chat` decodes the tokens; a rollout without a token needs none.
+    Truncated and failed games have the reward 0. A failed game is not trained on (`remove_sample`). SLIME starts an
+    aborted sample again later. `chat` decodes the tokens; it may be None if the rollout has no tokens.
     """
-    # The response begins with the first sampled token. Without one, all of the rollout is prompt, and SLIME cannot take
-    # a response without tokens.
+    # The response starts with the first sampled token. Without such a token, the whole rollout is prompt. SLIME needs a
+    # response with a token, so one is added.
     end = chat.end_of_turn if chat else 0
     tokens, mask, logprobs = [*rollout.token_ids_T], [*map(int, rollout.loss_mask_T)], [*rollout.logprobs_T]
     if 1 not in mask:

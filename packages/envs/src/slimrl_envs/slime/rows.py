@@ -1,4 +1,4 @@
-"""The inputs that SLIME hands over: the settings in its `args`, the game in a sample, and the tokenizer.
+"""The inputs from SLIME: the settings in its `args`, the game in a sample, and the tokenizer.
 
 Neither SLIME nor PyTorch is imported. See docs/slime.md.
 """
@@ -17,10 +17,10 @@ from slimrl_envs.matching_game.rules.game_files import deal_of
 
 GAME = "game_state"
 TIMEOUT_S = 120.0  # for one answer of the partner
-# More than are played at once, because a short outage of the router or the partner fails all of those.
+# More than the number of concurrent games, because a short outage of the router or the partner fails all of these.
 MAX_FAILURES = 1024
 FROM_DATA = "games come from --prompt-data"
-# Settings of `matching_args` that cannot act, and why.
+# Settings of `matching_args` that have no effect, and why.
 NOT_HERE = {
     **dict.fromkeys(("n", "games", "num_train", "num_test", "seed"), FROM_DATA),
     "max_turns": "max_turns stands by itself",
@@ -30,8 +30,8 @@ Above0 = Annotated[float, Field(gt=0)]
 
 
 class Settings(BaseModel):
-    """The entries of SLIME's `args` that count here. `--custom-config-path` sets `max_turns` and the ones with the
-    prefix `matching_`. An empty text and a limit of 0 are none."""
+    """The entries of SLIME's `args` that slimrl reads. `--custom-config-path` sets `max_turns` and the entries with the
+    prefix `matching_`. An empty text means not set, and a limit of 0 means no limit."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -56,7 +56,7 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, args: Any) -> "Settings":
-        """Return the settings in SLIME's `args`, where None is the default. Raises UserError for an invalid one."""
+        """Return the settings in SLIME's `args`. None stands for the default. Raises UserError for an invalid value."""
         try:
             return cls.model_validate({name: value for name, value in vars(args).items() if value is not None})
         except ValidationError as error:
@@ -66,7 +66,7 @@ class Settings(BaseModel):
 
     @property
     def environment(self) -> str:
-        """The `args` of the environment as JSON. Raises UserError for one that cannot act here."""
+        """The `args` of the environment as JSON. Raises UserError for an entry that has no effect here."""
         given = self.matching_args
         if wrong := [name for name in NOT_HERE if name in given]:
             raise UserError(f"slime: matching_args.{wrong[0]} cannot act: {NOT_HERE[wrong[0]]}. Remove it.")
@@ -78,10 +78,11 @@ class Settings(BaseModel):
 
 
 def task_of(sample: Any) -> Task:
-    """Return the task of a sample, whose game is in its metadata (`--metadata-key game_state`) or its label
+    """Return the task of a sample. The game is in the sample's metadata (`--metadata-key game_state`) or its label
     (`--label-key ground_truth`).
 
-    The samples of a group have the same id, and so meet the same scripted partner. Raises UserError without a game.
+    The tasks of a group have the same id, so its samples play with the same scripted partner. Raises UserError without
+    a game.
     """
     place = group_of(sample)
     for held in (sample.metadata, sample.label):
@@ -103,12 +104,12 @@ def game_task(task_id: str, state: dict[str, Any]) -> Task:
 
 
 def group_of(sample: Any) -> int:
-    """Return the number of a sample's group, or its own where it is in none."""
+    """Return the number of a sample's group, or the sample's own index if it is in no group."""
     return (sample.index or 0) if sample.group_index is None else int(sample.group_index)
 
 
 def read_state(held: Any) -> dict[str, Any] | None:
-    """Return the game state in a value: the value itself, its JSON, or an entry of it. None if there is none."""
+    """Return the game state in `held`: `held` itself, its JSON, or its entry `game_state`; None if there is none."""
     if isinstance(held, str):
         try:
             held = json.loads(held)
@@ -121,14 +122,14 @@ def read_state(held: Any) -> dict[str, Any] | None:
 
 @cache
 def taskset_of(environment: str) -> Taskset:
-    """Return the taskset with these `args`, given as JSON. It is made once for a process, so that a language model as
-    partner is checked once, and its budget is for all games."""
+    """Return the taskset with these `args`, given as JSON. The result is cached in the process, so that a partner that
+    is a language model is checked once, and its budget is for all games."""
     return load_taskset("matching-game", json.loads(environment))
 
 
 @cache
 def tokenizer_of(hf_checkpoint: str) -> Any:
-    """Return the tokenizer of a checkpoint, loaded once for a process. Raises UserError where none can be loaded."""
+    """Return the tokenizer of a checkpoint, loaded once for a process. Raises UserError if it cannot be loaded."""
     try:
         return AutoTokenizer.from_pretrained(hf_checkpoint, trust_remote_code=False)
     except Exception as error:  # tokenizers raises plain `Exception`; in each case the directory needs mending

@@ -1,6 +1,6 @@
-"""A match, which is one game with its players, and an episode of it: the match from the side of one player.
+"""A match is one game with its players. An episode is a match as one player sees it.
 
-How rewards are made is in `Match.reward`. A player who errs too often, or whose move breaks the game, has lost it.
+`Match.reward` defines the rewards. A player loses by too many invalid moves, or by a move that breaks the game.
 """
 
 import math
@@ -15,17 +15,17 @@ from slimrl_envs.textarena.game import PROMPT, Game, Seen, as_text
 from slimrl_envs.textarena.players import Bot
 
 MAX_BOT_MOVES = 500  # between two replies of the policy
-MAX_SPEECH_CHARS = 1_000  # of another player's words
+MAX_SPEECH_CHARS = 1_000  # of each text from another player that the policy reads
 
 
 class Match:
-    """One game with its players: a bot in some places, and the policy in the others."""
+    """One game with its players: the `bots` play some sides, and the policy plays the other sides."""
 
     def __init__(self, game: Game, bots: Mapping[int, Bot], max_invalid_moves: int) -> None:
         self.game, self.turns = game, TurnTaking()
         self._bots, self._max_invalid_moves = bots, max_invalid_moves
         self._num_turns, self._num_invalid = Counter[int](), Counter[int]()  # by player
-        self.last_read: list[Seen] = []  # by the player to move, for scripts
+        self.last_read: list[Seen] = []  # the texts that the player to move read last, for scripts
         self.forfeit: int | None = None  # the player whose invalid move closed the game
 
     @property
@@ -33,7 +33,8 @@ class Match:
         return self.game.is_over or self.forfeit is not None
 
     def play(self, reply: str) -> None:
-        """Make the move of the policy in the place whose turn it is, and then the bots' until the policy's next."""
+        """Play the policy's `reply` for the player whose turn it is, and then the bots' moves until the policy's next
+        turn."""
         player = self.game.player
         self._num_turns[player] += 1
         if not self.game.play(reply):
@@ -44,8 +45,8 @@ class Match:
         self.turns.notify()
 
     def let_bots_play(self) -> None:
-        """Play the bots' moves until the policy's turn. Raise RolloutError for a bot's fault, since such a game does
-        not measure the policy."""
+        """Play the bots' moves until the policy's turn. Raise RolloutError if a bot fails, because such a game does not
+        measure the policy."""
         for _ in range(MAX_BOT_MOVES):
             if self.is_over or self.game.player not in self._bots:
                 return
@@ -57,11 +58,11 @@ class Match:
         raise RolloutError("opponent_endless", f"the opponents made {MAX_BOT_MOVES} moves without the policy's turn")
 
     def reward(self, player: int) -> float:
-        """Return the reward of a player, 0 to 1, at the end of the game.
+        """Return the reward of a player at the end of the game, from 0 to 1.
 
-        For one player it is the game's own, cut to this range. For several, whose rewards go from -1 to 1, a loss
-        is 0, a draw 0.5 and a win 1. A player whose invalid move closed the game gets 0. The others then get 0.5 at
-        most: an error of another is not a win, so nobody learns to provoke one.
+        In a game for one player this is the game's own reward, clipped to this range. Games for several players pay
+        from -1 to 1, so a loss becomes 0, a draw 0.5 and a win 1. If an invalid move closed the game, its player gets 0
+        and each other player gets 0.5. This is less than a win, so that no player learns to provoke errors.
         """
         if self.forfeit is not None:
             return 0.0 if self.forfeit == player else 0.5
@@ -85,7 +86,7 @@ class Match:
         return {name: float(value) for name, value in found.items()}
 
     def read(self) -> list[Seen]:
-        """Return the news for the player whose turn it is."""
+        """Return the unread texts for the player to move. Texts of other players are cut to `MAX_SPEECH_CHARS`."""
         self.last_read = [
             Seen(one.sender, one.text[:MAX_SPEECH_CHARS], one.kind) if one.sender >= 0 else one
             for one in self.game.read()
@@ -97,12 +98,14 @@ class MatchEpisode:
     """An episode of a match from the side of one player."""
 
     def __init__(self, make_match: Callable[[], Match], player: int) -> None:
-        """Make the episode. The match is made when it starts, and is the same for all its episodes."""
+        """Make the episode of `player`. `make_match` is called at the start of the episode. If the match has several
+        episodes, `make_match` must return the same match to all of them."""
         self._make_match, self._player = make_match, player
         self._match: Match | None = None
 
     async def start(self) -> list[Message]:
-        """Return the game's rules, and the player's view before its first move."""
+        """Make the match, wait for this player's first turn, and return the rules and the player's view. Raise
+        RolloutError if the game is over by then."""
         match = self._match = self._make_match()
         match.let_bots_play()
         await self._wait(match)
@@ -115,7 +118,7 @@ class MatchEpisode:
         return [*opening, {"role": "user", "content": news or "Begin."}]
 
     async def step(self, reply: str) -> Turn:
-        """Play the reply without its thoughts."""
+        """Play the reply without its thoughts, and wait for this player's next turn or the end of the game."""
         match = self._match
         assert match is not None, "an episode is started before its first step"
         if not match.is_over:

@@ -1,10 +1,11 @@
-"""A game of the package textarena: found by its id, started, and played. Knows nothing of episodes.
+"""Finds a game of the package textarena by its id, starts it and plays it. The module does not depend on episodes.
 
-textarena draws from Python's and numpy's global generators. Each game has states of its own for both, which are in
-place only during a call into it, so games that are played at once do not disturb each other or anyone else.
+textarena draws from the global random generators of Python and numpy. Each `Game` has its own state of both generators,
+which is installed only during a call into the game. So games that run at the same time do not affect each other or
+other code.
 
-Games are made without textarena's wrappers, except that the bracket wrapper of an id is kept: `TicTacToe-v0` reads the
-reply `4` as `[4]`, and `TicTacToe-v0-raw` does not.
+Games are made without textarena's wrappers, except for the wrapper that adds brackets: `TicTacToe-v0` reads the reply
+`4` as `[4]`, and `TicTacToe-v0-raw` does not.
 """
 
 import contextlib
@@ -24,31 +25,34 @@ import numpy as np
 from slimrl.errors import UserError, nearest, require
 from slimrl.io.user_code import call_user_code
 
-# They ask a model at a remote service for every answer, or at the end for a verdict.
+# These games ask a model at a remote service for every answer, or for a verdict at the end.
 REMOTE = ("Debate", "GuessWho", "ScenarioPlanning", "TwentyQuestions")
 WORDS = "python -m nltk.downloader words averaged_perceptron_tagger_eng"
-MANY = 1000  # a list of more texts than this is a dictionary, which no game changes
+MANY = 1000  # a list with more texts than this is a word list, which no game changes
 # Longer replies are cut: some games search them with patterns that take quadratic time.
 MAX_REPLY_CHARS = 2_000
-# The values of textarena's `ObservationType` that are treated apart.
+# The names in textarena's `ObservationType` that need special treatment.
 PROMPT, ACTION, BOARD = "PROMPT", "PLAYER_ACTION", "GAME_BOARD"
-SET_TURNS = 20  # of a game of Set, each of which may find a set
+SET_TURNS = 20  # turns of a game of Set; the player may find a set in each
 
-# The rewards of games for one player whose own are wrong or go beyond 1, from the game's state and its own reward.
+# Corrections for games for one player whose own reward is wrong or exceeds 1. Each function takes the game's state and
+# the game's own reward.
 CORRECTED: dict[str, Callable[[Mapping[str, Any], float], float]] = {
     # 1 for the best button, 0 for the worst. The game pays the regret against the whole table of chances, so that no
     # button is the right one.
     "Bandit": lambda state, raw: 1.0 - raw / np.ptp([*state["ground_truth"].values()]),
     # 1 for an equation that holds. The game pays the share of letters with a digit at the last move.
     "Cryptarithm": lambda state, raw: float(raw >= 1.0),
-    # The share of turns that found a set. The game pays their number, so that the first one would earn everything.
+    # The share of turns that found a set. The game pays the number of such turns, so that the first one would already
+    # earn the full reward.
     "Set": lambda state, raw: raw / SET_TURNS,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A text for a player: of the game (`sender` -1) or of a player, and its kind."""
+    """A text for a player. `sender` is the number of the player who wrote it, or -1 for the game. `kind` is the name of
+    its `ObservationType`."""
 
     sender: int
     text: str
@@ -56,10 +60,11 @@ class Seen:
 
 
 class Game:
-    """A game, as `load_game` finds it and `start` starts it. A started one is fully decided by the seed and the moves.
+    """A game. `load_game` makes it, and `start` returns a started copy, whose course depends only on the seed and the
+    moves.
 
-    `kind` is its name without a version, such as `TicTacToe`. `inner` is textarena's own object, for scripts that know
-    the game.
+    `kind` is the game's name without its version, such as `TicTacToe`. `inner` is textarena's own object, for scripts
+    that know the game.
     """
 
     def __init__(self, name: str, kind: str, inner: Any, adds_brackets: bool) -> None:
@@ -70,7 +75,7 @@ class Game:
         self._error = ""
 
     def start(self, seed: int, num_players: int) -> "Game":
-        """Return a fresh game. Raise UserError if it cannot be played by so many."""
+        """Return a fresh game with this seed. Raise UserError if the game cannot be played by `num_players` players."""
         game = self.copy()
         game._states = _states_of(seed)
         failure = f"textarena:{self.name} cannot begin with {num_players} players"
@@ -78,7 +83,7 @@ class Game:
         return game
 
     def copy(self) -> "Game":
-        """Return an independent copy with the same random numbers."""
+        """Return an independent copy with the same random state."""
         twin = copy.copy(self)
         twin.inner = copy.deepcopy(self.inner, {id(one): one for one in self._dictionaries})
         return twin
@@ -97,7 +102,7 @@ class Game:
         return bool(self._error) or bool(self.inner.state.done)
 
     def read(self) -> list[Seen]:
-        """Return the unread texts of the player to move, without its own moves."""
+        """Return the texts that the player to move has not read yet, without this player's own moves."""
         player = self.player
         _, found = self._call("textarena failed to show the game", self.inner.get_observation)
         if isinstance(found, str):
@@ -106,8 +111,8 @@ class Game:
         return [one for one in seen if not (one.kind == ACTION and one.sender == player)]
 
     def play(self, reply: str) -> bool:
-        """Make the move of the player whose turn it is, and return True if it is valid. An error of the game at it ends
-        the game."""
+        """Play `reply` as the move of the player whose turn it is, and return True if the move is valid. If the game
+        raises an error, the move is invalid and the game is over."""
         state, player, text = self.inner.state, self.player, reply[:MAX_REPLY_CHARS]
         if self._adds_brackets and "[" not in text and "]" not in text:
             text = f"[{text.strip()}]"
@@ -121,19 +126,20 @@ class Game:
         return not (self._errors() > errors or again or (self._has_flag(player) and not had_flag))
 
     def allows(self, reply: str) -> bool:
-        """Return True if the move would be valid, found out on a copy."""
+        """Return True if the move would be valid. The move is tried on a copy of the game."""
         return self.copy().play(reply)
 
     def reward(self, player: int) -> float:
-        """Return the reward that a finished game pays a player, corrected where it is wrong. It is nan if the game pays
-        none, or no number: some games give the text of an error."""
+        """Return the reward that a finished game pays a player, corrected as in `CORRECTED`. It is nan if the game pays
+        no number: some games return an error text instead."""
         found = (self.inner.state.rewards or {}).get(player)
         raw = float(found) if isinstance(found, (int, float, np.number)) else math.nan
         correct = CORRECTED.get(self.kind)
         return float(correct(self.inner.state.game_state, raw)) if correct else raw
 
     def reason(self) -> str:
-        """Return the reason for the end, in the words of the game."""
+        """Return the game's own text about why it is over, or the error that stopped it. Return an empty text if there
+        is none."""
         found = (one.get("reason") for one in self.inner.state.game_info.values())
         return self._error or next((str(one) for one in found if one), "")
 
@@ -144,7 +150,7 @@ class Game:
         return bool(self.inner.state.game_info.get(player, {}).get("invalid_move"))
 
     def _call(self, failure: str, call: Callable[[], Any]) -> Any:
-        """Call into the game with its own random numbers, which keep their progress."""
+        """Call into the game with the game's own random state, and store the state after the call."""
         outside = random.getstate(), np.random.get_state()
         _set_states(self._states)
         try:
@@ -165,14 +171,14 @@ def _set_states(states: tuple[Any, Any]) -> None:
 
 
 def _read_observation(sender: object, text: object, kind: object, player: int) -> Seen:
-    """Read an observation. Some games for one player log a move with its parts in another order."""
+    """Convert an observation of textarena. Some games for one player store a move with its fields in another order."""
     if not isinstance(sender, int) or not isinstance(kind, Enum):
         return Seen(player, str(text), ACTION)
     return Seen(sender, str(text).strip("\n"), kind.name)
 
 
 def as_text(seen: list[Seen]) -> str:
-    """Join texts into one. Of several boards with the same first line only the last stays."""
+    """Join the texts into one. If several boards differ in their first lines only by numbers, the last one is kept."""
     last = {_title(one): number for number, one in enumerate(seen) if one.kind == BOARD}
     kept = [one for number, one in enumerate(seen) if one.kind != BOARD or last[_title(one)] == number]
     texts = (one.text if one.sender < 0 else f"Player {one.sender}: {one.text}" for one in kept)
@@ -184,8 +190,8 @@ def _title(seen: Seen) -> str:
 
 
 def load_game(name: str, config: Mapping[str, Any]) -> Game:
-    """Return the game with this id, made with its own arguments and `config`. Raise UserError if it cannot be made
-    here."""
+    """Return the game with the id `name`, made with its registered arguments and `config`. Raise UserError if the game
+    is unknown, needs a remote model, or cannot be made on this machine."""
     with no_downloads():
         registry = _import("textarena.envs.registration").ENV_REGISTRY
         if name not in registry:
@@ -212,8 +218,8 @@ def load_game(name: str, config: Mapping[str, Any]) -> Game:
 
 @contextlib.contextmanager
 def no_downloads() -> Iterator[None]:
-    """Keep textarena from loading word lists from the internet, which it tries at the import of a game and again for
-    each one made. Lists that are there already are found without it."""
+    """Context manager: prevent textarena from downloading word lists. It tries to do so when a game is imported and
+    when a game is made. Word lists on this machine are found without a download."""
     nltk = _import("nltk")
     download = nltk.download
     nltk.download = lambda *args, **kwargs: False
@@ -228,7 +234,7 @@ def _import(module: str) -> Any:
 
 
 def _explain(name: str, error: UserError) -> UserError:
-    """Return the error with a remedy, where one is known."""
+    """Return an error with a remedy if the remedy is known, else the error itself."""
     cause = error.__cause__
     if isinstance(cause, LookupError) and "NLTK" in str(cause):
         return UserError(

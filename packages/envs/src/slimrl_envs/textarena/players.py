@@ -1,7 +1,7 @@
-"""Players without a model: one of any game who moves at random, and an expert of GuessTheNumber.
+"""Players without a model: a random player for any game, and an expert for GuessTheNumber.
 
-The player at random reads the game's own rules and boards alone, never a word of another player, so nobody can put a
-move into its mouth.
+The random player reads only the rules and boards of the game. It never reads another player's text, so no other player
+can influence its moves by words.
 """
 
 import itertools
@@ -17,12 +17,13 @@ Bot = Callable[[Game, list[Seen]], str | None]
 TOKEN = re.compile(r"\[[^\[\]\n]{1,60}\]")
 NUMBER, LETTER = re.compile(r"\d+"), re.compile(r"(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])")
 NUM_GUESSES = 150
-LEAST_RANGE, GREATEST_RANGE = 9, 30  # numbers in moves go from 0 to the greatest in the rules, within these
-PLAIN = ("[0]", "[0 0]")  # forms that many games have
+LEAST_RANGE, GREATEST_RANGE = 9, 30  # moves have numbers from 0 to the largest number in the rules, within these bounds
+PLAIN = ("[0]", "[0 0]")  # formats of moves that many games accept
 
 
 class RandomPlayer:
-    """Takes a listed move, or guesses after the examples in the rules, and tries each on a copy of the game."""
+    """A player that returns the first move that is valid on a copy of the game. It tries the moves listed on the board,
+    then variants of the examples in the rules."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -30,7 +31,7 @@ class RandomPlayer:
         self._range = LEAST_RANGE
 
     def __call__(self, game: Game, seen: list[Seen]) -> str | None:
-        """Return a valid move for the player whose turn it is; None if it finds none."""
+        """Return a valid move for the player whose turn it is; None if no tried move is valid."""
         for rules in (one.text for one in seen if one.kind == PROMPT):
             self._rules += sorted({*TOKEN.findall(rules)} - {*self._rules})
             numbers = [int(one) for one in re.findall(r"\b\d{1,2}\b", rules)]
@@ -45,8 +46,8 @@ class RandomPlayer:
         return None
 
     def _candidates(self, listed: list[str]) -> Iterator[str]:
-        """Yield the listed moves, then variants of the examples in the rules, then all numbers in forms that have one
-        or two of them."""
+        """Yield the `listed` moves, then variants of the examples in the rules, then each example that has one or two
+        numbers with all combinations of numbers."""
         yield from self._rng.sample(listed, len(listed))
         forms = self._rules or [*PLAIN]
         for _ in range(NUM_GUESSES):
@@ -59,7 +60,8 @@ class RandomPlayer:
                 yield from self._rng.sample(filled, len(filled))
 
     def _vary(self, form: str) -> str:
-        """Return the form with other numbers, and other letters where they stand alone, as in `[b2 c3]`."""
+        """Return the example `form`, such as `[b2 c3]`, with random numbers and random letters in place of single
+        letters."""
         if not NUMBER.search(form):
             return form
         text = NUMBER.sub(lambda _: str(self._rng.randint(0, self._range)), form)
@@ -67,7 +69,7 @@ class RandomPlayer:
 
 
 def guess_number(game: Game, seen: list[Seen]) -> str:
-    """Halve the numbers that the hints have left."""
+    """Return the middle of the range of numbers that the hints have left."""
     low, high = game.inner.min_number, game.inner.max_number
     for number, hint in game.inner.state.game_state["guess_history"]:
         low, high = (number + 1, high) if hint == "higher" else (low, number - 1)

@@ -23,10 +23,10 @@ from slimrl_envs.textarena.players import EXPERTS, Bot, RandomPlayer
 
 OPPONENTS = ("random", "self")
 BOTH = "both"
-COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players that are tried where none is given
+COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players to try if `num_players` is not set
 PASS = "[pass]"
-# The best blind play of each kind or variant that pays it more than 0.3, and its mean reward with `opponent = "random"`
-# (`benchmarks/checks/blind_answers.py`).
+# Kinds or variants of games in which blind play earns more than 0.3: the best blind play, and its mean reward with
+# `opponent = "random"` (`benchmarks/checks/blind_answers.py`).
 EASY = {
     "2048-v0-10x10": ("every move is a valid one at random", 1.0),
     "2048-v0-ultra-easy": ("every move is a valid one at random", 1.0),
@@ -47,12 +47,12 @@ EASY = {
 
 @dataclass
 class TextArena(Taskset):
-    """Games of one kind, with a seed each. The fields behind `name` are the `args` of the config section.
+    """Games of one kind, each with its own seed. The fields after `name` are the `args` of the config section.
 
-    `opponent` is `random` (valid moves at random), or `self`: the policy plays all sides, which train together.
-    `player` is the policy's place, from 0; with `both` it changes from task to task. `num_players` is for games that
-    leave it free. `config` has arguments of the game's own, as `max_turns`. A game is lost with more than
-    `max_invalid_moves` invalid moves; most games allow only one at a time anyway.
+    `opponent` is `random` (random valid moves) or `self` (the policy plays all sides, and all of them are trained).
+    `player` is the policy's side, from 0; with `both` the side changes from task to task. `num_players` is for games in
+    which this number can be chosen. `config` has the game's own arguments, such as `max_turns`. A player with more than
+    `max_invalid_moves` invalid moves loses the game; most games allow only one at a time anyway.
     """
 
     name: str
@@ -74,7 +74,7 @@ class TextArena(Taskset):
         self._check_opponent()
 
     def prepare(self) -> None:
-        """Note the reward of the best blind play where the game pays it much."""
+        """Report the mean reward of the best blind play if the game is in `EASY` and the opponent is random."""
         for name in {self.name, self._game.kind} & EASY.keys():
             play, pay = EASY[name]
             if self.opponent == "random":
@@ -89,13 +89,13 @@ class TextArena(Taskset):
         return self._size > 1 and self.opponent == "self"
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the tasks of a split: a seed and the policy's place each. Seeds of training are even, test seeds odd;
-        `validation` has none."""
+        """Return the tasks of a split. A task has a seed and the policy's side. Training seeds are even, and test seeds
+        are odd. The split `validation` has no tasks."""
         sizes: dict[Split, int] = {"train": self.num_train, "test": self.num_test}
         return [self._task(split, number) for number in range(sizes.get(split, 0))]
 
     def environment(self, task: Task) -> MatchEpisode:
-        """Return the episode of a game against a player at random, also where self-play is trained."""
+        """Return the episode of a game against random players, even if training uses self-play."""
         place: int = task.data["player"]
         return MatchEpisode(lambda: self._match(task, [place]), place)
 
@@ -106,7 +106,7 @@ class TextArena(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """A player at random, and an expert of GuessTheNumber."""
+        """The scripts: a random player, and an expert for GuessTheNumber."""
         found: dict[str, Script] = {
             "random": lambda task, seed: self._converse(task, RandomPlayer(random.Random(f"{seed}/{task.id}")))
         }
@@ -115,7 +115,7 @@ class TextArena(Taskset):
         return found
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """Return the kind of loss, where the policy did not earn everything."""
+        """Return the kind of failure; None if the policy earned the full reward, and an empty text if no kind fits."""
         if rollout.reward >= SUCCESS:
             return None
         if rollout.metrics.get("ended_by_invalid"):
@@ -133,21 +133,22 @@ class TextArena(Taskset):
         return Task(f"{split}/{number}", {"seed": seed, "player": place})
 
     def _match(self, task: Task, places: Sequence[int]) -> Match:
-        """Start a game with the policy in some places and bots in the others."""
+        """Start a game in which the policy plays the sides `places`, and random bots play the other sides."""
         game = self._game.start(task.data["seed"], self._size)
         others = [place for place in range(self._size) if place not in places]
         bots = {place: RandomPlayer(random.Random(f"textarena/{task.data['seed']}/{place}")) for place in others}
         return Match(game, bots, self.max_invalid_moves)
 
     def _converse(self, task: Task, bot: Bot) -> list[Message]:
-        """Return the conversation of a script in the policy's place."""
+        """Return the conversation of a script that plays the policy's side."""
         match = self._match(task, [task.data["player"]])
         episode = MatchEpisode(lambda: match, task.data["player"])
-        # Where it finds no valid move, as among Mastermind's four different digits, it makes one that is not.
+        # If the bot finds no valid move, as for Mastermind's four different digits, it makes an invalid move.
         return converse(episode, lambda: bot(match.game, match.last_read) or PASS)
 
     def _find_size(self) -> int:
-        """Return the number of players: the given one, or the smallest with which the game starts."""
+        """Return the number of players: `num_players` if it is set, else the smallest number with which the game
+        starts. Raise UserError if the game does not start."""
         failures = []
         for count in (self.num_players,) if self.num_players else COUNTS:
             try:

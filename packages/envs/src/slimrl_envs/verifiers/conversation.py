@@ -1,11 +1,11 @@
-"""A program that asks a model by itself, as an episode of slimrl's agent loop.
+"""Runs a program that calls a model, as an episode of slimrl's agent loop.
 
-A rollout of verifiers calls a model when it likes; the agent loop gives a reply and waits for the next messages. The
-program runs in a task of its own. `start` returns its first question, and each `step` answers the last question and
-waits for the next one, or for the program's end. A question must continue the last one: a conversation that was
-rewritten or starts anew has other tokens than were sampled, so it fails the episode as `branched`.
+A rollout of verifiers calls the model at any time, but the agent loop gives a reply and waits for the next messages. So
+the program runs in its own asyncio task. `start` returns the program's first question. Each `step` answers the last
+question, and waits for the next question or the end of the program. A question must continue the conversation. A
+rewritten or new conversation has other tokens than were sampled, so the episode fails as `branched`.
 
-A message has the form of OpenAI's API: the arguments of its tool calls are JSON text, and each call has an id.
+Messages have the form of OpenAI's API: the arguments of tool calls are JSON text, and each call has an id.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Program = Callable[[Ask], Coroutine[Any, Any, Turn]]
 
 
 class Conversation:
-    """The episode of a program."""
+    """The episode of a program that asks the policy."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -52,7 +52,7 @@ class Conversation:
         message = read_reply(reply, bool(self._tools), len(self._messages))
         self._messages.append(message)
         answer, self._answer = self._answer, None
-        if not answer.done():  # it is cancelled where a limit of the program's own has passed
+        if not answer.done():  # the program cancels it when a time limit of its own has passed
             answer.set_result(message)
         return await self._next()
 
@@ -83,7 +83,7 @@ class Conversation:
             if question is None:
                 raise _branched("the policy was asked again before it had answered: two conversations at once")
             fresh = self._continuation(list(messages), list(tools))
-        except RolloutError as error:  # it fails the episode, also if the program handles it
+        except RolloutError as error:  # the episode fails even if the program handles the error
             self._failure = self._failure or error
             if question is not None:
                 question.set_result([])  # wakes `_next`
@@ -93,7 +93,8 @@ class Conversation:
         return await self._answer
 
     def _continuation(self, messages: list[Message], tools: list[Schema]) -> list[Message]:
-        """Return the messages that the policy has not read yet. Raise RolloutError for another conversation."""
+        """Return the messages that the policy has not read yet. Raise RolloutError if `messages` and `tools` do not
+        continue the conversation."""
         if not self._messages:
             self._messages, self._tools = messages, tools
             return opening(messages, tools)
@@ -108,7 +109,7 @@ class Conversation:
         if any(one["role"] == "assistant" for one in fresh):
             raise _branched("a reply was put into the policy's mouth")
         self._messages = messages
-        # The results stand behind the reply, in any order.
+        # The tool results follow the reply, in any order.
         return [_visible(one) for one in _in_order(messages[known - 1 :])[1:]]
 
 
@@ -117,9 +118,9 @@ def _branched(detail: str) -> RolloutError:
 
 
 def read_reply(reply: str, has_tools: bool, number: int) -> Message:
-    """Return a reply with the calls that it makes; without tools, or with arguments that are nested too deeply for
-    verifiers, all of it is text. Calls are named by the reply's number, so that an episode that is played again has the
-    same ids."""
+    """Return the reply as a message with its tool calls. Without tools, or if arguments are nested too deeply for
+    verifiers, the whole reply is text. The ids of the calls contain `number`, so that an episode that is played again
+    has the same ids."""
     message: Message = {"role": "assistant", "content": reply}
     parts = ToolReader().read(reply, closed=True) if has_tools else []
     calls = [part for part in parts if isinstance(part, ToolCall)]
@@ -142,8 +143,8 @@ def opening(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Messag
 
 
 def text_of(content: object) -> str:
-    """Return the text of a message's content, a text or a list of parts. Raise RolloutError for an image or sound, as
-    policies read text alone."""
+    """Return the text of a message's `content`, which is a text or a list of parts. Raise RolloutError for a part that
+    is not text, such as an image."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
@@ -157,7 +158,7 @@ def text_of(content: object) -> str:
 
 
 def _in_order(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages with results in the order of their calls. Results that fit no calls keep their places."""
+    """Return the messages with tool results in the order of the calls. Results that fit no calls stay in place."""
     try:
         return in_order_of_calls(messages)
     except ValueError:
@@ -165,7 +166,7 @@ def _in_order(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _visible(message: Message) -> Message:
-    """Return the message as chat templates take it: without ids, and with the arguments of calls as objects."""
+    """Return the message in the form for chat templates: without ids, and with the arguments of calls as objects."""
     shown: Message = {"role": message["role"], "content": message["content"]}
     if name := message.get("name"):
         shown["name"] = name
@@ -178,7 +179,7 @@ def _visible(message: Message) -> Message:
 
 
 def _key(message: Message) -> tuple[object, ...]:
-    """Return the parts of a message that two copies of it have in common."""
+    """Return the parts of a message that must be equal in a copy of the message. Ids are not among them."""
     calls = [(name, json.dumps(arguments)) for name, arguments in map(_call_of, message.get("tool_calls", ()))]
     return message["role"], message["content"], calls
 
@@ -188,7 +189,7 @@ def _call_of(call: dict[str, Any]) -> tuple[str, object]:
 
 
 def parse_arguments(text: str) -> object:
-    """Return the arguments of a call, or their text where they are no JSON, or hold nan or infinity."""
+    """Parse the arguments of a call. Return the text itself if it is not JSON, or contains nan or infinity."""
     try:
         value = json.loads(text)
         json.dumps(value, allow_nan=False)

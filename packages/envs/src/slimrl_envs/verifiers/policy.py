@@ -1,7 +1,7 @@
-"""The policy as verifiers 0.4 sees it: an agent whose model calls end in slimrl's agent loop, without HTTP.
+"""The policy as an agent of verifiers 0.4. slimrl's agent loop answers the agent's model calls, without HTTP.
 
-`ChatLoop` is a harness in this process, in place of the program that verifiers starts for each rollout. Harnesses that
-are programs reach `PolicyClient` through verifiers' own server.
+`ChatLoop` is a harness in this process. It replaces the program that verifiers starts for each rollout. Other harnesses
+are programs, and reach `PolicyClient` through verifiers' own server.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ from slimrl.errors import RolloutError
 from slimrl_envs.verifiers.conversation import Ask, parse_arguments, text_of
 
 MODEL = "policy"
-# Stands for the policy in configs. It is the kind for training, whose replies verifiers does not stream.
+# Represents the policy in configs. It is a client for training, because verifiers does not stream replies to these.
 POLICY = TrainClientConfig(base_url="http://policy.invalid/v1", api_key_var="")
 
 
 class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for the type checker
-    """The model client of all rollouts: it asks the conversation that the rollout belongs to."""
+    """The model client of all rollouts. It passes each request to the conversation of its rollout."""
 
     def __init__(self) -> None:
         self.asks: dict[str, Ask] = {}
@@ -40,7 +40,7 @@ class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for 
         turn: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Return the policy's reply. How it is sampled is slimrl's affair."""
+        """Return the policy's reply. `sampling` is ignored, because slimrl decides how to sample."""
         if not isinstance(dialect, ChatDialect):
             raise RolloutError("environment_error", f"the harness speaks {type(dialect).__name__}, and not chat")
         request = turn if turn is not None else dialect.parse_request(body)
@@ -60,7 +60,7 @@ class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for 
 
 
 class Interception(InterceptionServer):  # type: ignore[misc]
-    """Where the rollouts' model calls arrive, by HTTP or from `ChatLoop`."""
+    """The server for the model calls of all rollouts, which arrive by HTTP or from `ChatLoop`."""
 
     def __init__(self, tools: Mapping[str, Any], needs_tunnel: bool) -> None:
         secrets = tuple(tool.state_secret for tool in tools.values() if tool.state_secret)
@@ -71,17 +71,17 @@ class Interception(InterceptionServer):  # type: ignore[misc]
 
 
 class ChatLoop(NullHarness):  # type: ignore[misc]
-    """The chat loop of verifiers' `null` harness: ask, make the calls, until a reply makes none."""
+    """The chat loop of verifiers' `null` harness: ask the policy and make its calls, until a reply has no calls."""
 
     def __init__(self, config: Any, interception: Interception) -> None:
         super().__init__(config)
         self._interception = interception
 
     async def setup(self, runtime: Any) -> None:
-        """Nothing has to be installed."""
+        """Do nothing: this harness needs no installation."""
 
     async def launch(self, *given: Any, **options: Any) -> Any:
-        """Play one segment: from the prompt to a reply without calls, or until a stop."""
+        """Play one segment: from the prompt until a reply has no calls or the rollout must stop."""
         *_, secret, mcp_urls, data = given  # before them: context, trace, runtime and endpoint
         system, prompt = self.resolve_prompt(data)
         messages: list[Message] = [] if system is None else [SystemMessage(content=system)]
@@ -93,7 +93,7 @@ class ChatLoop(NullHarness):  # type: ignore[misc]
             tools = parse_tools(schemas)
 
             async def call_tool(name: str, arguments: object) -> str:
-                """Return the result of a call. A mistake of the policy's is answered by a text."""
+                """Return the result of a call. For a mistake of the policy, return a text about it."""
                 if name not in dispatch:
                     return f"error: unknown tool {name!r:.100}"
                 if not isinstance(arguments, dict):
@@ -107,8 +107,8 @@ class ChatLoop(NullHarness):  # type: ignore[misc]
 
 
 async def call_if_allowed(session: Any, call: Any, call_tool: Any) -> Any:
-    """Return the result of a call, or what the task's hooks put in its place."""
-    # A server does not read nan or infinity, and would be asked again and again.
+    """Return the result of a call, or the message by which the task's hooks replace it."""
+    # A server cannot read nan or infinity, and the request would be sent again and again.
     arguments = parse_arguments(call.arguments)
     if session.request_interceptors or session.request_stops:
         verdict = await session.decide_tool(call.id, call.name, arguments)

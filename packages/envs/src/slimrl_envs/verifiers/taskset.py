@@ -13,10 +13,11 @@ from slimrl_envs.verifiers.conversation import Conversation
 
 
 class Verifiers(Taskset):
-    """The tasks of a verifiers taskset. The args are the fields of its env's config: `taskset`, and one for each seat.
+    """The tasks of a verifiers taskset. The args are the fields of the env's config: `taskset`, and one field for each
+    seat.
 
-    `num_tasks` is how many tasks are loaded, 0 for all. `test` has the fields that differ for tests, as `{taskset =
-    {split = "test"}}`; without it the tasks themselves decide which of them are held out.
+    `num_tasks` is the number of tasks to load, 0 for all. `test` has the fields that differ for the test split, such as
+    `{taskset = {split = "test"}}`. Without `test`, a hash of a task's content decides whether the task is held out.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Verifiers(Taskset):
             )
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the tasks of a split, by their place in the taskset."""
+        """Return the tasks of a split, named by their index in the taskset. The split `validation` has no tasks."""
         if split == "validation":
             return []
         taskset = self._served.get(split, self._served["train"]).env.taskset
@@ -50,12 +51,12 @@ class Verifiers(Taskset):
 
 
 def split_of(data: Mapping[str, Any]) -> Split:
-    """Return the split that a task belongs to, by its content and not by its place."""
+    """Return the split of a task. It depends on the task's content, and not on its index."""
     return split_by_hash(json.dumps({key: value for key, value in data.items() if key != "idx"}, sort_keys=True))
 
 
 def merge(config: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with the change's fields; tables are merged."""
+    """Return the config with the fields of `change`. Nested tables are merged."""
     merged = dict(config)
     for key, value in change.items():
         old = merged.get(key)

@@ -1,7 +1,7 @@
-"""The envs of verifiers 0.4 (its interface `v1`): one seat of an env is the policy's.
+"""The envs of verifiers 0.4 (its interface `v1`). The policy has one seat of an env.
 
-The env itself runs: its setup and finalize, task hooks, tool servers, stops, judges. Only the policy's model calls end
-in slimrl (`policy.py`).
+verifiers runs the env itself: setup and finalize, task hooks, tool servers, stop conditions and judges. slimrl only
+answers the policy's model calls (`policy.py`).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ TOKEN_LIMITS = ("max_input_tokens", "max_output_tokens", "max_total_tokens")
 
 
 class Served:
-    """An env, and the shared resources of the episodes in play: tool servers, and where model calls end."""
+    """An env, and the resources that its running episodes share: tool servers, and the server for model calls."""
 
     def __init__(self, name: str, config: Mapping[str, Any]) -> None:
         own = {**config, "taskset": {**config.get("taskset", {}), "id": name}}
@@ -41,7 +41,7 @@ class Served:
         self._num_users = 0
 
     async def play(self, task: Task, ask: Ask) -> Turn:
-        """Play one episode of the env. Raise RolloutError where verifiers calls it failed."""
+        """Play one episode of the env. Raise RolloutError if verifiers reports that the episode failed."""
         interception = await self._enter()
         asking: list[str] = []
 
@@ -110,7 +110,8 @@ class Served:
         return resolve_agent(config, model=MODEL, client=POLICY if is_policy else None, harness=harness)
 
     async def _enter(self) -> Interception:
-        """Return the shared resources, for one more episode, which must call `_leave`."""
+        """Return the shared resources to one more episode, which must call `_leave`. The first episode opens the
+        resources."""
         loop = asyncio.get_running_loop()
         if self._holder is None or self._holder.done() or self._holder.get_loop() is not loop:
             self._num_users, self._ready, self._released = 0, loop.create_future(), asyncio.Event()
@@ -127,13 +128,14 @@ class Served:
         self._num_users -= 1
         holder = self._holder
         if not self._num_users and holder is not None:
-            # Forgotten before the wait, so that an episode that starts meanwhile opens others.
+            # Cleared before the wait, so that an episode that starts during the wait opens new resources.
             self._holder = None
             self._released.set()
             await asyncio.wait({holder})
 
     async def _hold(self, ready: "asyncio.Future[Interception]", released: asyncio.Event) -> None:
-        """Keep the shared resources open. It runs in a task of its own, which opens and closes all of them."""
+        """Keep the shared resources open until `released` is set. This needs its own task, because the task that opens
+        the resources must also close them."""
         try:
             async with self.env.shared_tools() as tools, Interception(tools, self._needs_tunnel(tools)) as interception:
                 try:
@@ -154,8 +156,8 @@ class Served:
 
 
 def policy_seat(seats: Mapping[str, AgentConfig], name: str) -> str:
-    """Return the name of the policy's seat: the one that has no endpoint of its own. Raise UserError if it is not one,
-    or is limited by tokens, which an environment does not see."""
+    """Return the name of the policy's seat, which is the only seat without its own endpoint. Raise UserError unless
+    exactly one seat has none, or if that seat has a token limit, since an environment sees no tokens."""
     free = [seat for seat, config in seats.items() if config.client is None]
     if len(free) != 1:
         raise UserError(
@@ -173,7 +175,7 @@ def policy_seat(seats: Mapping[str, AgentConfig], name: str) -> str:
 
 
 def local_config(config: Any) -> Any:
-    """Return the config with seats on this machine by default: verifiers' own default is a paid service."""
+    """Return the config with seats that run on this machine by default. The default of verifiers is a paid service."""
     seats = {
         seat: one.model_copy(update={"runtime": SubprocessConfig()})
         for seat, one in agent_config_fields(config).items()

@@ -1,9 +1,8 @@
 """`wordle`: find a five-letter word in six guesses, each in <guess> tags, from feedback on its letters.
 
-Models read tokens, not letters, so feedback is shown letter by letter; with `spelled` guesses are written so too. The
-rules and the words are in `wordle/rules.py` and `words.py`. The guess is the text in the first tags of a
-reply, outside of thoughts, and the rest is not read. A reply without a guess, or with one that cannot be played, costs
-a guess.
+Models read tokens, not letters, so feedback is shown letter by letter. With `spelled`, guesses are written letter by
+letter too. The rules and the words are in `wordle/rules.py` and `words.py`. The guess is the text in the first tags of
+a reply, outside of thoughts. The rest of the reply is ignored. A reply without a valid guess also costs a guess.
 """
 
 import hashlib
@@ -33,20 +32,20 @@ NUM_OPENINGS = 60
 
 @dataclass
 class Wordle(Taskset):
-    """Games over the `num_answers` commonest words. The fields are the `args` of the config section: `hints` sums up
-    all feedback after each guess; with `spelled` guesses are written as ` c r a n e`.
+    """Games over the `num_answers` most common words. The fields are the `args` of the config section. With `hints`, a
+    summary of all feedback follows each guess. With `spelled`, guesses are written as ` c r a n e`.
 
-    A fifth of the words, chosen by their hash, is held out. With `opened` the first guess is made for the policy: one
-    of the `NUM_OPENINGS` best words of common letters. Then a fifth of the pairs of a first guess and its feedback is
-    held out, with all answers that give it. So answers are in both splits, after different first feedback.
+    A fifth of the words, chosen by their hash, is held out. With `opened`, the environment makes the first guess for
+    the policy: one of the `NUM_OPENINGS` best words of common letters. Then a fifth of the pairs of a first guess and
+    its feedback is held out. So an answer may be in both splits, but with different first feedback.
 
-    After n tries of the policy, of which v are guesses that could be played, the reward is
+    After n tries of the policy, of which v are valid guesses, the reward is
 
         win [won] + speed [won] (tries left) / 5 + closeness best + format v / n
 
-    where best is the partial credit of the best guess: 1/5 for each letter in its place, 1/10 for each that is
-    elsewhere. A turn earns the change of that value. The four weights add up to 1; by the usual ones every win is worth
-    more than any loss.
+    where best is the partial credit of the best guess: 1/5 for each letter in its place, 1/10 for each letter that is
+    elsewhere. The reward of a turn is the change of this value. The four weights add up to 1. With the default weights
+    every win is worth more than any loss.
     """
 
     num_answers: int = 2000
@@ -60,7 +59,7 @@ class Wordle(Taskset):
 
     def __post_init__(self) -> None:
         weights = (self.win, self.speed, self.closeness, self.format)
-        if not (min(weights) >= 0 and abs(sum(weights) - 1) <= 1e-6):  # nan is neither
+        if not (min(weights) >= 0 and abs(sum(weights) - 1) <= 1e-6):  # comparisons with nan are False
             raise UserError(
                 "wordle: the weights `win`, `speed`, `closeness` and `format` must be 0 or more and add up to 1, not "
                 f"{' + '.join(f'{weight:g}' for weight in weights)} = {sum(weights):g}."
@@ -74,8 +73,8 @@ class Wordle(Taskset):
         self._solver = Solver(self._answers)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the games of a split, one for each pair of an answer and a first guess, in an order that does not
-        depend on how common words are. The split `validation` has none."""
+        """Return the games of a split, one for each pair of an answer and a first guess. Their order does not depend on
+        how common the words are. The split `validation` has no games."""
         if split == "validation":
             return []
         pairs = [(opening, word) for opening in self._openings for word in self._answers if word != opening]
@@ -88,8 +87,9 @@ class Wordle(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """A solver, which knows all answers but not which one it is, and wins almost always; one that guesses different
-        possible answers at random; and one that plays the same good words without regard to feedback."""
+        """The scripts. `expert` knows the list of answers, but not the answer of the game, and wins almost always.
+        `random` guesses different words of the list at random. `fixed` plays the same good words in every game and
+        ignores feedback."""
 
         def guess_at_random(task: Task, seed: int) -> list[Message]:
             words = random.Random(f"{seed}/{task.id}").sample(self._answers, NUM_TRIES)
@@ -102,7 +102,7 @@ class Wordle(Taskset):
         }
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """Return the way in which the game was lost. A late win is not a failure, though it earned less."""
+        """Describe how the game was lost; None for a win. A late win is not a failure, although it earned less."""
         metrics = rollout.metrics
         if metrics["won"]:
             return None
@@ -115,8 +115,8 @@ class Wordle(Taskset):
         return f"lost, most guesses {'against' if metrics.get('consistent', 1.0) < 0.5 else 'by'} the marks"
 
     def format_guess(self, word: str) -> str:
-        """Return the reply that makes a guess. With `spelled`, a space before each letter gives the tokens that
-        feedback has."""
+        """Return the reply that guesses `word`. With `spelled`, a space stands before each letter, so that the tokens
+        are the same as in the feedback."""
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
 
     def worth(self, game: Game) -> float:
@@ -129,7 +129,8 @@ class Wordle(Taskset):
 
     @cached_property
     def _openings(self) -> list[str]:
-        """The first guesses that are made for the policy. Without `opened` the only one is empty, which is none."""
+        """The first guesses that the environment makes for the policy. Without `opened` one empty text, which is no
+        guess."""
         return openings(self._answers, NUM_OPENINGS) if self.opened else [""]
 
     @cached_property
@@ -138,7 +139,7 @@ class Wordle(Taskset):
         return choose_fixed_words(self._answers, NUM_TRIES)
 
     def _play(self, task: Task, choose: Callable[[Sequence[Try]], str]) -> list[Message]:
-        """Return the whole conversation of a player that chooses each guess from the tries before."""
+        """Return the conversation of a script. `choose` takes the tries so far and returns the next guess."""
         episode = self.environment(task)
         return converse(episode, lambda: self.format_guess(choose(episode.game.tries)))
 
@@ -159,12 +160,12 @@ def _name(opening: str, answer: str) -> str:
 
 
 def _split_key(opening: str, answer: str) -> str:
-    """Return the key whose hash decides a game's split: games that look alike after the first guess share a split."""
+    """Return the key whose hash decides a game's split. Games with the same first guess and feedback share a key."""
     return f"{opening}/{feedback_of(opening, answer)}" if opening else answer
 
 
 class WordleEpisode:
-    """An episode on one word, until it is found or six tries are spent."""
+    """An episode on one word. It is over when the word is found or six tries are used up."""
 
     def __init__(self, rules: Wordle, game: Game) -> None:
         self.game = game
@@ -177,7 +178,7 @@ class WordleEpisode:
         return [{"role": "system", "content": rules}, {"role": "user", "content": self._observation()}]
 
     async def step(self, reply: str) -> Turn:
-        """Return the answer to a reply. Its reward is the change of the episode's reward."""
+        """Play the guess in a reply. The reward of the turn is the change of `worth`."""
         game, before = self.game, self._rules.worth(self.game)
         guess = find_guess(reply)
         self._untagged += guess is None
@@ -192,8 +193,8 @@ class WordleEpisode:
     def _metrics(self) -> Metrics:
         """Return the metrics of the player's own tries so far.
 
-        `consistent` is the share of guesses that could have been the answer, given all feedback before them. It is left
-        out where no guess followed feedback.
+        `consistent` is the share of guesses that could have been the answer, given all feedback before them. It is
+        missing if no guess followed feedback.
         """
         game = self.game
         answered, own = game.tries_with_feedback, [one for one in game.own_tries if one.feedback]
@@ -209,11 +210,11 @@ class WordleEpisode:
         }
 
     def _observation(self) -> str:
-        """Return the message after the last try, if there was one: its mistake, the feedback, hints, and the next
-        request."""
+        """Return the message to the policy: the mistake of the last try, the last feedback, the hints, and the next
+        request. Parts that do not exist are left out."""
         tries, answered = self.game.tries, self.game.tries_with_feedback
         lines = [f"Error: {tries[-1].mistake}"] if tries and tries[-1].mistake else []
-        if answered:  # repeated after a mistake, which has no feedback
+        if answered:  # after a mistake the last feedback is shown again
             lines += [f"word: {' '.join(answered[-1].word)}", f"mark: {' '.join(answered[-1].feedback)}"]
         if self._rules.hints and tries:
             hints = zip(("place", "also", "none"), find_hints(tries), strict=True)
@@ -221,7 +222,7 @@ class WordleEpisode:
         return "\n".join([*lines, self._next()])
 
     def _next(self) -> str:
-        """Return the request for the next guess, or the result. The policy reads nothing after its last reply."""
+        """Return the request for the next guess, or the result of a finished game, which the policy does not read."""
         if self.game.is_over:
             return f"You {'won' if self.game.is_won else 'lost'}. The word is {self.game.answer}."
         return f"Guess {len(self.game.tries) + 1} of {NUM_TRIES}."

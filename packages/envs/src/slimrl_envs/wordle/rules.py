@@ -1,8 +1,8 @@
-"""The rules of Wordle: the feedback on a guess, games, and the hints of feedback about the answer. The module knows
-nothing of chats, rewards or which words there are.
+"""The rules of Wordle: the feedback on a guess, the game, and the hints that feedback gives about the answer. The
+module does not depend on chats, rewards or the list of words.
 
 Feedback is one mark for each letter: `G` right and in its place, `Y` in the word but elsewhere, `X` not in the word, or
-not that often. Each letter of the answer is spent once: first on letters in their place, then from left to right.
+not that often. Each letter of the answer is used once: first for letters in their place, then from left to right.
 """
 
 from collections import Counter
@@ -16,14 +16,14 @@ UNKNOWN = "_"
 
 
 def feedback_of(guess: str, answer: str) -> str:
-    """Return the feedback on a guess: one mark for each letter, where each letter of the answer is spent once.
+    """Return the feedback on a guess: one mark for each letter. Each letter of the answer is used for at most one mark.
 
     >>> feedback_of("geese", "those")
     'XXXGG'
     >>> feedback_of("eerie", "where")
     'YXYXG'
     """
-    # Letters in their place are spent before all others, so that a yellow one further left cannot take theirs.
+    # Letters in their place are used first, so that a yellow mark further left cannot use them.
     left = [there for letter, there in zip(guess, answer, strict=True) if letter != there]
     feedback = ""
     for letter, there in zip(guess, answer, strict=True):
@@ -39,7 +39,7 @@ def feedback_of(guess: str, answer: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One try of a player: a word with its feedback, or the mistake because of which it has none."""
+    """One try of a player: a word with its feedback, or a mistake without feedback."""
 
     word: str
     feedback: str = ""
@@ -51,15 +51,15 @@ class Try:
 
     @property
     def partial_credit(self) -> float:
-        """A score from 0 to 1: a letter in its place counts 1/5, one that is elsewhere 1/10. A wrong guess has at most
-        4/5."""
+        """A score from 0 to 1. A letter in its place counts 1/5, and a letter that is elsewhere in the answer 1/10. A
+        wrong guess has at most 4/5."""
         return (self.feedback.count(GREEN) + self.feedback.count(YELLOW) / 2) / NUM_LETTERS
 
 
 @dataclass(slots=True)
 class Game:
-    """A game: one answer and the tries so far. A mistake counts as a try, so every game stops after `NUM_TRIES`. The
-    `opening`, if there is one, is a first try that is made for the player."""
+    """A game: one answer and the tries so far. A mistake counts as a try, so every game stops after `NUM_TRIES` tries.
+    The `opening` is a first try that is made for the player; empty for none."""
 
     answer: str
     allowed: Set[str]
@@ -81,7 +81,7 @@ class Game:
         return self.tries[-1]
 
     def forfeit(self, mistake: str) -> Try:
-        """Spend a try on no word at all. Returns the try."""
+        """Add a try that has no word, only a mistake. Returns the try."""
         assert not self.is_over, "the game is over"
         self.tries.append(Try("", "", mistake))
         return self.tries[-1]
@@ -108,7 +108,7 @@ class Game:
 
     @property
     def is_over(self) -> bool:
-        """Whether the game is won, or its last try is spent."""
+        """True if the game is won, or no try is left."""
         return self.is_won or len(self.tries) == NUM_TRIES
 
     def _mistake(self, word: str) -> str:
@@ -128,10 +128,10 @@ def fits(word: str, tries: Iterable[Try]) -> bool:
 
 
 def find_hints(tries: Sequence[Try]) -> tuple[str, str, str]:
-    """Return the hints of the feedback on all tries together, except the places where letters are not.
+    """Return three hints from the feedback on all tries. They do not include the places where a letter cannot be.
 
-    They are the letters in their places, with `_` for an unknown one; the letters that the answer has besides, as often
-    as is known; and the letters that it lacks.
+    The hints are the letters in their places, with `_` for an unknown letter; the other letters of the answer, as often
+    as is known; and the letters that are not in the answer.
 
     >>> find_hints([Try("crane", "GYXXX")])
     ('c____', 'r', 'ane')
@@ -141,7 +141,7 @@ def find_hints(tries: Sequence[Try]) -> tuple[str, str, str]:
     seen = dict.fromkeys(letter for one in tries if one.feedback for letter in one.word)
     for one in tries:
         pairs = list(zip(one.word, one.feedback, strict=True)) if one.feedback else []
-        # `|=` keeps the larger count. Several greys beside a green show that the letter is there no more than that.
+        # `|=` keeps the larger count. Grey marks do not count: a letter occurs only as often as it has other marks.
         least |= Counter(letter for letter, mark in pairs if mark != GREY)
         for place, (letter, mark) in enumerate(pairs):
             if mark == GREEN:

@@ -1,7 +1,7 @@
-"""Scripted players of Wordle. They know the list of all answers, as any player may, and nothing of the one sought.
+"""Scripted players of Wordle. They know the list of all answers, but not the answer of the game.
 
-The solver always guesses a word that could be the answer: the one with the most informative feedback. The fixed words
-are played without regard to feedback, so a policy can earn as much without reading any.
+The solver guesses the word with the most informative feedback among the words that can still be the answer. The fixed
+words do not depend on feedback, so they show how much a policy can earn without reading any.
 """
 
 import math
@@ -12,18 +12,19 @@ from functools import cached_property
 from slimrl.errors import UserError
 from slimrl_envs.wordle.rules import Try, feedback_of, fits
 
-NUM_WEIGHED = 20  # candidates of the commonest letters that are compared; each costs a pass over all answers
+NUM_WEIGHED = 20  # words of the most common letters to compare; each takes a pass over all answers
 NUM_FIXED = 100  # words from which the fixed words are chosen
 
 
 class Solver:
-    """A player that guesses by entropy. The order of `answers` decides between words that are as good."""
+    """A player that guesses by entropy. The order of `answers` decides between equally good words."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._answers = tuple(answers)
 
     def guess(self, tries: Sequence[Try]) -> str:
-        """Return the next guess, a pure function of the answers and the tries. Raise UserError when no answer fits."""
+        """Return the next guess. It depends only on the answers and the `tries`. Raise UserError if no answer fits
+        them."""
         if not any(one.feedback for one in tries):
             return self._opening
         candidates = [word for word in self._answers if fits(word, tries)]
@@ -33,7 +34,7 @@ class Solver:
 
     @cached_property
     def _opening(self) -> str:
-        """The first guess, which costs a second to find."""
+        """The first guess. Its computation takes a second."""
         return most_telling(self._answers)
 
 
@@ -50,8 +51,8 @@ def openings(answers: Sequence[str], num: int) -> list[str]:
 
 
 def choose_fixed_words(answers: Sequence[str], num: int) -> list[str]:
-    """Different words, chosen greedily: each raises the partial credit of the best guess so far most, on average over
-    all answers."""
+    """Return `num` different words, chosen greedily. Each word raises the partial credit of the best guess so far as
+    much as possible, on average over all answers."""
     credit = {
         word: [Try(word, feedback_of(word, answer)).partial_credit for answer in answers]
         for word in _of_common_letters(answers, NUM_FIXED)
@@ -65,13 +66,13 @@ def choose_fixed_words(answers: Sequence[str], num: int) -> list[str]:
 
 
 def _of_common_letters(words: Sequence[str], num: int) -> list[str]:
-    """Return the `num` words whose letters occur in most of the words. Between equals the order stays."""
+    """Return the `num` words whose letters occur in most of the words. Equally good words keep their order."""
     num_with = Counter(letter for word in words for letter in set(word))
     return sorted(words, key=lambda word: -sum(num_with[letter] for letter in set(word)))[:num]
 
 
 def _entropy(word: str, candidates: Sequence[str]) -> float:
-    """Return the entropy of the feedback on a word over all candidates, in nats, less a constant that all words
-    share."""
+    """Return the entropy of the feedback on a word over all candidates, in nats, minus a constant that is the same for
+    all words."""
     counts = Counter(feedback_of(word, answer) for answer in candidates).values()
     return -sum(count * math.log(count) for count in counts) / len(candidates)

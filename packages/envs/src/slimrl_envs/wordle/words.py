@@ -1,7 +1,9 @@
-"""The words of Wordle, from two packages of the extra `wordle`, whose versions are exact: the same on every machine.
+"""The words of Wordle, from two packages of the extra `wordle`. Their versions are pinned: the words are always the
+same.
 
-Answers are words of a dictionary (Webster's of 1934, from `english-words`: without most plurals and other forms) that
-are not names, the commonest first by `pyspellchecker`'s counts in subtitles. Every word of either may be guessed.
+Answers are the words of a dictionary (Webster's of 1934, from `english-words`, without most plurals and other forms)
+that occur in subtitles and are not names. They are sorted by `pyspellchecker`'s counts in subtitles, the most common
+word first. Every five-letter word of either package may be guessed.
 """
 
 import functools
@@ -17,7 +19,8 @@ NAME = re.compile(r"[A-Z][a-z]{4}")
 
 @dataclass(frozen=True, slots=True)
 class WordList:
-    """The words: `answers`, the commonest first, and `allowed`, all that may be guessed, the answers among them."""
+    """The words of the game. `answers` starts with the most common word. `allowed` has all words that may be guessed,
+    including the answers."""
 
     answers: tuple[str, ...]
     allowed: frozenset[str]
@@ -25,7 +28,7 @@ class WordList:
 
 @functools.cache
 def word_list() -> WordList:
-    """Return the word list of this machine's packages. Raise UserError if they are not installed."""
+    """Return the word list, made from the two installed packages. Raise UserError if one is not installed."""
     english_words, spellchecker = (require(name, "wordle", "wordle") for name in ("english_words", "spellchecker"))
     said = spellchecker.SpellChecker(language="en", distance=1).word_frequency.dictionary
     dictionary = english_words.get_english_words_set(["web2"], alpha=True)
@@ -36,5 +39,5 @@ def word_list() -> WordList:
 
 
 def is_held_out(word: str) -> bool:
-    """Return True if an answer belongs to the test split: a pure function of the word."""
+    """Return True if `word`, or another key of a game, is in the test split. The result depends only on this text."""
     return split_by_hash(f"wordle/{word}") == "test"

@@ -1,6 +1,7 @@
-"""The beliefs of a player about the table: the scale of its numbers, the values it expects, and the gain of a question.
+"""The beliefs of a player about the table: the scale of the player's numbers, the expected values, and the gain of a
+question.
 
-No function here knows the hidden part of a deal: each takes only the numbers that a player has seen or heard.
+No function here uses the hidden part of a deal. Each takes only numbers that a player has seen or heard.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,22 +17,22 @@ P_KNOWN = 0.4  # the probability that a player knows a cell
 MIN_SCALE, MAX_SCALE = 1.0, 10.0
 USUAL = 250
 """A usual number: the value 50 of an unknown pair on a scale of 5. Any number below it is called low."""
-NEARLY = 0.98  # the share of the best assignment's worth from which another looks as good
+NEARLY = 0.98  # an assignment with this share of the best assignment's worth looks as good
 _SCALES = np.linspace(MIN_SCALE, MAX_SCALE, 9001)
 _VALUES = np.arange(MAX_VALUE + 1)
 _NEVER = -1e6  # the weight of a pair that must not be chosen
 
 
 def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> float:
-    """Return the scale that turned integers from 0 to 99 into these numbers: the one that explains most of them.
+    """Return the scale that turned integers from 0 to 99 into `numbers`: the scale that explains most of them.
 
     A scale explains `x` if some integer `v` has `int(v * scale) == x`. A wrong scale explains one number in `scale` by
-    chance, so a handful of numbers identifies the scale. `values` are the cells' values, if known.
+    chance, so a few numbers identify the scale. `values` has the value of each number, None if unknown.
     """
     score_S = np.zeros_like(_SCALES)
     known = list(values) or [None] * len(numbers)
     for number, value in zip(numbers, known, strict=True):
-        # The least value whose product is not below the number is the only one that rounding down can take to it.
+        # Only the least value with `value * scale >= number` can be rounded down to the number.
         value_S = np.ceil(number / _SCALES) if value is None else np.full_like(_SCALES, value)
         explained_S = (value_S <= MAX_VALUE) & (np.floor(value_S * _SCALES) == number)
         # One known value outweighs all unknown ones together, since it leaves no choice of `v`.
@@ -41,18 +42,18 @@ def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> f
 
 
 def value_on(scale: float, number: int) -> float:
-    """Return the value that a number on this scale stands for."""
+    """Convert a player's number for a cell, which is on this scale, to the value of the cell."""
     return float(min(MAX_VALUE, np.ceil(number / scale)))
 
 
 def own_values(seen: Mapping[Cell, int]) -> dict[Cell, float]:
-    """Return the values of the cells that a player sees, by the likely scale of its numbers."""
+    """Return the values of the cells that a player sees, estimated with the likely scale of the player's numbers."""
     scale = likely_scale(list(seen.values()))
     return {cell: value_on(scale, number) for cell, number in seen.items()}
 
 
 def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, int]) -> Beliefs:
-    """Return beliefs from a player's own values and from the other player's numbers, which are on another scale. An
+    """Return beliefs from a player's `own` values and the other player's numbers `told`, which are on another scale. An
     unknown cell counts 50."""
     beliefs = np.full((size, size), float(UNKNOWN))
     if told:
@@ -66,15 +67,16 @@ def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, in
 
 
 def gains(beliefs: Beliefs, cells: Collection[Cell]) -> dict[Cell, float]:
-    """Return the expected rise of the best assignment's worth by asking for each cell, all of which count 50 so far.
+    """Return for each cell how much a question about it is expected to raise the worth of the best assignment. All
+    `cells` count 50 so far.
 
-    The other player knows a cell with probability 0.4, and then every value is as likely; otherwise it stays at 50.
+    The other player knows a cell with probability 0.4; then all values are equally likely. Otherwise it stays at 50.
     """
     worth = worth_of(beliefs, optimum(beliefs))
     gained: dict[Cell, float] = {}
     for reviewer, paper in cells:
-        # A new value moves all assignments with the pair alike. So the best one is the best with the pair, for each
-        # possible value, or the best without it, whichever is worth more.
+        # A new value changes all assignments with the pair by the same amount. So for each possible value, the best
+        # assignment is the best one with the pair or the best one without the pair.
         rest = np.delete(np.delete(beliefs, reviewer, axis=0), paper, axis=1)
         without = _exclude(beliefs, [(reviewer, paper)])
         better = np.maximum(worth_of(rest, optimum(rest)) + _VALUES, worth_of(without, optimum(without)))
@@ -88,18 +90,18 @@ def worth_of(beliefs: Beliefs, assignment: Assignment) -> float:
 
 
 def looks_best(beliefs: Beliefs, assignment: Assignment) -> bool:
-    """Return True if an assignment is worth nearly as much as the best. It need not be as much, since players round
-    differently."""
+    """Return True if an assignment is worth at least `NEARLY` times the best one. Players round differently, so it need
+    not be worth the same."""
     return worth_of(beliefs, assignment) >= NEARLY * worth_of(beliefs, optimum(beliefs))
 
 
 def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment:
-    """Return the best assignment that is not refused, searched among those without one or two pairs of the best. If all
-    of these are refused, it is the best one."""
+    """Return the best assignment that is not in `refused`. The search covers the optimum, and the optima after one or
+    two pairs are forbidden. If all of these are refused, return the optimum."""
     best = optimum(beliefs)
     if best not in refused:
         return best
-    # To forbid one pair after the other yields the second best exactly; forbidding another pair of each goes further.
+    # Forbidding each pair of the optimum in turn finds the exact second best. Forbidding a second pair finds more.
     tried: list[Assignment] = []
     for paper, reviewer in enumerate(best):
         tried.append(optimum(_exclude(beliefs, [(reviewer, paper)])))

@@ -1,7 +1,8 @@
-"""A deal of the matching game: the table of values, who knows which of them, and the worth of an assignment.
+"""A deal of the matching game: the table of values, the cells that each player knows, and the worth of an assignment.
 
-n reviewers (rows) and n papers (columns). Each player sees some of the values, multiplied by a secret scale of its
-own. Players are 0 and 1 here; people call them player 1 and player 2. Knows nothing of turns or of text.
+The table has n reviewers (rows) and n papers (columns). Each player sees some of the values, multiplied by the player's
+secret scale. Players are 0 and 1 here, and player 1 and player 2 in texts for people. The module does not depend on
+turns or messages.
 """
 
 from collections import Counter
@@ -110,7 +111,8 @@ class Deal:
         return self.value(self.best_assignment)
 
     def score(self, assignment: Assignment) -> float:
-        """Value / best, in 0..1. Where all values are 0, every assignment is an optimum: 1."""
+        """Return the value of an assignment divided by the best value, in 0..1. If all values are 0, every assignment
+        scores 1."""
         best = self.best
         return self.value(assignment) / best if best else 1.0
 
@@ -120,11 +122,11 @@ class Deal:
         return {(r, p): int(table[r][p] * scale) for r, p in self.cells if known[r][p]}
 
     def own_best(self, player: int) -> Assignment:
-        """Return the assignment that looks best to the player alone, who counts 50 for every cell it does not know.
+        """Return the assignment that looks best to the player alone. A cell that the player does not know counts 50.
 
-        Several may look equally good, at n = 3 in most games, and the rule decides which games are dealt by the one
-        taken here. So the published choice between equals (by `optimum`, in the order of the deal) is kept, and the
-        table is shown in another order: otherwise the first assignments would rarely be optimal.
+        Several assignments may look equally good, for n = 3 in most games. The choice between them decides which games
+        are dealt. So it is the choice of the published game: by `optimum`, in the order of the deal. The table is shown
+        in another order, because otherwise the first assignments would rarely be optimal.
         """
         reviewers, papers = (order or tuple(range(self.size)) for order in self.order)
         looks = np.where(self.known[player], self.table, UNKNOWN)[np.ix_(reviewers, papers)]
@@ -133,12 +135,14 @@ class Deal:
 
     @property
     def requires_communication(self) -> bool:
-        """Whether neither player is near the optimum alone, which is the rule of a deal."""
+        """True if the best value is more than `MARGIN` times the value of each player's own best assignment: the rule
+        of a deal."""
         best = self.best
         return all(MARGIN * self.value(self.own_best(player)) < best for player in (0, 1))
 
     def table_text(self, player: int) -> str:
-        """Return the player's first observation: a heading and its table as CSV, short names of papers on top."""
+        """Return the player's first observation: a heading, and the player's table as CSV with short names of papers on
+        top."""
         seen, papers = self.seen(player), range(self.size)
         rows = [[name, *(str(seen.get((r, p), "")) for p in papers)] for r, name in enumerate(self.reviewers)]
         return "\n".join(["Reviewer Paper Similarity Scores:", *map(",".join, [["", *self.short_papers], *rows])])
@@ -151,6 +155,6 @@ def optimum(weights: npt.ArrayLike) -> Assignment:
 
 
 def default_names(size: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Papers and reviewers of a game of this size; beyond eight they are numbered."""
+    """Return the papers and reviewers of a game of this size. Names after the eighth are numbered."""
     more = range(len(PAPERS) + 1, size + 1)
     return (*PAPERS[:size], *(f"Paper {k}" for k in more)), (*REVIEWERS[:size], *(f"Reviewer{k}" for k in more))

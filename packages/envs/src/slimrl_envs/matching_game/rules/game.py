@@ -1,7 +1,7 @@
-"""The course of a matching game: whose turn it is, which proposal stands, when it is over, and its score.
+"""The course of a matching game: whose turn it is, the open proposal, the end of the game, and the score.
 
-Acts are played one at a time; an act against the rules raises `IllegalAct` for the speaker, who keeps the turn. Knows
-nothing of how acts are written (`protocol.py`) or of who plays.
+Acts are played one at a time. An act against the rules raises `IllegalAct`, and its player keeps the turn. The module
+does not depend on the text of acts (`protocol.py`) or on the kind of players.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ MAX_ERRORS = 8
 
 
 def usual_turns(size: int) -> int:
-    """Return the usual number of messages of a game: 20, but four for each paper where there are few, and six for two
-    papers. With more, a player that tries all assignments and listens to nobody would earn as much as one that asks."""
+    """Return the usual number of messages of a game: 20, or four for each paper if that is less, or six for two papers.
+    With more messages, a player that tries all assignments and ignores answers would earn as much as one that asks."""
     return min(20, 4 * size) if size > 2 else 6
 
 
@@ -33,27 +33,27 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """An act that agrees to the standing proposal, and closes the game."""
+    """An act that accepts the open proposal, and closes the game."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """An act that turns the standing proposal down. The turn stays."""
+    """An act that rejects the open proposal. The player keeps the turn."""
 
 
 Act = Say | Propose | Accept | Reject
 
 
 class IllegalAct(Exception):
-    """The error of an act against the rules, or of a text without an act. Its message is for the speaker."""
+    """Raised for an act against the rules, or for a text without an act. The message is for the player who acted."""
 
 
 class MatchingGame:
     """A game in progress. Players are 0 and 1; player 0 starts.
 
-    `max_turns` (default: `usual_turns`) counts messages and proposals of both players; the last one, if
-    it is a proposal, may still be answered. Errors count as no message; a player may make `max_errors`, with one more
-    the game is over.
+    `max_turns` (default: `usual_turns`) limits the messages and proposals of both players together. If the last of them
+    is a proposal, it may still be answered. Errors do not count as messages. A player may make `max_errors` errors;
+    after one more the game is over.
     """
 
     def __init__(self, deal: Deal, max_turns: int | None = None, max_errors: int = MAX_ERRORS) -> None:
@@ -73,27 +73,29 @@ class MatchingGame:
 
     @property
     def num_messages(self) -> int:
-        """The number of messages of both players: messages and proposals, without answers and errors."""
+        """The number of messages and proposals of both players, without answers and errors."""
         return sum(isinstance(act, Say | Propose) for _, act in self.history)
 
     @property
     def messages_left(self) -> int:
-        """How many messages the two may still send. At 2 or fewer, the next one is its player's last."""
+        """The number of messages that both players may still send. At 2 or less, each player has at most one left."""
         return self.max_turns - self.num_messages
 
     @property
     def is_over(self) -> bool:
-        """Whether there is an agreement, or no message left and no proposal to answer, or too many errors."""
+        """True if there is an agreement, a player made too many errors, or no message is left and no proposal is
+        open."""
         is_lost = max(self.num_errors) > self.max_errors
         return self.agreed is not None or is_lost or (self.messages_left == 0 and self.proposal is None)
 
     @property
     def reward(self) -> float:
-        """The score of the agreement, in 0..1; without an agreement 0. The same for both players."""
+        """The score of the agreement, in 0..1, which both players get; 0 without an agreement."""
         return self.deal.score(self.agreed) if self.agreed is not None else 0.0
 
     def play(self, player: int, act: Act) -> None:
-        """Play a legal act. Raise IllegalAct, counted as an error, if it is none; ValueError out of turn."""
+        """Play an act. An illegal act counts as an error and raises IllegalAct. Raise ValueError if it is not the
+        player's turn."""
         self._check_turn(player)
         problem = self._problem(act)
         if problem:
@@ -112,7 +114,7 @@ class MatchingGame:
                 self.proposal = None
 
     def count_error(self, player: int) -> None:
-        """Count an error of the player whose turn it is, who keeps the turn. Raise ValueError out of turn."""
+        """Count an error of `player`, who keeps the turn. Raise ValueError if it is not the player's turn."""
         self._check_turn(player)
         self.num_errors[player] += 1
 
@@ -123,7 +125,7 @@ class MatchingGame:
             raise ValueError(f"player {player} acts, but it is the turn of player {self.turn}")
 
     def _problem(self, act: Act) -> str:
-        """Why the act is against the rules; empty if it is not."""
+        """Return the reason why the act is against the rules; an empty text if it is legal."""
         match act:
             case Accept() | Reject() if self.proposal is None:
                 verb = "accept" if isinstance(act, Accept) else "reject"

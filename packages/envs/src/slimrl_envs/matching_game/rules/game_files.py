@@ -1,9 +1,9 @@
-"""Deals as JSON, and files of them: one game a line, with `prompt`, `game_state`, `ground_truth`, `optimal_score`,
-`game_id` and `name`.
+"""Deals as JSON, and files with one game a line. The keys of a line are `prompt`, `game_state`, `ground_truth`,
+`optimal_score`, `game_id` and `name`.
 
-`game_state` is the deal; `ground_truth` is the same again, for trainers that look there; `prompt` is the first text
-that player 1 reads. `game_id` is the number of the line, from 0, and `name` is unique beyond the file. Reading needs
-`game_state` alone. Knows nothing of how games are dealt or played.
+`game_state` is the deal. `ground_truth` is a copy of the deal, for trainers that read this key. `prompt` is the first
+text that player 1 reads. `game_id` is the number of the line, from 0, and `name` is unique across files. Reading needs
+only `game_state`. The module does not depend on how games are dealt or played.
 """
 
 import json
@@ -104,7 +104,7 @@ def deal_of(state: Mapping[str, Any], game_id: str) -> Deal:
 
 
 def _check_names(deal: Deal) -> None:
-    """Raise ValueError for names that tables, proposals or sentences could confuse."""
+    """Raise ValueError for names that would be ambiguous in tables, proposals or sentences."""
     for what, names, short in (
         ("papers", deal.papers, deal.short_papers),
         ("reviewers", deal.reviewers, deal.reviewers),
@@ -123,7 +123,7 @@ def _check_names(deal: Deal) -> None:
 
 
 def row(deal: Deal, number: int, max_turns: int | None = None) -> dict[str, Any]:
-    """Return a deal as the row of a data set with this number. The `prompt` names the number of messages (default:
+    """Return a deal as row `number` of a data set. The `prompt` contains the number of messages `max_turns` (default:
     `usual_turns`)."""
     state = game_state(deal)
     return {
@@ -143,7 +143,8 @@ def lines(deals: Iterable[Deal], max_turns: int | None = None) -> Iterator[bytes
 
 
 def read_games(path: Path) -> list[Deal]:
-    """Return the games of a file (JSONL or parquet). Raise UserError that names file and line where there is none."""
+    """Return the games of a file (JSONL or parquet). Raise UserError, which names the file and the line, for a line
+    that is not a game, and for a file without games."""
     games = [_deal(content, place) for content, place in file_rows(path, "the path of the games")]
     if not games:
         raise UserError(

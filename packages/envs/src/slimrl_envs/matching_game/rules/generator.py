@@ -1,17 +1,18 @@
 """New deals of the matching game: the published distribution of games in which talking pays, sampled exactly and fast.
 
-A table is uniform on 0..99, each player sees each cell with probability 2/5, scales are uniform on 1..10; a deal is
-kept if `Deal.requires_communication`: for n = 8 one table in some 3,000, for n = 3 one in 170, for n = 2 one in 900.
-Knows nothing of turns or of text. Arrays of tables have the axes (n, n, number of tables), reviewers first.
+Values of a table are uniform on 0..99, each player sees each cell with probability 2/5, and scales are uniform on
+1..10. A deal is kept if `Deal.requires_communication`: for n = 8 about one table in 3,000, for n = 3 one in 170, for n
+= 2 one in 900. The module does not depend on turns or text. Arrays of tables have the axes (n, n, number of tables),
+reviewers first.
 
-Rows and columns are then put into a random order, so that the rule favours nobody by name (`relabel`).
+Rows and columns are then put into a random order, so that the rule favours no names (`relabel`).
 
-The distribution is exact because this is plain rejection sampling: tables are drawn independently, and those that
-break the rule are left out, in the order drawn. It is fast because whole batches are looked at together, for a bound
-that is sure: a player's own assignment is one of those that look best to it, so it is worth at least the worst of
-these. Where even that worst is too good, the table breaks the rule whichever the player takes. The few tables that are
-left are judged by the rule itself. Bits are drawn by a bit generator of numpy, whose stream never changes, seeded
-by the generator that is passed in: a seed gives the same deals on every machine.
+The distribution is exact because this is plain rejection sampling: tables are drawn independently, and tables that
+break the rule are left out. Sampling is fast because a safe bound is computed for whole batches. A player's own
+assignment is one of the assignments that look best to the player, so its value is at least the worst value among these.
+If even the worst value is too good, the table breaks the rule. The few tables that are left are judged by the rule
+itself. The bits come from a bit generator of numpy, whose stream never changes. Its seed is drawn from the generator
+that is passed in, so a seed gives the same deals on every machine.
 """
 
 import random
@@ -30,8 +31,8 @@ from slimrl_envs.matching_game.rules.deal import MARGIN, MAX_VALUE, UNKNOWN, Dea
 MIN_SIZE, MAX_SIZE = 2, 10
 VERSION = "v2"
 """The version of the deals of a seed. It is part of their names, so that games of two versions are not confused."""
-UPSTREAM_TRIES = 10_002  # tables that the published game draws at most
-_BATCH = 8192  # a table costs least so: much fewer, and calls of numpy cost more than numbers; more leave the cache
+UPSTREAM_TRIES = 10_002  # the maximum number of tables that the published game draws
+_BATCH = 8192  # the cheapest size: with fewer tables, calls of numpy dominate; more tables leave the cache
 _NUM_VALUES = MAX_VALUE + 1
 # A cell is one of 100 values, known to the first player in 2 of 5 cases and likewise to the second.
 _CASES = _NUM_VALUES * 5 * 5
@@ -61,13 +62,13 @@ def deals(rng: random.Random, n: int, prefix: str = "") -> Iterator[Deal]:
 
 
 def deals_of_seed(n: int, seed: int) -> Iterator[Deal]:
-    """Yield the deals of a seed, as files and environments have them, called by how they were dealt. Raises UserError
-    as `deals`."""
+    """Yield the deals of a seed, which files and environments use. The names contain the version, `n` and the seed.
+    Raises UserError as `deals` does."""
     return deals(random.Random(f"matching-game/{VERSION}/{n}/{seed}"), n, f"{VERSION}-n{n}-seed{seed}-")
 
 
 def split_of(deal: Deal) -> Split:
-    """Return the split of a game, a function of its table: one in five is held out under all settings."""
+    """Return the split of a game. It depends only on the table: one game in five is held out under all settings."""
     return split_by_hash(repr(deal.table))
 
 
@@ -78,14 +79,14 @@ def make_deal(table: npt.NDArray[Any], masks: Sequence[Masks]) -> Deal:
 
 
 def relabel(deal: Deal, rng: random.Random) -> Deal:
-    """Return the same game with its rows and its columns in a random order, under the same names.
+    """Return the game with its rows and columns in a random order. The lists of names stay the same.
 
-    The rule keeps a table for the worth of a player's own assignment, and which of equal ones that is depends on the
-    order of dealing (`Deal.own_best`): unshuffled, BLEU to Sofia, Electra to Ava and GloVe to Daniel is optimal in a
-    third of the games of three papers instead of a sixth, so that who proposes just this earns without a word. All that
-    does not depend on names stays distributed as it was.
+    The rule depends on the worth of a player's own assignment. Between equally good assignments, the order of dealing
+    decides (`Deal.own_best`). Without the shuffle, BLEU to Sofia, Electra to Ava and GloVe to Daniel is optimal in a
+    third of the games of three papers instead of a sixth, so a player that always proposes this earns without talking.
+    Everything that does not depend on names keeps its distribution.
     """
-    # By `random()`, whose numbers are the same in every Python; the results of `sample` need not be.
+    # The numbers of `random()` are the same in every version of Python; the results of `sample` need not be.
     reviewers, papers = (sorted(range(deal.size), key=lambda _: rng.random()) for _ in range(2))
 
     def permute(grid: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], ...]:
@@ -97,11 +98,11 @@ def relabel(deal: Deal, rng: random.Random) -> Deal:
 
 
 def upstream_deal(seed: int, n: int = 8) -> Deal:
-    """Return the deal that the published game makes of a seed: the same numbers from the same generators in the same
+    """Return the deal that the published game makes from a seed: the same numbers from the same generators in the same
     order.
 
-    After 10,001 tables that break the rule it takes any next one: for n = 8 some seeds give deals in
-    which talking does not pay.
+    After 10,001 tables that break the rule, the published game takes the next table in any case. So for n = 8 some
+    seeds give deals in which talking does not pay.
     """
     numbers, rng = np.random.RandomState(seed), random.Random(seed)
     for _ in range(UPSTREAM_TRIES):
@@ -114,10 +115,10 @@ def upstream_deal(seed: int, n: int = 8) -> Deal:
 
 
 def draw(bits: np.random.PCG64, n: int) -> tuple[Numbers, Masks, Masks]:
-    """Draw independent tables of the distribution without the rule, and the two masks of each."""
+    """Draw `_BATCH` independent tables without applying the rule. Return the tables, and the masks of both players."""
     count, numbers = n * n * _BATCH, np.empty(0, np.uint16)
     while len(numbers) < count:
-        # A raw word of 64 bits gives four numbers, of which 1 in 122 is too high: 1/64 more is nearly always enough.
+        # A raw word of 64 bits gives four numbers. One in 122 is too high, so 1/64 more words are nearly always enough.
         raw = bits.random_raw((count - len(numbers)) // 4 * 65 // 64 + 16).astype("<u8", copy=False).view("<u2")
         numbers = np.concatenate([numbers, raw[raw < _BELOW]])
     # `//` and a product take a fraction of the time of `np.divmod`.
@@ -130,8 +131,8 @@ def draw(bits: np.random.PCG64, n: int) -> tuple[Numbers, Masks, Masks]:
 
 
 def find_hopeful(tables: Numbers, first: Masks, second: Masks) -> Iterator[int]:
-    """Yield the indices of the tables that may keep the rule, in order. All others are sure to break it."""
-    # Each bound is sure, and dearer than the one before it but for fewer tables.
+    """Yield the indices of the tables that may keep the rule, in order. All other tables break the rule."""
+    # Each bound is safe. Each costs more than the one before it, but is computed for fewer tables.
     bound = np.minimum(tables.max(axis=0).sum(axis=0), tables.max(axis=1).sum(axis=0))  # cheap, and above the optimum
     own = _least_own(tables, first)
     left = np.flatnonzero(MARGIN * own < bound)
@@ -142,9 +143,8 @@ def find_hopeful(tables: Numbers, first: Masks, second: Masks) -> Iterator[int]:
 
 
 def _least_own(tables: Numbers, known: Masks) -> Numbers:
-    """Return the worst true value, for each table, among the assignments that look best to a player with these
-    masks."""
-    above = len(tables) * MAX_VALUE + 1  # more than any assignment is worth: looks decide, and between equals the value
+    """Return for each table the least true value among the assignments that look best to a player who sees `known`."""
+    above = len(tables) * MAX_VALUE + 1  # above any worth: the looks decide, and between equal looks the value
     looks = np.where(known, tables, np.int32(UNKNOWN))
     # The optimum of `looks * above - value` has the best looks and the least value, which is the remainder.
     return -optima(looks * np.int32(above) - tables) % above
@@ -153,7 +153,7 @@ def _least_own(tables: Numbers, known: Masks) -> Numbers:
 def optima(weights: Numbers) -> Numbers:
     """Return the highest sum of an assignment for each of many tables.
 
-    It is a dynamic program over sets of used columns (Held-Karp), whose inner loops are numpy's over all tables.
+    This is a dynamic program over sets of used columns (Held-Karp). numpy computes each step for all tables at once.
     """
     n, _, number = weights.shape
     # sums[used] is the best sum of the rows so far that takes the columns whose bits are set in `used`.

@@ -1,9 +1,9 @@
-"""A tolerant parser that finds the names of a game, and numbers, in free text; and the sentences of
-scripted players about scores. It knows nothing of acts or turns.
+"""A tolerant parser that finds a game's names and numbers in free text; and the sentences about scores that scripted
+players write. The module does not depend on acts or turns.
 
-Names count in upper or lower case: short, full, first or last ones, if they are unambiguous. A misspelt word counts if
-it is one letter away from exactly one name. Its first letter must be right and it must be long, so that no English word
-is taken for a name.
+Names count in upper or lower case: short, full, first or last names, if they are unambiguous. A misspelt word counts if
+it is one edit away from exactly one name. The first letter must be right and the word must be long, so that no English
+word is taken for a name.
 """
 
 import re
@@ -30,14 +30,15 @@ def ask_for_score(deal: Deal, cell: Cell) -> str:
 
 
 def tell_score(deal: Deal, cell: Cell, seen: Mapping[Cell, int]) -> str:
-    """Return a statement of one score as the player sees it, or that it sees none."""
+    """Return a sentence with the number that the player sees in a cell, or one that the player does not know the
+    number."""
     reviewer, paper = deal.names(cell)
     return f"{reviewer} for {paper}: {seen[cell]}." if cell in seen else f"I do not know {reviewer} for {paper}."
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of a text's questions: exact pairs, and the first reviewer and paper that any of them names."""
+    """The topics of a text's questions: exact pairs, and the first reviewer and the first paper in the questions."""
 
     cells: tuple[Cell, ...]
     reviewer: int | None
@@ -54,13 +55,13 @@ class Parser:
         self._token = re.compile(rf"(?<!\w)(?P<name>{names})(?!\w)|(?P<number>\d+)|(?P<word>\w+)", re.IGNORECASE)
 
     def mentions(self, text: str) -> list[Mention]:
-        """Return the mentions in the beginning of the text, in its order."""
+        """Return the mentions in the first `MAX_READ_CHARS` characters of the text, in the order of the text."""
         found = (self._mention(match) for match in self._token.finditer(text[:MAX_READ_CHARS]))
         return [mention for mention in found if mention]
 
     def topics(self, text: str, answers: bool = False) -> Topics:
-        """Return the topics that the text asks about. A pair is exact if one question names both. Where the text
-        `answers` a question ("which reviewer?"), a sentence without a number is read like a question."""
+        """Return the topics that the text asks about. A pair is exact if one question names both of its parts. If the
+        text `answers` a question ("which reviewer?"), a sentence without a number is also read as a question."""
         cells: list[Cell] = []
         named: list[Mention] = []
         for sentence in sentences(text[:MAX_READ_CHARS]):
@@ -92,7 +93,7 @@ class Parser:
         return self._forms.get(word) or self._meant(word)
 
     def _meant(self, word: str) -> Mention | None:
-        """Return the mention that a misspelt word means, if only one name is so near."""
+        """Return the mention that a misspelt word means; None unless exactly one name is one edit away."""
         if len(word) < MIN_MISSPELT:
             return None
         near = {self._forms[form] for form in self._forms if len(form) >= MIN_MISSPELT and _one_slip(word, form)}
@@ -119,11 +120,11 @@ def _values(mentions: Iterable[Mention], kind: str) -> list[int]:
 
 
 def _one_slip(word: str, name: str) -> bool:
-    """Return True if the two differ by one edit: a letter wrong, missing or too many, or two neighbours swapped. The
-    first letter is never part of it."""
+    """Return True if the word and the name differ by one edit: a letter wrong, missing or too many, or two neighbours
+    swapped. The first letter must be right."""
     if word[0] != name[0] or abs(len(word) - len(name)) > 1:
         return False
-    # Words with one edit agree up to some place `k`, and behind the edit. That costs no table of edit distances.
+    # Words that differ by one edit agree before some place `k` and after the edit. So no table of distances is needed.
     k = next((k for k, (a, b) in enumerate(zip(word, name, strict=False)) if a != b), min(len(word), len(name)))
     swapped = word[k : k + 2] == name[k : k + 2][::-1] and word[k + 2 :] == name[k + 2 :]
     return swapped or word[k + 1 :] in (name[k + 1 :], name[k:]) or word[k:] == name[k + 1 :]

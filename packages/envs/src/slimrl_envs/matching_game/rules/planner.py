@@ -1,7 +1,8 @@
-"""The planner: a scripted player whose rule can be read off the conversation, and so the expert for small models.
+"""The planner: a scripted player whose decisions follow from the conversation alone. So it is the expert for small
+models.
 
-It writes down its thoughts before each reply, so that a small model can learn each step by itself: the first pair, the
-other pairs, and the better of two ways.
+It writes its thoughts before each reply, so that a small model can learn each step by itself: the first pair, the other
+pairs, and the better of two plans.
 """
 
 import numpy as np
@@ -20,11 +21,10 @@ IN_ORDER = 1e-3  # a bonus by place, so that among equal plans the one in the or
 class Planner(Player):
     """A player that plans, asks about the plan, and proposes it.
 
-    A plan is the assignment of the largest total, where a pair without a number counts `USUAL`. The pair of the largest
-    number, in the table and in the answers, is always part of it if that number is `USUAL` or more. No scale is
-    estimated. The planner asks `num_questions`, first about pairs of the plan without a number, and then proposes; its
-    last message is always a proposal. After a rejection it asks as much as a shy partner wants, and proposes the best
-    other plan.
+    A plan is the assignment with the largest total, where a pair without a number counts `USUAL`. If the largest known
+    number is `USUAL` or more, the plan contains its pair. No scale is estimated. The planner asks `num_questions`
+    questions, first about pairs of the plan without a number, and then proposes. Its last message is always a proposal.
+    After a rejection it asks as many questions as a shy partner wants, and proposes the best other plan.
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int, num_questions: int) -> None:
@@ -44,7 +44,8 @@ class Planner(Player):
             is_good = looks_best(self._beliefs(), heard.assignment)
             return Accept() if is_good or not self._turns_left else Reject()
         if isinstance(heard, Say) and self._open and (numbers := self._parser.numbers(heard.text)):
-            # The last number of an answer is the score: earlier ones may repeat the question. The table outranks it.
+            # The last number of an answer is the score; earlier numbers may repeat the question. A number that is
+            # already known stays.
             self._numbers.setdefault(self._open, numbers[-1])
         self._turns_left -= 1
         plan = self._plan()
@@ -58,7 +59,7 @@ class Planner(Player):
         return Propose(plan)
 
     def _plan(self) -> Assignment:
-        """Return the best plan that is not refused. Its reasoning becomes `thought`."""
+        """Return the best plan that is not refused, and store its reasoning in `thought`."""
         beliefs = self._beliefs()
         largest = max(self._numbers, key=lambda cell: self._numbers[cell], default=None)
         if largest and self._numbers[largest] < USUAL:
@@ -78,7 +79,7 @@ class Planner(Player):
         return plan
 
     def _beliefs(self) -> Beliefs:
-        """Return the numbers as they are, on no common scale, and `USUAL` where there is none."""
+        """Return the known numbers, not rescaled, and `USUAL` for cells without a number."""
         size = np.arange(self._deal.size, dtype=np.float64)
         beliefs: Beliefs = USUAL + IN_ORDER * np.outer(size, size)
         for cell, number in self._numbers.items():
@@ -101,7 +102,7 @@ class Planner(Player):
         """Return the next pair to ask about; None when it is time to propose."""
         if not self._turns_left or not self._num_to_ask:
             return None
-        # Open pairs of the plan are first, then other open ones, then pairs whose number it has: a question too.
+        # Open pairs of the plan are first, then other open pairs, then pairs with a known number: any question counts.
         return next(iter((*filter(self._is_open, (*pairs_of(plan), *self._left)), *self._left)), None)
 
 

@@ -1,4 +1,4 @@
-"""Scripted players for either seat: the strong expert, and baselines that do not listen."""
+"""Scripted players for both sides: the strong expert, and baselines that ignore answers."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -21,14 +21,15 @@ from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import NUM_AGAIN
 
 RESERVED = NUM_AGAIN + 2  # turns that an asker keeps: to propose, to ask again, to propose again
-MIN_GAIN = 0.5  # the least expected gain for which it asks
+MIN_GAIN = 0.5  # the least expected gain for which `Asker` asks
 LEANING = 0.5  # the weight that each rejection adds to the partner's scores
 
 
 class Stubborn(Player):
-    """A player that proposes one assignment after the other and listens to no answer. It accepts every proposal.
+    """A player that proposes one assignment after the other and ignores answers. It accepts every proposal.
 
-    It asks `num_first` questions before the first proposal and `num_again` between two, in the order of the table.
+    It asks `num_first` questions before the first proposal and `num_again` questions between two proposals, about the
+    cells in the order of the table.
     """
 
     def __init__(
@@ -50,13 +51,13 @@ class Stubborn(Player):
 
 
 def propose_at_random(deal: Deal, rng: random.Random) -> Stubborn:
-    """Return a player that proposes a random assignment, another one each turn, and asks nothing."""
+    """Return a player that proposes a new random assignment in each turn and asks no questions."""
     return Stubborn(deal, (tuple(rng.sample(range(deal.size), deal.size)) for _ in repeat(None)), num_again=0)
 
 
 def by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
-    """Yield the assignments from the best-looking to the player alone downwards, as far as `best_except` finds
-    them."""
+    """Yield assignments in the order of their worth to the player alone, the best first, as long as `best_except` finds
+    new ones."""
     beliefs = combine_beliefs(deal.size, own_values(deal.seen(player)), {})
     made: list[Assignment] = []
     while (best := best_except(beliefs, made)) not in made:
@@ -65,8 +66,8 @@ def by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
 
 
 def by_the_rule(deal: Deal, player: int) -> Iterator[Assignment]:
-    """Yield the assignments from the best-looking to the player alone downwards. The first is last if no other looks as
-    good, because the rule of the deal excludes it."""
+    """Yield the assignments of `by_own_view`. If the first one looks better than all others, it is yielded last,
+    because the rule of the deal excludes it as the optimum."""
     beliefs = combine_beliefs(deal.size, own_values(deal.seen(player)), {})
     proposals = by_own_view(deal, player)
     first, second = next(proposals), next(proposals)
@@ -78,18 +79,17 @@ def by_the_rule(deal: Deal, player: int) -> Iterator[Assignment]:
 
 
 def without_own_pairs(deal: Deal, player: int) -> Iterator[Assignment]:
-    """Yield the assignments without any pair of the one that looks best to the player alone; the first, if several
-    do."""
+    """Yield the assignments that share no pair with the first assignment of `by_own_view`."""
     own = next(by_own_view(deal, player))
     return (one for one in permutations(range(deal.size)) if all(a != b for a, b in zip(one, own, strict=True)))
 
 
 class Asker(Player):
-    """The strong expert for a shy partner, which estimates both scales, asks for scores one by one, and then proposes.
+    """The strong expert for a shy partner. It estimates both scales, asks for scores one by one, and then proposes.
 
-    It asks about pairs of the best-looking assignment first, then by expected gain, and at least as often as there are
-    papers if it has the turns. After a rejection it asks as much as a shy partner wants, and leans towards pairs whose
-    scores it has heard. It answers a question about a score.
+    It asks first about pairs of the assignment that looks best, then by expected gain. It asks at least one question
+    for each paper if it has enough turns. After a rejection it asks as many questions as a shy partner wants, and gives
+    the partner's scores more weight. It answers a question about a score.
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int) -> None:
@@ -119,7 +119,8 @@ class Asker(Player):
             self._asked.add(cell)
             self._open = cell
             return Say(f"{answer}{ask_for_score(self._deal, cell)}")
-        # A rejection means that the partner sees less in the plan. So its scores count more with each.
+        # A rejection means that the plan is worth less to the partner. So each one raises the weight of the partner's
+        # scores.
         liked = combine_beliefs(self._deal.size, {}, self._told) - UNKNOWN
         leaning = beliefs + LEANING * len(self._refused) * liked
         self._refused.append(best_except(leaning, self._refused))
@@ -127,7 +128,7 @@ class Asker(Player):
         return Propose(self._refused[-1])
 
     def _next_question(self, beliefs: Beliefs) -> Cell | None:
-        """Return the pair that promises most; None when it is time to propose."""
+        """Return the most useful pair to ask about; None when it is time to propose."""
         if self._turns_left == 1 or (not self._num_to_ask and (self._refused or self._turns_left <= self._reserved)):
             return None
         cells = [cell for cell in self._deal.cells if cell not in self._asked]
@@ -143,8 +144,8 @@ class Asker(Player):
         return best if is_worth_it or self._reserved == 1 else None  # no turn to keep: asking costs nothing
 
     def _listen(self, text: str) -> str:
-        """Return the answer to a question in the text, if there is one. The text's last number is kept as the score
-        asked for."""
+        """Store the last number in the text as the answer to this player's question. Return the answer to the first
+        question in the text, or an empty text."""
         numbers, cell = self._parser.numbers(text), self._open
         if cell and numbers:
             self._told[cell] = numbers[-1]

@@ -1,7 +1,7 @@
-"""The protocol: the rules as players read them, acts as text, and text as acts. `game.py` decides which acts may be
-played.
+"""The protocol: the rules as players read them, and the conversion of acts to text and of text to acts. `game.py`
+decides which acts may be played.
 
-A text is one act: it starts with its tag, and holds no other tag.
+A text is one act: it starts with its tag, and contains no other tag.
 
     [message] What does Ava have for BLEU?
 
@@ -13,13 +13,13 @@ A text is one act: it starts with its tag, and holds no other tag.
 
     [reject]
 
-A second tag anywhere, even a quoted one, is an error, and so is text after `[accept]` or `[reject]`. So no act can hide
-in another, no message can pass for the partner's words, and nothing is dropped in silence. All lines of a message
-count.
+A second tag anywhere is an error, even a quoted one, and so is text after `[accept]` or `[reject]`. So no act can be
+hidden in another act, no message can imitate the partner's text, and no text is ignored silently. All lines of a
+message count.
 
-Unambiguous variants are accepted: lines of a proposal in any order, `<br/>` for a line break, bullets and
-numbers, any case, more spaces, short names and full ones (the first or the last name of a reviewer, if nobody shares
-it; a title up to its colon). Anything else raises `IllegalAct` with the correct form.
+Unambiguous variants are accepted: lines of a proposal in any order, `<br/>` for a line break, bullets and numbers, any
+case, more spaces, short names and full ones (the first or the last name of a reviewer, if nobody shares it; a title up
+to its colon). Anything else raises `IllegalAct` with the correct form.
 """
 
 import html
@@ -57,12 +57,12 @@ def rules(deal: Deal, max_turns: int) -> str:
 
 
 def opening(deal: Deal, player: int, max_turns: int) -> str:
-    """Return all that a player knows at the start: rules and table."""
+    """Return the text that a player reads at the start: the rules and the table."""
     return f"{rules(deal, max_turns)}\n\n{deal.table_text(player)}"
 
 
 def play_text(game: MatchingGame, player: int, text: str) -> Act:
-    """Return the act in a text, which is played. Raise IllegalAct, counted as an error, if it is not a legal act."""
+    """Play the act in a text and return it. A text without a legal act counts as an error and raises IllegalAct."""
     try:
         act = parse_act(text, game.deal)
     except IllegalAct:
@@ -73,8 +73,8 @@ def play_text(game: MatchingGame, player: int, text: str) -> Act:
 
 
 def split_tag(text: str) -> tuple[str, str]:
-    """Return the kind of act whose tag a text begins with, such as `propose`, and the text after the tag. Without a tag
-    the kind is empty. Metrics and analyses call this too, so that all agree on the attempts.
+    """Return the kind of act that the tag at the start of a text names, such as `propose`, and the text after the tag.
+    Without a tag the kind is empty. Metrics and analyses call this function too, so that all count the same attempts.
 
     >>> split_tag(" [ Propose ] Proposal:"), split_tag("I [propose]")
     (('propose', 'Proposal:'), ('', 'I [propose]'))
@@ -85,7 +85,7 @@ def split_tag(text: str) -> tuple[str, str]:
 
 
 def parse_act(text: str, deal: Deal) -> Act:
-    """Return the act in a text. Raises IllegalAct with the fault of the text."""
+    """Return the act in a text. Raises IllegalAct, which describes the fault, if the text is not an act."""
     kind, body = split_tag(text)
     if not kind:
         raise IllegalAct("Begin with a tag: [message], [propose], [accept] or [reject].")
@@ -117,14 +117,15 @@ def format_act(act: Act, deal: Deal) -> str:
 
 
 def truncate_message(act: Act) -> Act:
-    """Return the act as the other player hears it: a long message is cut."""
+    """Return the act as the other player reads it: a message is cut to `MAX_HEARD_CHARS` characters."""
     if isinstance(act, Say) and len(act.text) > MAX_HEARD_CHARS:
         return Say(f"{act.text[:MAX_HEARD_CHARS]} (...)")
     return act
 
 
 def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
-    """Return the last message or proposal heard; None before the first. Text without an act counts as a message."""
+    """Return the last message or proposal in the text `heard`; None if it has neither. A text without an act counts as
+    a message."""
     # One turn may hold a rejection and the act after it. Only the second asks for a reply.
     text = heard.strip().removeprefix(format_act(Reject(), deal)).strip()
     if not text:
@@ -137,15 +138,15 @@ def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
 
 
 class Player:
-    """A scripted player of one side of one game: text in, text out. It knows its own view of the deal and the messages
-    that it receives, and nothing else."""
+    """A scripted player of one side of one game, which reads and writes text. It uses only its own view of the deal and
+    the messages that it receives."""
 
     def __init__(self, deal: Deal) -> None:
         self._deal = deal
 
     def reply(self, heard: str) -> str:
-        """Return the next act as text. `heard` has the other player's acts since, in the protocol's text; it is empty
-        at the beginning, and when this player has just rejected a proposal."""
+        """Return the next act as text. `heard` is the text of the other player's acts since this player's last act. It
+        is empty at the start of the game, and after this player has just rejected a proposal."""
         return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
 
     def _act(self, heard: Say | Propose | None) -> Act:
@@ -159,7 +160,7 @@ def proposal_lines(assignment: Assignment, deal: Deal) -> str:
 
 
 class Names:
-    """An index of papers or reviewers by their names: short or full, in any case, with any spaces."""
+    """An index of papers or reviewers by their names, short or full. Case and spaces do not matter."""
 
     def __init__(self, short: Sequence[str], forms: Iterable[Iterable[str]]) -> None:
         self.short, self.forms = short, defaultdict[str, set[int]](set)
@@ -209,7 +210,7 @@ def _assignment(body: str, deal: Deal) -> Assignment:
 
 
 def _lines(body: str) -> list[str]:
-    """Return the lines that should be pairs, without bullets, empty lines and the heading."""
+    """Return the lines of a proposal that should be pairs, without bullets, empty lines and the heading."""
     lines = [_BULLET.sub("", html.unescape(line)).strip() for line in _LINE_BREAK.split(body)]
     if lines and re.match(r"proposal\s*:", lines[0], re.IGNORECASE):
         lines[0] = lines[0].partition(":")[2].strip()
@@ -221,7 +222,7 @@ def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
     places = [place for place, character in enumerate(line) if character == ":"]
     if not places or len(line) > _LINE_CHARS:
         raise IllegalAct(f"`{_quote(line)}` is no line of a proposal. Write `Paper: Reviewer` in each line, no more.")
-    # Titles hold colons, so each colon is tried as the one between paper and reviewer, the last one first.
+    # Titles contain colons, so each colon is tried as the separator of paper and reviewer, the last one first.
     splits = [(line[:place], line[place + 1 :]) for place in reversed(places)]
     with_paper = [split for split in splits if papers.find(split[0])]
     paper, reviewer = (with_paper or splits)[0]
@@ -231,7 +232,7 @@ def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
 
 
 def _only(name: str, names: Names, what: str) -> int:
-    """Return the one index that a name means. Raise IllegalAct if there is none, or more than one."""
+    """Return the index that a name means. Raise IllegalAct if the name is unknown or ambiguous."""
     found = names.find(name)
     if len(found) == 1:
         return next(iter(found))

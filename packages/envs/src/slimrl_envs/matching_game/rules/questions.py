@@ -1,6 +1,6 @@
-"""Counts of the questions in a player's messages: question marks, question words, and phrases that seek a score.
+"""Counts the questions in a player's messages: question marks, question words, and phrases that ask for a score.
 
-They are pure functions of the text, to be given a player's messages and not its proposals. The module knows nothing of
+The counts depend only on the text. Pass a player's messages, but not its proposals. The module does not depend on
 names, scores or rewards.
 """
 
@@ -20,7 +20,7 @@ _TELLS_TO_TELL = re.compile(
     re.IGNORECASE,
 )
 _OF_A_SCORE = r"(?:scores?|affinit(?:y|ies)|similarit(?:y|ies))\s+(?:for|between|of)\b"
-# Without a question word: `the affinity between Ava and BLEU, please`, and no statement, which has a number or a verb.
+# A request without a question word, as `the affinity between Ava and BLEU, please`. A statement has a number or a verb.
 _SEEKS = re.compile(rf"{_LEAD}(?:the |your )?{_OF_A_SCORE}", re.IGNORECASE)
 _MENTIONS = re.compile(rf"\b{_OF_A_SCORE}", re.IGNORECASE)
 _WANTS = re.compile(
@@ -42,7 +42,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 @dataclass(frozen=True, slots=True)
 class QuestionCounts:
-    """The counts over a player's messages. `questions`, the sentences that ask something, is the one to go by."""
+    """The counts over a player's messages. The main count is `questions`: the sentences that ask something."""
 
     messages: int = 0
     questions: int = 0
@@ -75,8 +75,8 @@ def count_questions(messages: Iterable[str]) -> QuestionCounts:
 
 
 def is_question(sentence: str) -> bool:
-    """Return True if a sentence asks: it has a question mark, opens with a question word, orders an answer, or seeks a
-    score (`score for`, `affinity between`) and states none."""
+    """Return True if a sentence asks something: it has a question mark, starts with a question word, demands an answer
+    (`tell me`), or asks for a score (`score for`, `affinity between`) and states none."""
     if not _LETTER.search(sentence):
         return False
     return "?" in sentence or bool(_OPENING.match(sentence) or _TELLS_TO_TELL.match(sentence)) or _seeks_score(sentence)
@@ -89,5 +89,5 @@ def _seeks_score(sentence: str) -> bool:
 
 
 def sentences(text: str) -> list[str]:
-    """Return the sentences and lines of a text, each with the marks that end it."""
+    """Return the sentences and lines of a text, each with its closing punctuation."""
     return [sentence for sentence in _SENTENCE.findall(text) if sentence.strip()]

@@ -1,9 +1,9 @@
 """The scripted shy partner. It reveals a score only when asked for that pair, and judges proposals by its own view.
 
-It volunteers nothing, proposes nothing, answers one pair at a time, and meets anything else with a question. Its
-sentences are its own, with names and scores of the deal. It repeats nothing that it hears, so nothing can be put into
-its mouth. `AcceptanceThreshold` decides about proposals: repetition, praise, orders and claimed scores change nothing.
-The partner is deterministic under its seed, and knows nothing of rewards or of the true table.
+It volunteers no score, makes no proposal, answers about one pair at a time, and replies to any other text with a
+question. Its sentences are fixed, with names and scores of the deal. It never repeats the other player's text, so
+nobody can choose its words. `AcceptanceThreshold` decides about proposals: repetition, praise, orders and claimed
+scores change nothing. The partner is deterministic for a given seed, and does not use rewards or the true table.
 """
 
 import random
@@ -18,9 +18,9 @@ from slimrl_envs.matching_game.rules.game import Accept, Act, Propose, Reject, S
 from slimrl_envs.matching_game.rules.parser import Parser, Topics, tell_score
 from slimrl_envs.matching_game.rules.protocol import Player
 
-NUM_IMAGINED = 64  # tables that are imagined to estimate the threshold
+NUM_IMAGINED = 64  # the number of random tables from which the threshold is estimated
 ROUNDING = 1e-6  # slack, so that a proposal worth exactly the threshold passes
-SHARE_TOO_LOW = 0.05  # the share of imagined best agreements that `low` may turn down
+SHARE_TOO_LOW = 0.05  # the share of the best agreements that `low` may reject
 
 OPENINGS = (
     "Hello. Which reviewer and paper would you like to know about?",
@@ -40,19 +40,20 @@ PAIRS = ("", "one other pair", "two other pairs", "three other pairs")
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceThreshold:
-    """The worth by its own beliefs that the partner asks of a proposal.
+    """The least worth, by the partner's own beliefs, of a proposal that the partner accepts.
 
-    Before any question, the other player knows nothing of what the partner sees. The threshold is then `high`: the
-    median worth to the partner of the best agreement of two players who know everything. Each pair that the partner has
-    been asked about lowers it. After as many pairs as there are papers it is `low`: 50 a pair, the worth of an
-    assignment of which the partner sees nothing. By then the other player knows more, so its proposal is probably
-    better in the pairs that the partner cannot judge; to insist on more would waste that knowledge. In small games even
-    the best agreements often look worse to one side, so `low` is never above the worth of all but 5% of these.
+    Before any question, the other player knows none of the partner's scores. The threshold is then `high`: the median
+    worth to the partner of the best agreement of two players who know everything. Each pair that the partner was asked
+    about lowers the threshold. After as many pairs as there are papers it is `low`: 50 a pair, the worth of an
+    assignment in which the partner sees no pair. By then the other player knows more, so its proposal is probably
+    better in the pairs that the partner cannot judge. A higher threshold would waste that knowledge. In small games
+    even the best agreements often look worse to one side, so at most 5% of the best agreements are worth less than
+    `low`.
 
-    The threshold depends on the beliefs and the number of pairs, never on words or how often they come. Repeating a
-    proposal changes nothing, and each rejection, one bit about the beliefs, costs `NUM_AGAIN` questions. If it cost
-    one, then with three papers and so six assignments a player that tries one after the other and listens to no answer
-    would earn more than its own best assignment is worth.
+    The threshold depends on the beliefs and the number of pairs, and not on words or repetition. Each rejection reveals
+    one bit about the beliefs, and costs the other player `NUM_AGAIN` questions. If it cost one question, a player could
+    try the six assignments of a game with three papers one after the other and ignore all answers. This would earn more
+    than the player's own best assignment is worth.
     """
 
     high: float
@@ -60,13 +61,13 @@ class AcceptanceThreshold:
     num_papers: int
 
     def after_questions(self, num_asked: int) -> float:
-        """Return the threshold when so many different pairs have been asked about: linear from `high` to `low`."""
+        """Return the threshold after questions about `num_asked` different pairs, linear from `high` to `low`."""
         share = min(1.0, num_asked / self.num_papers)
         return self.high + share * (min(self.high, self.low) - self.high) - ROUNDING
 
 
 class ShyPartner(Player):
-    """The scripted partner of one game, deterministic under its `rng`."""
+    """The scripted partner of one game, deterministic for a given `rng`."""
 
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
         super().__init__(deal)
@@ -76,7 +77,7 @@ class ShyPartner(Player):
         self._asked: set[Cell] = set()
         self._num_wanted = 0  # questions that it wants before it looks at a proposal again
         self._wants_answer = False
-        # The reviewer or the paper of a question that named only one of the two; the next may name the other.
+        # The reviewer or the paper of a question that named only one of the two; the next message may name the other.
         self._half: tuple[int | None, int | None] = None, None
         self._to_begin: tuple[str, ...] = OPENINGS
 
@@ -89,8 +90,8 @@ class ShyPartner(Player):
         return Say(self._rng.choice(self._to_begin))
 
     def _judge(self, assignment: Assignment) -> Act:
-        """Return the answer to a proposal. After a rejection it looks at no other before it was asked about more pairs,
-        as long as there are some."""
+        """Return the answer to a proposal. After a rejection, the partner also rejects all further proposals until it
+        was asked about more pairs, as long as there are some."""
         begin = NOT_YET
         if not self._num_wanted:
             if worth_of(self._beliefs, assignment) >= self._threshold.after_questions(len(self._asked)):
@@ -104,13 +105,13 @@ class ShyPartner(Player):
         return Reject()
 
     def _answer(self, text: str) -> str:
-        """Return the answer to a message: one score, or a question back."""
+        """Return the answer to a message: one score, or a question."""
         asked = self._parser.topics(text, answers=self._wants_answer)
         cell = self._cell(asked)
         self._wants_answer = cell is None
         if cell:
             self._half = None, None
-            # A pair asked about twice pays for no other look at a proposal, and lowers no threshold.
+            # A second question about a pair does not count: the partner still wants as many, and the threshold stays.
             if cell not in self._asked:
                 self._num_wanted = max(0, self._num_wanted - 1)
             self._asked.add(cell)
@@ -123,8 +124,8 @@ class ShyPartner(Player):
         return self._rng.choice(VAGUE)
 
     def _cell(self, asked: Topics) -> Cell | None:
-        """Return the one pair to answer: the first exact one, or one whose halves came in two messages. A half is kept
-        for the next message."""
+        """Return the pair to answer: the first exact pair, or a pair whose reviewer and paper were named in two
+        messages. A reviewer or paper that was named alone is kept for the next message."""
         if asked.cells:
             return asked.cells[0]
         reviewer = self._half[0] if asked.reviewer is None else asked.reviewer
@@ -136,8 +137,8 @@ class ShyPartner(Player):
 
 
 def beliefs_of(deal: Deal, player: int) -> Beliefs:
-    """Return the beliefs of a player that knows its own scale: its numbers over the scale, and 50 where it sees
-    nothing."""
+    """Return the beliefs of a player that knows its own scale: numbers divided by the scale, and 50 for unseen
+    cells."""
     beliefs = np.full((deal.size, deal.size), float(UNKNOWN))
     for cell, number in deal.seen(player).items():
         beliefs[cell] = number / deal.scales[player]
@@ -145,11 +146,11 @@ def beliefs_of(deal: Deal, player: int) -> Beliefs:
 
 
 def estimate_threshold(beliefs: Beliefs, unseen: npt.NDArray[np.bool_], rng: random.Random) -> AcceptanceThreshold:
-    """Return the acceptance threshold of a player with these beliefs, by a Monte Carlo estimate over tables that agree
-    with them.
+    """Estimate the acceptance threshold of a player with these beliefs, by Monte Carlo over tables that agree with
+    them.
 
-    Where the player sees nothing, the other knows the cell with probability 0.4, and then any value is as likely;
-    otherwise it is worth 50. The best assignment of each table is where full knowledge would lead.
+    The other player knows an `unseen` cell with probability 0.4; then all values are equally likely. Otherwise the cell
+    is worth 50. The best assignment of a table is the agreement of two players who know the whole table.
     """
     numbers = np.random.default_rng(rng.getrandbits(64))
     worths = []
