@@ -112,11 +112,11 @@ BORROWED = {
 BUDGETS = {
     "slimrl": 29_400,
     "slimrl_cluster": 3_950,
-    "slimrl_envs": 6_600,
+    "slimrl_envs": 6_650,
     "slimrl_sandbox": 1_660,
-    "slimrl_search": 3_700,
+    "slimrl_search": 3_750,
     "slimrl_serve": 3_950,
-    "slimrl_tools": 7_900,
+    "slimrl_tools": 7_950,
     "slimrl_view": 2_200,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.

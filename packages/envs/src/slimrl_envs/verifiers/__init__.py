@@ -1,1 +1,1 @@
-"""Tasksets of the package `verifiers`, in both of its interfaces."""
+"""Tasksets of the package `verifiers`."""

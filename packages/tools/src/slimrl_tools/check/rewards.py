@@ -128,6 +128,6 @@ def _mean_over(expert: ByTask, tasks: ByTask) -> float:
 
 
 def _difference(rewards: ByTask, others: ByTask) -> Estimate | None:
-    """Return the mean difference of the rewards over the tasks that are in both; None if there are no such tasks."""
+    """Return the mean difference of the rewards over the tasks that are in both; None without such tasks."""
     both = [task for task in rewards if task in others]
     return paired_difference([rewards[task] for task in both], [others[task] for task in both]) if both else None
