@@ -1,8 +1,8 @@
 """The module makes bubblewrap's command line, and explains why bubblewrap does not work on a machine.
 
 A process gets its own namespaces: network, processes, users, host name and file system. It sees the host's `/usr` and
-interpreter, read-only. It can write only to one file system in memory, whose size is limited. There is no `/proc`,
-because it shows the whole machine, and no terminal, because all terminals share a pool.
+interpreter, read-only. It can write only to one file system in memory, whose size is limited. It does
+not see `/proc`, because it shows the whole machine, and has no terminal, because all terminals share a pool.
 """
 
 import itertools
