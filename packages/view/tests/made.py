@@ -3,8 +3,7 @@
 import json
 import math
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -126,11 +125,3 @@ def bound(*runs: Run, host: str = "0.0.0.0", key: str = "") -> Iterator[Server]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds, for ten seconds."""
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, "it did not happen within ten seconds"
-        time.sleep(0.02)

@@ -30,7 +30,8 @@ def manifest_of(directory):
 def test_the_files_have_the_answers_of_the_server(tmp_path):
     run = indexed(make_run(tmp_path / "run"))
     tiny_tokenizer().save_pretrained(tmp_path / "run" / "tokenizer")
-    assert export([run], tmp_path / "page", 2000) == (10, "")
+    exported = export([run], tmp_path / "page", 2000)
+    assert (exported.num_rollouts, exported.note) == (10, "")
     manifest, api = manifest_of(tmp_path / "page"), Api([run])
     for path, name in manifest["files"].items():
         key, value = read(tmp_path / "page", name)
@@ -68,13 +69,13 @@ def test_a_part_of_a_large_run_is_whole_groups_spread_over_its_steps(tmp_path):
     tests = [record_of(f"x/test/{number}") for number in range(20)]
     write_held_out(tmp_path / "run", "eval_greedy", tests)
     run = indexed(tmp_path / "run")
-    _, note = export([run], tmp_path / "page", 150)
+    exported = export([run], tmp_path / "page", 150)
     names = manifest_of(tmp_path / "page")["rollouts"]["run"]
     rows = [row for name in names["index"] for row in read(tmp_path / "page", name)[1]]
     train = [row for row in rows if row["file"] == "train"]
     assert 120 <= len(train) <= 150
     assert len(rows) - len(train) == 20
-    assert note == f"run has {40 * 17 - len(train)} more rollouts than this export."
+    assert exported.note == f"run has {40 * 17 - len(train)} more rollouts than this export."
     sizes = {group["group"]: group["num"] for group in run.index.groups(Selection(limit=5000))["groups"]}
     assert all(sizes[group] == num for group, num in Counter(row["group"] for row in train).items())
     steps = {row["step"] for row in train}

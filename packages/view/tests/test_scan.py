@@ -5,21 +5,12 @@ import json
 import os
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from packages.view.tests.made import (
-    indexed,
-    line_of,
-    make_run,
-    opened,
-    record_of,
-    refresh,
-    wait_for,
-    write_held_out,
-    write_step,
-)
+from packages.view.tests.made import indexed, line_of, make_run, opened, record_of, refresh, write_held_out, write_step
 from packages.view.tests.test_lines import TOO_LARGE
 from slimrl.monitor.rollouts import rollout_to_json
 from slimrl_view.api import Api, to_json
@@ -148,6 +139,13 @@ def test_what_is_wrong_with_one_run_is_noted_and_the_others_are_read(tmp_path):
         assert "UnicodeEncodeError" in runs[0].problem and runs[1].problem == ""
         strange.with_name("x\udcff.jsonl").unlink()
         wait_for(lambda: runs[0].problem == "" and num_rollouts(runs[0]) == 8)
+
+
+def wait_for(condition):
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end, "it did not happen within ten seconds"
+        time.sleep(0.01)
 
 
 def test_a_group_without_a_signal_is_one_as_a_whole(tmp_path):

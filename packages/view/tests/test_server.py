@@ -1,15 +1,16 @@
-import base64
 import http.client
 import json
 import random
+import select
 import socket
 import string
+import time
 from contextlib import contextmanager
 from urllib.parse import quote, urlencode
 
 import pytest
 
-from packages.view.tests.made import bound, indexed, make_run, record_of, refresh, wait_for, write_held_out, write_step
+from packages.view.tests.made import bound, indexed, make_run, record_of, refresh, write_held_out, write_step
 from packages.view.tests.played import INJECTIONS
 from slimrl.errors import UserError
 from slimrl.io.http_access import Access
@@ -252,19 +253,45 @@ def test_what_is_no_request_ends_the_connection_alone(port, sent):
     assert get(port, "/api/runs")[0] == 200
 
 
-def test_where_all_places_are_taken_new_connections_are_503_and_the_others_go_on(run, monkeypatch):
-    monkeypatch.setattr(viewer_server, "MAX_CONNECTIONS", 2)
-    with serving(run) as port:
-        silent, half = (socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(2))
-        half.sendall(b"GET /api/state HTTP/1.1\r\nHost: 127.0.0.1\r\nX: a")
-        for _ in range(3):
-            with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
-                assert client.recv(65536).startswith(b"HTTP/1.0 503 ")
-        half.sendall(b"\r\n\r\n")
-        assert half.recv(65536).startswith(b"HTTP/1.0 200 ")
-        silent.close()
-        wait_for(lambda: ask(port, "/api/runs")[0] == 200)
-        half.close()
+def send_nothing(port):
+    return socket.create_connection(("127.0.0.1", port), timeout=10)
+
+
+def send_half(port):
+    client = send_nothing(port)
+    client.sendall(b"GET /api/state HTTP/1.1\r\nHost: 127.0.0.1\r\nX: a")
+    return client
+
+
+def read_nothing(port):
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+    client.connect(("127.0.0.1", port))
+    client.sendall(b"GET /large.txt HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert select.select([client], [], [], 10)[0]
+    time.sleep(0.1)  # until the answer waits to be read
+    return client
+
+
+@pytest.mark.parametrize("connect", [send_nothing, send_half, read_nothing])
+def test_where_all_places_are_taken_the_oldest_connection_ends(run, tmp_path, monkeypatch, connect):
+    monkeypatch.setattr(viewer_server, "MAX_CONNECTIONS", 4)
+    large = tmp_path / "large.txt"
+    large.write_bytes(bytes(2**25))
+    with bound(run) as server:
+        port, server.files["/large.txt"] = server.server_address[1], large
+        waiting = [connect(port) for _ in range(4)]
+        began = time.monotonic()
+        assert get(port, "/api/runs")[0] == 200
+        assert time.monotonic() - began < 5
+        if connect is not read_nothing:
+            assert select.select(waiting, [], [], 10)[0] == waiting[:1]
+            assert waiting[0].recv(65536) == b""
+            for one in waiting[1:]:
+                one.sendall(b"\r\n\r\n" if connect is send_half else b"GET /api/state HTTP/1.1\r\nHost: ::1\r\n\r\n")
+                assert one.recv(65536).startswith(b"HTTP/1.0 ")
+        for one in waiting:
+            one.close()
 
 
 @pytest.mark.slow
@@ -308,39 +335,45 @@ def test_what_is_added_while_the_server_answers_is_there_in_the_next_answer(run,
     assert get(port, "/api/runs/run/files")[1]["train"]["steps"] == [0, 1, 2]
 
 
-KEY = "a+b/c d&e=f%20#"
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
-def basic(credentials):
-    return {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
-
-
-@pytest.mark.parametrize("target", ["/", "/api/runs"])
 @pytest.mark.parametrize(
-    ("headers", "status"),
+    ("target", "headers", "status", "words"),
     [
-        ({}, 401),
-        ({"Authorization": f"Bearer {KEY}"}, 200),
-        ({"Authorization": "Bearer guess"}, 401),
-        (basic(f"anybody:{KEY}"), 200),
-        (basic(f":{KEY}"), 200),
-        (basic("anybody:guess"), 401),
-        (basic(KEY), 401),
-        *(({"Authorization": f"Basic {odd}"}, 401) for odd in ("", "%", "ü", "/w==")),
+        ("/", {}, 401, b'"error"'),
+        ("/?key=guess", {}, 401, b'"error"'),
+        ("/api/runs", {"Authorization": "Bearer secret"}, 200, b"tiny"),
+        ("/api/runs", {"Authorization": "Bearer guess"}, 401, b'"error"'),
+        ("/api/runs", {"Cookie": "slimrl_view=x; other"}, 401, b'"error"'),
+        ("/", BROWSER, 401, b"A key is needed"),
+        ("/?key=guess", BROWSER, 401, b"This is not the key"),
     ],
-    ids=str,
 )
-def test_with_a_key_only_those_who_know_it_are_answered(run, target, headers, status):
-    with serving(run, key=KEY) as port:
+def test_with_a_key_only_those_who_know_it_are_answered(run, target, headers, status, words):
+    with serving(run, key="secret") as port:
         found, answered, body = ask(port, target, headers={"Host": "trainer.example", **headers})
-    assert found == status and KEY.encode() not in body and b"guess" not in body
-    asks = 'Basic realm="slimrl view", charset="UTF-8"' if status == 401 else None
-    assert answered.get("WWW-Authenticate") == asks
+    assert found == status and words in body and b"secret" not in body and b"guess" not in body
+    if headers is BROWSER:  # which is told how to log in
+        assert answered["Content-Type"] == "text/html; charset=utf-8"
+        assert b"/?key=KEY" in body and b"SLIMRL_API_KEY" in body
 
 
-def test_the_address_for_other_machines_names_this_one(run):
-    with bound(run) as server:
-        assert server.url() == f"http://127.0.0.1:{server.server_address[1]}/"
+def test_a_browser_logs_in_by_any_key_and_by_a_ticket_once(run):
+    with bound(run, key="a+b/c d&e=f%20#ü") as server:
+        port = server.server_address[1]
+        ticket = server.login.address_for_once("/")
+        for address in (server.login.address("/"), ticket):
+            status, headers, _ = ask(port, address)
+            cookie, _, rest = headers["Set-Cookie"].partition(";")
+            assert (status, headers["Location"]) == (303, "/")
+            assert "HttpOnly" in rest and "SameSite=Strict" in rest and "a+b" not in cookie
+            assert ask(port, "/api/runs", headers={"Cookie": cookie})[0] == 200
+        assert ask(port, ticket)[0] == 401
+        assert (server.url(), server.url(elsewhere=True).rpartition(":")[2]) == (
+            f"http://127.0.0.1:{port}/",
+            f"{port}/",
+        )
         assert "0.0.0.0" not in server.url(elsewhere=True)
 
 
@@ -352,7 +385,7 @@ def test_a_taken_port_is_left_for_the_next_unless_it_was_chosen(run):
         other.server_close()
         with pytest.raises(UserError, match=f"port {port} is taken"):
             bind("127.0.0.1", port, Api([run]), access, is_chosen=True)
-        with pytest.raises(UserError, match=r"cannot listen on nowhere\.invalid:0"):
+        with pytest.raises(UserError, match="no address of this machine"):
             bind("nowhere.invalid", 0, Api([run]), access, is_chosen=False)
         with pytest.raises(UserError, match="cannot listen"):
             bind("192.0.2.1", 0, Api([run]), access, is_chosen=False)

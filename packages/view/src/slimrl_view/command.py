@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from slimrl.errors import UserError, nearest
 from slimrl.plugins import call
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("runs", nargs="*", metavar="RUN", help="directories of runs")
     port_help = f"port of the page; {PORT} by default, or the next that is free"
-    parser.add_argument("--port", type=int, help=port_help)
+    parser.add_argument("--port", type=_number(0, 65535), help=port_help)
     parser.add_argument(
         "--host", default="127.0.0.1", help=f"address to listen on; another than this machine's needs {KEY}"
     )
@@ -52,9 +52,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max_rollouts",
         "--max-rollouts",
-        type=int,
+        type=_number(1, 10**9),
         default=MAX_ROLLOUTS,
         metavar="N",
         help=f"most training rollouts of a run in an export, and most of its evaluations; {MAX_ROLLOUTS} by default",
     )
     return parser
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers in a range, for argparse."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d{1,10}", text, re.ASCII) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"a whole number from {least} to {most} is needed, and not {text!r}")
+        return int(text)
+
+    return read

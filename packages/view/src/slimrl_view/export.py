@@ -8,6 +8,7 @@ rollouts, and the page filters it. Each file of details has up to a hundred roll
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,18 @@ SERVED, EXPORTED = '<html lang="en" data-source="http">', '<html lang="en" data-
 Json = dict[str, Any]
 
 
-def export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> tuple[int, str]:
-    """Write the page and the data of the runs. Each run has at most `max_rollouts` training rollouts and as many
-    evaluation rollouts. An earlier export in the directory is replaced. Return the number of rollouts, and a note on
-    omitted rollouts.
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The size of an export in rollouts and bytes, and a note on the missing rollouts."""
+
+    num_rollouts: int
+    num_bytes: int
+    note: str
+
+
+def export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> Exported:
+    """Write the page and the data of the runs, each with at most `max_rollouts` rollouts of the training and as many of
+    evaluations. An earlier export in the directory is replaced.
 
     Raises UserError if the directory has other files, or cannot be written.
     """
@@ -39,10 +48,12 @@ def export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> tuple[int
         shutil.copytree(STATIC, temporary, dirs_exist_ok=True)
         page = temporary / "index.html"
         page.write_text(page.read_text(encoding="utf-8").replace(SERVED, EXPORTED), encoding="utf-8")
-        return _write_data(runs, temporary / "data", max_rollouts)
+        num, note = _write_data(runs, temporary / "data", max_rollouts)
+        return Exported(num, sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file()), note)
 
 
 def _write_data(runs: Sequence[Run], data: Path, max_rollouts: int) -> tuple[int, str]:
+    """Write the data of an export. Return the number of its rollouts, and a note on the missing ones."""
     data.mkdir()
     api, names = Api(runs), [run.directory.id for run in runs]
     paths = [*ANSWERS, *(f"runs/{name}/{what}" for name in names for what in ANSWERS_OF_A_RUN)]

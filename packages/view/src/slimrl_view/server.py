@@ -9,17 +9,17 @@ import socket
 import sqlite3
 import sys
 import threading
-from base64 import b64decode
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from slimrl.errors import UserError
-from slimrl.io.http_access import Access
+from slimrl.io.http_access import Access, Refusal
 from slimrl_view.api import PREFIX, Api
+from slimrl_view.login import Login, wants_page
 from slimrl_view.queries import Missing
 
 STATIC = Path(__file__).parent / "static"
@@ -42,8 +42,7 @@ MAX_TARGET = 16 * 2**10  # bytes of a path with its query
 MAX_FIELDS = 32
 IDLE_S = 60.0
 MAX_CONNECTIONS = 64
-FULL = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-LOGIN = {"WWW-Authenticate": 'Basic realm="slimrl view", charset="UTF-8"'}  # a browser then asks for the key
+ROOM_S = 1.0  # wait for a closed connection to free its place
 TRIED_PORTS = 20
 HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # address of this machine, for a server that listens on all addresses
 
@@ -56,10 +55,12 @@ class Server(ThreadingHTTPServer):
     def __init__(self, family: socket.AddressFamily, address: Any, api: Api, access: Access) -> None:
         self.address_family = family
         self.api, self.access = api, access
-        # The files of the page, keyed by their paths in a URL. Other files are not served.
+        self.login = Login(access.key, access.variable)
+        # The files of the page by their paths in an address. Other files are not served.
         self.files = {f"/{path.name}": path for path in STATIC.iterdir() if path.suffix in TYPES}
         self.files["/"] = STATIC / "index.html"
         self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._open: dict[Any, None] = {}  # connections, the oldest first
         super().__init__(address, Handler)
 
     def url(self, elsewhere: bool = False) -> str:
@@ -71,18 +72,23 @@ class Server(ThreadingHTTPServer):
         return f"http://{f'[{name}]' if ':' in name else name}:{self.server_address[1]}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a new connection on its own thread, or with 503 if there are already `MAX_CONNECTIONS` connections."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-            return
-        with suppress(OSError):
-            request.sendall(FULL)
-        self.shutdown_request(request)
+        """Answer a new connection. If all places are taken, the oldest connection is closed, so a client that sends its
+        request very slowly, or does not read the answer, cannot block others."""
+        if not self._places.acquire(blocking=False):
+            for oldest in [*self._open][:1]:
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            if not self._places.acquire(timeout=ROOM_S):
+                self.shutdown_request(request)
+                return
+        self._open[request] = None
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            del self._open[request]
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -92,14 +98,13 @@ class Server(ThreadingHTTPServer):
 
 
 def bind(host: str, port: int, api: Api, access: Access, is_chosen: bool) -> Server:
-    """Return a server on the port, or on the next free port unless `is_chosen`. Raises UserError without a free
-    port."""
-    if not 0 <= port < 65536:
-        raise UserError(f"cannot listen on {host}:{port}: a port is a number from 0 to 65535. Give another --port.")
+    """Return a server on the port, or on the next free one unless `is_chosen`. Raises UserError without a free port."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise UserError(f"cannot listen on {host}:{port}: {error.strerror}. Give another --host or --port.") from None
+        raise UserError(
+            f"--host {host} is no address of this machine: {error.strerror}. Leave it at 127.0.0.1."
+        ) from None
     for number in range(port, min(65536, port + (1 if is_chosen or port == 0 else TRIED_PORTS))):
         try:
             return Server(family, (address[0], number, *address[2:]), api, access)
@@ -123,9 +128,10 @@ class Handler(BaseHTTPRequestHandler):
         target = urlsplit(self.path)
         if len(self.path) > MAX_TARGET:
             self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
+        elif self._logs_in(target):
+            pass
         elif refusal := self.server.access.refusal(self.client_address[0], self._headers()):
-            more = LOGIN if refusal.status == HTTPStatus.UNAUTHORIZED else {}
-            self._send_error(refusal.status, refusal.message, refusal.headers | more)
+            self._refuse(refusal, target.query)
         elif path := self.server.files.get(target.path):
             self._send(HTTPStatus.OK, path.read_bytes(), TYPES[path.suffix])
         elif target.path.startswith(PREFIX):
@@ -164,14 +170,25 @@ class Handler(BaseHTTPRequestHandler):
             )
             self._send_error(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
 
+    def _logs_in(self, target: SplitResult) -> bool:
+        """Return True if the address logs the browser in. A cookie then replaces the key, which leaves the address."""
+        cookie = self.server.login.cookie(target.query) if target.path == "/" else ""
+        if cookie:
+            self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
+        return bool(cookie)
+
+    def _refuse(self, refusal: Refusal, query: str) -> None:
+        if refusal.status == HTTPStatus.UNAUTHORIZED and wants_page(self._headers()):
+            self._send(refusal.status, self.server.login.page(query), TYPES[".html"], refusal.headers)
+        else:
+            self._send_error(refusal.status, refusal.message, refusal.headers)
+
     def _headers(self) -> dict[str, str]:
-        """Return the headers with names in lower case. A browser sends the key as a password; convert it to a bearer
-        token."""
+        """Return the headers with names in lower case. For a browser that has logged in, add the key."""
         headers = {name.lower(): value for name, value in self.headers.items()}
-        scheme, _, credentials = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "basic":
-            with suppress(ValueError):
-                headers["authorization"] = f"Bearer {b64decode(credentials).decode().partition(':')[2]}"
+        login = self.server.login
+        if login.is_known(headers.get("cookie", "")):
+            headers["authorization"] = f"Bearer {login.key}"
         return headers
 
     def _send_error(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:

@@ -51,13 +51,17 @@ def show(args: argparse.Namespace) -> int:
 def announce(server: Server, shown: Sequence[str], opens: bool) -> None:
     """Print the address of the page, and open it in the browser if `opens`."""
     lines = [f"{', '.join(shown[:3])}{' ...' if len(shown) > 3 else ''} at {server.url()} (Ctrl-C ends it)"]
-    if server.access.key:
-        elsewhere = server.url(elsewhere=True)
-        lines.append(f"A browser, at {elsewhere} too, asks for a user and a password: any user, and the value of {KEY}")
+    address = server.url()
+    if server.login.key:
+        # A terminal may show the key itself, but a log must not.
+        elsewhere, is_log = server.url(elsewhere=True), not sys.stdout.isatty()
+        link = f"{elsewhere}?key=KEY, with the value of {KEY} as KEY" if is_log else server.login.address(elsewhere)
+        lines.append(f"A browser, here or elsewhere, logs in once by opening {link}")
+        address = server.login.address_for_once(server.url())
     print(visible("\n".join(lines)), flush=True)
     if opens:
         # On a thread, because some browsers do not return until they are closed.
-        threading.Thread(target=webbrowser.open, args=(server.url(),), daemon=True).start()
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
 def _export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> int:
@@ -65,12 +69,11 @@ def _export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> int:
         bring_up_to_date(run, threading.Event())
         if run.problem:
             raise UserError(run.problem)
-    num, note = export(runs, directory, max_rollouts)
-    num_bytes = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
-    size = f"{num:,} rollouts, {num_bytes / 2**20:.1f} MB"
+    exported = export(runs, directory, max_rollouts)
+    size = f"{exported.num_rollouts:,} rollouts, {exported.num_bytes / 2**20:.1f} MB"
     print(visible(f"{directory / 'index.html'}: {size}. It opens in a browser; to send it, send the whole directory."))
-    if note:
-        print(visible(f"{note} --max_rollouts takes more."))
+    if exported.note:
+        print(visible(f"{exported.note} --max_rollouts takes more."))
     return 0
 
 
