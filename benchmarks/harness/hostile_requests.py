@@ -245,4 +245,4 @@ def sandbox_bodies() -> dict[str, Sequence[Body]]:
     """Valid bodies of the sandbox's server; programs are short, as its own tests are about what they may do."""
     codes = ["print(1)", "1/0", "import sys; sys.exit(3)", "print('x' * 10**6)", "def f(:", "print('\\ud800')"]
     execute = [{"code": code, "session_id": f"s{number % 3}", "timeout_s": 0.5} for number, code in enumerate(codes)]
-    return {"/execute": [*execute, {"code": "while True: pass", "timeout_s": 0.05}], "/tools/none": [{"argument": "a"}]}
+    return {"/execute": [*execute, {"code": "while True: pass", "timeout_s": 0.05}]}

@@ -176,6 +176,10 @@ def test_variant_mistakes_name_the_variant() -> None:
     assert missing.startswith("data.path is not set, expected text")
 
 
+# Nine lists, each of nine aliases of the list before: 9^9 values.
+ALIASES = "".join(["a0: &a0 [1]\n", *(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 10))]).encode()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "parts"),
     [
@@ -194,6 +198,9 @@ def test_variant_mistakes_name_the_variant() -> None:
         ("c.toml", b"seed = 1\nx = '\xff'\n", ["c.toml:2: not UTF-8 text"]),
         ("c.ini", b"a = 1\n", ["c.ini: config files end in .toml, .yaml, .yml, .json"]),
         ("c", b"a = 1\n", ["config files end in"]),
+        ("c.toml", b".".join([b"a"] * 600) + b" = 1\n", ["c.toml:1", "nested too deep"]),
+        ("c.yaml", b"<<: {? [a] : 1}\n", ["c.yaml:1", "a key of a merged section is a section or a list"]),
+        ("c.yaml", ALIASES, ["c.yaml:", "more than 100,000 values, with those of its aliases"]),
     ],
 )
 def test_unreadable_file_says_why(name: str, content: bytes, parts: list[str], tmp_path: Path) -> None:
@@ -202,6 +209,11 @@ def test_unreadable_file_says_why(name: str, content: bytes, parts: list[str], t
     message = error_of(RLConfig, [*ENV, "@", str(path)])
     for part in parts:
         assert part in message
+
+
+def test_a_key_that_stands_twice_in_a_flag_is_refused() -> None:
+    message = error_of(RLConfig, [*ENV, "--orchestrator.env.0.args.x", '{"a": 1, "a": 2}'])
+    assert "orchestrator.env.0.args.x" in message and "`a` stands here again" in message
 
 
 def test_directory_is_not_a_file(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """The loops of a process: work that is closed, interrupted or left behind."""
 
 import asyncio
+import os
 import sys
+import threading
 
 import pytest
 
-from slimrl.io.loop_thread import PROCESS_LOOP, LoopTasks, gather_all
+from slimrl.io import loop_thread
+from slimrl.io.loop_thread import PROCESS_LOOP, LoopTasks, LoopThread, gather_all
 
 
 def test_closing_ends_the_tasks_of_one_part_and_then_its_connections() -> None:
@@ -54,3 +57,32 @@ def test_when_one_fails_the_others_are_cancelled_before_the_error_is_raised() ->
     with pytest.raises(ValueError, match="no"):
         PROCESS_LOOP.wait(gather_all(last(), fail()))
     assert ends == ["cleaned up"]
+
+
+def test_a_loop_whose_thread_is_held_is_left_when_its_part_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_thread, "CLOSE_S", 0.1)
+    loop, free, is_held = LoopThread("held"), threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        is_held.set()
+        free.wait(20)
+
+    tasks = LoopTasks(loop=loop)
+    tasks.start(hold())
+    assert is_held.wait(20)
+    held = loop.ident
+    tasks.close()
+    loop.wait(asyncio.sleep(0))
+    free.set()
+    assert loop.ident != held
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_starts_a_loop_of_its_own() -> None:
+    PROCESS_LOOP.wait(asyncio.sleep(0))
+    child = os.fork()
+    if not child:
+        threading.Timer(20, os._exit, (1,)).start()
+        PROCESS_LOOP.wait(asyncio.sleep(0))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0

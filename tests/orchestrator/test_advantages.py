@@ -31,15 +31,29 @@ def test_a_function_of_one_s_own_decides_alone(tmp_path):
     (tmp_path / "own.py").write_text(
         "def above(rewards, lengths, least: float): return [r * n - least for r, n in zip(rewards, lengths)]\n"
         "def none(rewards, lengths): return []\n"
+        "def forgets(rewards, lengths): pass\n"
+        "def lazy(rewards, lengths): return (1.0 for _ in rewards)\n"
+        "def nan(rewards, lengths): return [float('nan') for _ in rewards]\n"
+        "def fails(rewards, lengths): return rewards[2]\n"
     )
     settings = {"advantage": f"{tmp_path / 'own.py'}:above", "advantage_args": {"least": 0.5}}
     own = load_estimate(LossConfig(**settings).resolve())
     assert group_advantages([1.0, 1.0], [2, 3], own) == [1.5, 2.5]  # equal rewards, too
     assert turn_advantages([played([0.25, 1.0], lengths=[2, 3])], own) == [[5.75, 5.75]]
     assert not own.is_group_relative and load_estimate(LossConfig().resolve()) == LossConfig().resolve()
-    none = load_estimate(LossConfig(advantage=f"{tmp_path / 'own.py'}:none").resolve())
-    with pytest.raises(UserError, match=r"none` must return a number for each of 2 rewards, not \[\]"):
-        group_advantages([1.0, 1.0], [2, 3], none)
+    each = "must return a number for each of 2 rewards, not "
+    messages = {
+        "none": f"{each}[]",
+        "forgets": f"{each}None",
+        "lazy": each,
+        "nan": f"{each}[nan",
+        "fails": "IndexError",
+    }
+    for name, message in messages.items():
+        wrong = load_estimate(LossConfig(advantage=f"{tmp_path / 'own.py'}:{name}").resolve())
+        with pytest.raises(UserError) as caught:
+            group_advantages([1.0, 1.0], [2, 3], wrong)
+        assert f"{name}`" in str(caught.value) and message in str(caught.value)
 
 
 def test_dr_grpo_subtracts_the_mean():

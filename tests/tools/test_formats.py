@@ -120,3 +120,14 @@ def test_hints_that_no_call_can_hold_are_refused() -> None:
 def test_a_function_of_texts_may_be_given_types_too() -> None:
     with pytest.raises(ToolError, match="repeat: KeyError: 'a'"):
         asyncio.run(tool_of(repeat)(text="a"))
+
+
+def now() -> str:
+    """Returns the time."""
+    return "noon"
+
+
+def test_an_argument_for_a_tool_without_parameters_is_an_error_that_the_policy_reads() -> None:
+    calls = formats_of("tags", {"now": now}, 50, {})()
+    assert answer_of(calls, "<tool>now()</tool>") == "noon"
+    assert "there is no parameter `zone`" in answer_of(calls, '<tool>now(zone="UTC")</tool>')

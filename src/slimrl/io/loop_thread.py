@@ -7,6 +7,7 @@ sampler or the transfer of weights. A loop starts at its first use, and ends wit
 
 import asyncio
 import atexit
+import os
 import threading
 import traceback
 import weakref
@@ -30,6 +31,7 @@ class LoopThread:
         self._starting = threading.RLock()  # reentrant, because garbage collection may start work at any time
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._process = 0  # that started the thread
 
     @property
     def ident(self) -> int:
@@ -39,12 +41,17 @@ class LoopThread:
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Start `work` and return its future result. Cancelling the future cancels the work."""
         with self._starting:
-            if self._loop is None:
-                self._loop = self._new_loop()
+            if self._loop is None or self._process != os.getpid():  # the thread does not exist in a forked process
+                self._loop, self._process = self._new_loop(), os.getpid()
                 self._thread = threading.Thread(target=_serve, args=(self._loop,), name=self._name, daemon=True)
                 self._thread.start()
                 atexit.register(_end, self._loop, self._thread)
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+            loop = self._loop
+        return asyncio.run_coroutine_threadsafe(work, loop)
+
+    def abandon(self) -> None:
+        """Leave a loop whose thread is blocked. The next call, as in a notebook, starts another loop."""
+        self._loop = None
 
     def wait(self, work: Coroutine[Any, Any, T], check: Callable[[], None] = lambda: None) -> T:
         """Return the result of `work` to a synchronous caller. Ctrl-C cancels the work. `check` is called every
@@ -58,8 +65,8 @@ class LoopThread:
             return future.result()
         except BaseException:
             future.cancel()
-            if not ended.wait(CLOSE_S):  # the thread is blocked: the next call, as in a notebook, starts another loop
-                self._loop = None
+            if not ended.wait(CLOSE_S):
+                self.abandon()
             raise
 
 
@@ -92,8 +99,8 @@ class LoopTasks:
 
     def close(self) -> None:
         """Cancel the tasks, close the part's connections, and wait a little. A second call does nothing."""
-        if closing := self._end():
-            wait_for([closing], 2 * CLOSE_S)
+        if (closing := self._end()) and not wait_for([closing], 2 * CLOSE_S).done:
+            self._loop.abandon()
 
     async def _track(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.current_task()

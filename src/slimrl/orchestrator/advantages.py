@@ -8,13 +8,16 @@ Index suffixes: _G the rollouts of one group, all on one task; _K the turns of a
 sampled tokens.
 """
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from functools import partial
 from itertools import groupby
 
 from slimrl.config.loss import ResolvedLoss
 from slimrl.errors import UserError
+from slimrl.io.user_code import call_user_code
 from slimrl.types import Rollout
 
 # Added to the sample standard deviation, as in TRL, so that nearly equal rewards do not give huge advantages.
@@ -56,11 +59,11 @@ def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss:
     baseline of a role (`roles.py`). The trainer computes `gae`. Raises UserError if a user's own function does not
     return one number per reward."""
     if loss.estimate:
-        found = loss.estimate(rewards_G, lengths_G)
-        if len(found) != len(rewards_G):
-            raise UserError(
-                f"advantage `{loss.advantage}` must return a number for each of {len(rewards_G)} rewards, not {found}."
-            )
+        found = call_user_code(f"advantage `{loss.advantage}`", partial(loss.estimate, rewards_G, lengths_G))
+        is_list = isinstance(found, Sequence) and len(found) == len(rewards_G)
+        if not is_list or not all(isinstance(one, int | float) and math.isfinite(one) for one in found):
+            asked = f"a number for each of {len(rewards_G)} rewards"
+            raise UserError(f"advantage `{loss.advantage}` must return {asked}, not {found!r:.200}.")
         return [float(value) for value in found]
     if loss.advantage == "reinforce":
         return reinforce(rewards_G, loss.baseline)

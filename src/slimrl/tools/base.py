@@ -139,7 +139,7 @@ def arguments_of(
         raise ToolError(f"{name}: the arguments must be texts, numbers, lists and objects of JSON. {called}") from None
     if not is_writable(arguments):
         raise ToolError(f"{name}: an argument has half of a surrogate pair, which is no text.")
-    if unknown := [key for key in arguments if parameters and key not in parameters]:
+    if unknown := [key for key in arguments if (parameters or tool.of_texts) and key not in parameters]:
         raise ToolError(f"{name}: there is no parameter `{unknown[0]:.80}`. {called}")
     if missing := [key for key in tool.schema.get("required", ()) if key not in arguments]:
         raise ToolError(f"{name}: `{missing[0]:.80}` is missing. {called}")

@@ -27,6 +27,7 @@ _DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")
 # User ids that no account has. Each execution gets its own id, as the kernel counts processes by user id.
 _USERS = range(1_900_000_000, 1_950_000_000)
 _USERS_IN_CONTAINERS = range(60_000, 65_000)
+_NUMBERS = itertools.count(secrets.randbelow(len(_USERS)))  # of executions
 
 UNSAFE: Literal["none"] = "none"
 
@@ -75,7 +76,8 @@ def _change_of_user() -> tuple[str, ...]:
     """
     if os.geteuid() != 0:
         return ("--unshare-user", "--uid", "1000", "--gid", "1000", "--")
-    user = str(secrets.choice(_USERS if _maps(_USERS.stop) else _USERS_IN_CONTAINERS))
+    users = _USERS if _maps(_USERS.stop) else _USERS_IN_CONTAINERS
+    user = str(users[next(_NUMBERS) % len(users)])
     change = (_SETPRIV, "--reuid", user, "--regid", user, "--clear-groups", "--inh-caps=-all", "--")
     return ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--", *change)
 

@@ -247,7 +247,8 @@ def _read(selector: selectors.BaseSelector, timeout_s: float) -> bool:
         if key.data is None:
             has_exited = True
         elif part := os.read(key.fd, _PART):
-            key.data.extend(part)
+            if len(key.data) <= MAX_OUTPUT_BYTES:  # a process that outlives the program may print without an end
+                key.data.extend(part)
         else:
             selector.unregister(key.fileobj)
     return has_exited

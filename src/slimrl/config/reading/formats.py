@@ -14,6 +14,7 @@ from slimrl.errors import UserError
 
 MAX_BYTES = 2**20  # largest size of a file
 TOO_DEEP = "it is nested too deep"
+MAX_VALUES = 100_000  # in a YAML file, each alias counted with all its values
 
 # Matches whole strings, whole comments, brackets and line ends. A string in triple quotes may end with up to five
 # quotes. If a string is not terminated, the match includes the rest, so that no part is read twice.
@@ -64,15 +65,23 @@ def read_toml(text: str) -> tuple[dict[str, Any], dict[Path, int]]:
         parsed = _parse(statement, line)
         if statement.lstrip().startswith("["):
             # A header alone parses to nested empty tables; the innermost table is the one that it names.
-            names = [path for path, _ in flatten(parsed)][-1]
+            names = _paths(parsed, line)[-1]
             is_array = statement.lstrip().startswith("[[")
             table = _resolve_table(names[:-1] if is_array else names, counts, is_array)
             # An array of tables has the line of its first element.
             lines.setdefault(table[:-1] if is_array else table, line)
             lines[table] = line
         else:
-            lines |= {(*table, *path): line for path, _ in flatten(parsed) if path}
+            lines |= {(*table, *path): line for path in _paths(parsed, line) if path}
     return _parse(text), lines
+
+
+def _paths(parsed: dict[str, Any], line: int) -> list[Path]:
+    """Return the paths in a statement. Raise TextError if it is nested too deep."""
+    try:
+        return [path for path, _ in flatten(parsed)]
+    except RecursionError:
+        raise TextError(line, TOO_DEEP) from None
 
 
 def _parse(text: str, line: int = 1) -> dict[str, Any]:
@@ -124,9 +133,14 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.lines: dict[Path, int] = {}
+        self._num_values = 0
 
     def read(self, node: yaml.Node, path: Path = ()) -> Any:
-        """Return the value of the node at a path. An anchor's value is read again for every alias."""
+        """Return the value of the node at a path. An anchor's value is read again for every alias. Raise RefusedError
+        if there are more than `MAX_VALUES` values."""
+        self._num_values += 1
+        if self._num_values > MAX_VALUES:
+            raise RefusedError(_line(node), f"the file has more than {MAX_VALUES:,} values, with those of its aliases")
         match node:
             case yaml.MappingNode(tag=tag) if tag == MAPPING:
                 inside = [(key.value, key, value) for key, value in self._pairs(node)]
@@ -150,6 +164,8 @@ class _Loader(yaml.SafeLoader):
                 raise RefusedError(_line(key), f"`{key.value}` stands here again, first in line {line}")
             first[key.value] = _line(key)
         self.flatten_mapping(node)
+        if any(not isinstance(key, yaml.ScalarNode) for key, _ in node.value):
+            raise RefusedError(_line(node), "a key of a merged section is a section or a list")
         node.value = [*{key.value: (key, value) for key, value in node.value}.values()]  # own keys replace merged keys
         return list(node.value)
 

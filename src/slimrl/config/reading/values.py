@@ -3,7 +3,7 @@
 import contextlib
 from typing import Any
 
-from slimrl.config.reading.formats import TextError, flatten, read_json, read_toml
+from slimrl.config.reading.formats import RefusedError, TextError, flatten, read_json, read_toml
 from slimrl.config.reading.schema import Spec, describe, locate, spell, where
 from slimrl.config.reading.sources import Setting, show
 from slimrl.errors import UserError
@@ -65,14 +65,18 @@ def read_value(setting: Setting, spec: Spec) -> Any:
             return float(text)
     # Parse the text as an element of a list: a comment is an error there, so `16 # x` stays a text.
     for document, read in ((f"value = [{text}, 0]", read_toml), (f'{{"value": [{text}, 0]}}', read_json)):
-        with contextlib.suppress(TextError):  # not a literal of this format
+        try:
             tree, _ = read(document)
-            # A text with a line break may hold more than one key, and TOML has dates: neither is a setting's value.
-            *values, _ = tree["value"]
-            if spec.is_list_of_numbers and len(values) > 1:
-                return values  # `2,3` without brackets
-            if list(tree) == ["value"] and len(values) == 1 and isinstance(values[0], (str, int, float, list, dict)):
-                return values[0]
+        except RefusedError as error:
+            raise UserError(f"{where(setting.path, setting.origin)}: {error}") from None
+        except TextError:  # not a literal of this format
+            continue
+        # A text with a line break may hold more than one key, and TOML has dates: neither is a setting's value.
+        *values, _ = tree["value"]
+        if spec.is_list_of_numbers and len(values) > 1:
+            return values  # `2,3` without brackets
+        if list(tree) == ["value"] and len(values) == 1 and isinstance(values[0], (str, int, float, list, dict)):
+            return values[0]
     return text
 
 

@@ -10,8 +10,9 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
-from statistics import correlation
+from statistics import StatisticsError, correlation
 
 from slimrl.types import Metrics, Rollout
 
@@ -95,7 +96,8 @@ def _length_reward(groups: Sequence[Group]) -> Metrics:
         lengths = [rollout.num_sampled / max(1, len(rollout.turn_rewards)) for rollout in group]
         rewards = [rollout.reward for rollout in group]
         if len(set(lengths)) > 1 and len(set(rewards)) > 1:
-            found.append(correlation(lengths, rewards))
+            with suppress(StatisticsError):  # the squares of tiny rewards are 0
+                found.append(correlation(lengths, rewards))
     return {"monitor/length_reward": math.fsum(found) / len(found)} if found else {}
 
 
