@@ -58,6 +58,6 @@ def test_no_variant_has_a_fault(
 
 
 def test_the_variants_have_every_environment() -> None:
-    """Those of verifiers have an environment of their own, and hostile replies in `verifiers/plays.py`."""
+    """The table leaves out verifiers, whose tests have a Python of their own (`verifiers/plays.py`)."""
     entries = [one.name for one in distribution("slimrl-envs").entry_points if one.group == ENVIRONMENTS]
     assert {name for name in entries if not any(words.startswith(name) for words in VARIANTS)} == {"verifiers:"}

@@ -235,8 +235,8 @@ class RayPrograms:
         return RayProgram(self._ray, name, actor, start, f"a node with {needs} free", self._note)
 
     def _await(self, asked: Any, what: str) -> Any:
-        """Wait for the Ray object `asked`, and return its value. Log a long wait of `what`. Raises UserError after the
-        time limit."""
+        """Wait for the Ray object `asked`, and return its value. A long wait is logged. Raises UserError after
+        `timeout_s` seconds. `what` names the object in the log and the error."""
         began = said = time.monotonic()
         while not self._ray.wait([asked], timeout=POLL_S)[0]:
             now = time.monotonic()

@@ -168,7 +168,7 @@ def passing(said: str) -> HttpError:
 
 
 def _read(kind: type[M], value: object, what: str) -> M:
-    """Validate `value` as `kind` and return it. Raise RolloutError if it is invalid; `what` describes the fault."""
+    """Return `value` as a `kind`. Raise RolloutError if it is invalid; the error names the expected answer, `what`."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:

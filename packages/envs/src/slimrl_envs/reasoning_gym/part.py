@@ -30,8 +30,8 @@ UNSOUND = {
 # Tasks whose scorer pays a large part for the form of an answer, or for an answer that is nearly right. Only full
 # scores count here.
 EXACT_ONLY = frozenset({"emoji_mystery", "game_of_life", "prime_factorization", "rectangle_count", "time_intervals"})
-# Tasks in which a blind answer earns more than 0.3: the best blind answer, and its mean reward at the package's own
-# settings (`benchmarks/checks/blind_answers.py`).
+# Tasks that pay a blind answer more than 0.3, each with the best blind answer and its mean reward. Measured by
+# `benchmarks/checks/blind_answers.py` with the package's own settings.
 EASY = {
     "acre": ("on", 0.38),
     "circuit_logic": ("0", 0.64),

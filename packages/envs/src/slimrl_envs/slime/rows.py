@@ -109,7 +109,7 @@ def group_of(sample: Any) -> int:
 
 
 def read_state(held: Any) -> dict[str, Any] | None:
-    """Return the game state in `held`: `held` itself, its JSON, or its entry `game_state`; None if there is none."""
+    """Return a game state from `held`: the state, its JSON, or a dict with the key `game_state`. Otherwise return None."""
     if isinstance(held, str):
         try:
             held = json.loads(held)

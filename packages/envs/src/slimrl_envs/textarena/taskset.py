@@ -25,8 +25,8 @@ OPPONENTS = ("random", "self")
 BOTH = "both"
 COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players to try if `num_players` is not set
 PASS = "[pass]"
-# Kinds or variants of games in which blind play earns more than 0.3: the best blind play, and its mean reward with
-# `opponent = "random"` (`benchmarks/checks/blind_answers.py`).
+# Games that pay blind play more than 0.3, each with the best blind play and its mean reward. Measured by
+# `benchmarks/checks/blind_answers.py` with `opponent = "random"`.
 EASY = {
     "2048-v0-10x10": ("every move is a valid one at random", 1.0),
     "2048-v0-ultra-easy": ("every move is a valid one at random", 1.0),
@@ -133,7 +133,7 @@ class TextArena(Taskset):
         return Task(f"{split}/{number}", {"seed": seed, "player": place})
 
     def _match(self, task: Task, places: Sequence[int]) -> Match:
-        """Start a game in which the policy plays the sides `places`, and random bots play the other sides."""
+        """Start a game. The policy plays the sides `places`, and random bots play the others."""
         game = self._game.start(task.data["seed"], self._size)
         others = [place for place in range(self._size) if place not in places]
         bots = {place: RandomPlayer(random.Random(f"textarena/{task.data['seed']}/{place}")) for place in others}

@@ -111,7 +111,7 @@ def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment
 
 
 def _exclude(beliefs: Beliefs, cells: Collection[Cell]) -> Beliefs:
-    """Return a copy of the beliefs in which the cells have values so low that no best assignment contains them."""
+    """Return a copy of the beliefs that gives the cells the lowest value, so that no best assignment contains them."""
     changed = beliefs.copy()
     for cell in cells:
         changed[cell] = _NEVER

@@ -43,8 +43,8 @@ Masks = npt.NDArray[np.bool_]
 
 
 def deals(rng: random.Random, n: int, prefix: str = "") -> Iterator[Deal]:
-    """Yield an endless series of independent deals in which communication raises the reward. Their names are the prefix
-    and a number from 0. Raises UserError if n is not 2 to 10."""
+    """Yield independent deals without an end. Each deal rewards communication. A deal's name is the prefix and a number
+    from 0. Raises UserError if n is not 2 to 10."""
     if not MIN_SIZE <= n <= MAX_SIZE:
         raise UserError(
             f"n is {n}, but matching games are dealt for n = {MIN_SIZE} to {MAX_SIZE}. The larger the game, the nearer "
