@@ -20,7 +20,8 @@ from pathlib import Path
 
 # Parameters of `mallopt`, from <malloc.h>. Blocks below the mmap threshold use the heap. The heap's unused end is
 # returned when it exceeds the trim threshold.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+# All threads share one arena: episodes sample in a thread, and training could not reuse the memory of its own arena.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 NEVER = 2**31 - 1
 # Larger blocks still use `mmap`: they are few, and smaller blocks would split the gaps that they leave in the heap, so
 # the next large block would not fit.
@@ -42,7 +43,8 @@ def keep_freed_memory() -> bool:
         return False
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(MOST_PRODUCTS))
     mallopt = ctypes.CDLL(None).mallopt
-    return bool((_returns or mallopt(M_MMAP_THRESHOLD, LARGE)) and mallopt(M_TRIM_THRESHOLD, NEVER))
+    is_large = _returns or mallopt(M_MMAP_THRESHOLD, LARGE)
+    return bool(is_large and mallopt(M_TRIM_THRESHOLD, NEVER) and mallopt(M_ARENA_MAX, 1))
 
 
 def return_freed_memory() -> None:

@@ -109,7 +109,7 @@ def group_of(sample: Any) -> int:
 
 
 def read_state(held: Any) -> dict[str, Any] | None:
-    """Return a game state from `held`: the state, its JSON, or a dict with the key `game_state`. Otherwise return None."""
+    """Return the game state in `held`, which is the state, its JSON, or a dict with the key `game_state`; else None."""
     if isinstance(held, str):
         try:
             held = json.loads(held)
