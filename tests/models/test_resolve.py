@@ -184,6 +184,10 @@ class NotFound(RepositoryNotFoundError):
         (Gated(), "is gated: accept its terms"),
         (NotFound(), r"no model tiny/llama on the Hugging Face Hub.*private"),
         (LocalEntryNotFoundError("no network"), "cannot be reached"),
+        (
+            httpx.ReadError("[Errno 104] Connection reset by peer"),
+            r"cannot be reached \(\[Errno 104\] Connection reset",
+        ),
     ],
 )
 def test_refusal_by_the_hub_says_what_to_do(monkeypatch: pytest.MonkeyPatch, error: Exception, expected: str) -> None:

@@ -45,10 +45,12 @@ def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tu
     """Yield the rows of a split of a data set on the Hub or in a local directory, each with its place. Downloads are
     cached and resumed. `subset` is one of the data set's configurations, empty for its default. Raise UserError if the
     data set cannot be loaded. `check` is the setting that the message asks the user to check."""
+    import httpx  # slow to import, and few commands download data
+
     datasets = _datasets()
     try:
         rows = datasets.load_dataset(name, subset or None, split=split)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    except (OSError, ValueError, httpx.HTTPError, datasets.exceptions.DatasetsError) as error:
         raise UserError(
             f"cannot load the split `{split}` of {name}: {type(error).__name__}: {error}. Check {check}; a private "
             "data set needs `hf auth login`, and HF_HUB_OFFLINE=1 allows only what is in the cache."

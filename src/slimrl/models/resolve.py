@@ -9,10 +9,10 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import httpx
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
-    HfHubHTTPError,
     HFValidationError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
@@ -145,7 +145,7 @@ def _explain_hub(name: str) -> Iterator[None]:
         ) from error
     except HFValidationError as error:
         raise UserError(f"`{name}` cannot be the id of a model on the Hugging Face Hub: {error}. {packaged}") from error
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, ConnectionError) as error:
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, httpx.HTTPError, ConnectionError) as error:
         first_line, _, _ = str(error).strip().partition("\n")
         raise UserError(
             f"There is no directory {name} here, {name} is not in the Hugging Face cache, and the Hub cannot be "

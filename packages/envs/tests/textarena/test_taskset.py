@@ -65,6 +65,13 @@ def test_a_game_without_end_is_lost_by_invalid_moves():
     assert turns[-1].done and turns[-1].reward == 0.0
 
 
+@pytest.mark.parametrize("name", ["PublicGoodsGame-v0", "MarketEntryGame-v0"])
+def test_the_invalid_move_of_the_last_player_ends_the_game(name):
+    """textarena would look for the next player without end."""
+    turns = turns_in(f"textarena:{name}", *["hello 7"] * 30)
+    assert turns[-1].done and turns[-1].reward == 0.0 and turns[-1].metrics["ended_by_invalid"]
+
+
 @pytest.mark.parametrize("name", ["2048-v0", "PegJump-v0", "Countdown-v0", "Slitherlink-v0", "RushHour-v0"])
 def test_giving_up_by_an_invalid_move_earns_nothing(name):
     """textarena gives some of these a share, and others a text as the reward."""

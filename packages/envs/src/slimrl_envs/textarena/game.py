@@ -15,7 +15,7 @@ import io
 import math
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -59,6 +59,20 @@ class Seen:
     kind: str
 
 
+class Eliminated(list[int]):
+    """The players that are out of a game; the last player cannot be added. After its elimination textarena would look
+    for the next player in an endless loop (`FFAMultiPlayerState.step`)."""
+
+    def __init__(self, players: Iterable[int], num_players: int) -> None:
+        super().__init__(players)
+        self._num_players = num_players
+
+    def append(self, player: int) -> None:
+        if len({*self, player}) == self._num_players:
+            raise ValueError(f"player {player}, the last one, is out by an invalid move")
+        super().append(player)
+
+
 class Game:
     """A game. `load_game` makes it, and `start` returns a started copy, whose course depends only on the seed and the
     moves.
@@ -80,6 +94,9 @@ class Game:
         game._states = _states_of(seed)
         failure = f"textarena:{self.name} cannot begin with {num_players} players"
         game._call(failure, lambda: game.inner.reset(num_players=num_players, seed=seed))
+        state = game.inner.state
+        if "elimination_order" in vars(state):
+            state.elimination_order = Eliminated(state.elimination_order, num_players=state.num_players)
         return game
 
     def copy(self) -> "Game":
