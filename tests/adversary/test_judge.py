@@ -1,4 +1,5 @@
-"""Answers that know nothing, and replies that are no verdicts, are paid by no judge (F2, F3, F8, F17)."""
+"""Answers that know nothing, and replies that are no verdicts, are paid by no judge (F2, F3, F8, F17). Single exploits
+of the comparison of words are in `tests/judges/judge_words.jsonl`."""
 
 import asyncio
 import gzip
@@ -26,114 +27,6 @@ drawn = settings(max_examples=30, deadline=None, derandomize=True, database=None
 NAMES = st.sampled_from(["Ada", "Bari", "Cork", "Drava", "Elm", "Fara", "Gotha", "Hemkra", "Iona", "Jena", "Lodz"])
 PLAIN = st.sampled_from([*sorted(FILLERS - {"m", "s"}), *"stand", "teach", "begin", "river", "seat", "win"])
 COMMON_WORDS = st.sampled_from([word.capitalize() for word in sorted(COMMON)])
-
-
-@pytest.mark.parametrize(
-    ("answer", "reference", "question"),
-    [
-        # A part that many names share.
-        ("University of", "University of Vienna", "Where did Boltzmann teach?"),
-        ("new city", "New York City", "Which city has the museum of new art?"),
-        ("Battle of", "Battle of Hastings", "What did William win?"),
-        ("John Quincy", "John Quincy Adams", "Who was the sixth president?"),
-        ("World War", "World War I", "What began in 1914?"),
-        ("I believe World War", "World War I", "What began in 1914?"),
-        ("Louis the", "Louis XIV", "Who was the Sun King?"),
-        ("Royal Society", "Royal Astronomical Society", "Which society did Herschel lead?"),
-        ("King of England", "King Charles of England", "Who was beheaded?"),
-        ("York City", "New York City", "Where is the statue?"),
-        ("Institute of Technology", "California Institute of Technology", "Where did Pauling study?"),
-        ("University", "University of Vienna", "What did Boltzmann of Vienna lead?"),
-        ("and Sons", "Hemkra and Sons", "Which company did she join?"),
-        ("Brothers Pictures", "Warner Brothers Pictures", "Which studio made it?"),
-        ("Martin Luther", "Martin Luther King", "Who led the march?"),
-        ("Treaty of the", "Treaty of Versailles", "Which treaty ended the war?"),
-        # A second candidate, though the question has it.
-        ("Rome, Bari, Turin", "Rome", "Which of Rome, Bari and Turin was the seat?"),
-        ("all of Rome Bari Turin", "Rome", "Which of Rome, Bari and Turin was the seat?"),
-        ("Rome/Bari", "Rome", "Is it Rome/Bari?"),
-        ("red blue", "red", "Was it red or blue?"),
-        ("upper river lower river", "lower river", "Was it the upper river or the lower river?"),
-        ("John Quincy Adams", "John Adams", "Who was the father of John Quincy Adams?"),
-        ("Rome Bari", "Rome", "Was Rome founded before Bari?"),
-        ("Treaty of Paris Ghent", "Treaty of Ghent", "Was it the Treaty of Paris or the Treaty of Ghent?"),
-        ("1873 1874", "1874", "Was it 1873 or 1874?"),
-        ("Rome Borneo", "Rome", "Where was Ada born?"),
-        ("Paris Francisco", "Paris", "What is the capital of France?"),
-        ("Bari Germanic", "Bari", "Which town is far from Germany?"),
-        ("Bari Publius", "Bari", "Where was it published?"),
-        ("44 yearlings", "44 years", "For how many years did it last?"),
-        ("before, after", "before", "Was it before or after the war?"),
-        ("after before", "after", "Did Ada die before or after Bob?"),
-        ("to from", "to", "Does it go to or from Bari?"),
-        ("Ada Bob", "Ada", "Ada is 20. Bob is 30. Who is older?"),
-        ("ada bob", "Bob", "ada is 20. bob is 30. who is older?"),
-        ("C++ C#", "C++", "Which is older, C++ or C#?"),
-        # Another candidate, though the reference has more words.
-        ("Bari, Italy", "Rome, Italy", "Was Ada born in Rome or Bari?"),
-        ("Italy", "Rome, Italy", "Which of Rome, Bari and Turin was the seat?"),
-        ("Edison Henry", "Henry Ford", "Who was it, Ford or Edison?"),
-        ("Bob Smith", "Ada Smith", "Who won, Ada or Bob?"),
-        ("Venus planet", "planet Mercury", "Is it Mercury or Venus?"),
-        ("queen George", "King George", "Which king or queen was it?"),
-        ("E", "Gordon E. Sawyer Award", "Which award is named for Gordon Sawyer?"),
-        ("blue shirt", "red shirt", "Is it red & blue?"),
-    ],
-)
-def test_a_part_or_another_candidate_is_no_answer(answer: str, reference: str, question: str):
-    assert not matches(answer, [reference], question)
-    assert matches(reference, [reference], question)
-
-
-@pytest.mark.parametrize(
-    "sign", ["≠", "!", "! ", "¬", "~", "<", ">", ">=", "❌", "🚫", "✗ ", "=/=", "<>", "=\u0338", "≉", "∉", "±", "👎"]
-)
-@pytest.mark.parametrize("reference", ["1874", "Rome"])
-def test_a_sign_turns_an_answer_round(sign: str, reference: str):
-    assert not matches(f"{sign}{reference}", [reference])
-    assert not matches(f"It was {sign}{reference}", [reference])
-
-
-@pytest.mark.parametrize(
-    "answer", ["~~Rome~~", "<s>Rome</s>", "<del>Rome</del>", "R\u0336ome", "Rome\u20e0", "Rome ❌"]
-)
-def test_what_is_struck_out_is_not_said(answer: str):
-    assert not matches(answer, ["Rome"])
-
-
-@pytest.mark.parametrize("answer", ["**Rome**", "`Rome`", "Rome!", '"Rome"', "✓ Rome", "# Rome", "Rome |"])
-def test_markdown_changes_nothing(answer: str):
-    assert matches(answer, ["Rome"])
-
-
-@pytest.mark.parametrize("reference", ["A", "The The", "an", "I", "The Who", "Who", "∞", "C++", "Yes!", "I, Robot"])
-def test_a_reference_of_articles_and_signs_is_answered_by_itself(reference: str):
-    assert matches(reference, [reference]) and not matches("Rome", [reference])
-
-
-@pytest.mark.parametrize(
-    ("answer", "reference", "question"),
-    [
-        ("George Handel", "George Frideric Handel", "Which composer wrote Messiah?"),
-        ("Martin King", "Martin Luther King", "Who led the march?"),
-        ("García Márquez", "Gabriel García Márquez", "Who wrote it?"),
-        ("Chang-Diaz", "Franklin Chang-Diaz", "Which astronaut was it?"),
-        ("Gordon Sawyer Award", "Gordon E. Sawyer Award", "Which award is new?"),
-        ("Ludwig Beethoven", "Ludwig van Beethoven", "Who composed it?"),
-        ("World War One", "World War I", ""),
-        ("It was World War I, I think.", "World War I", ""),
-        ("John Paul II", "Pope John Paul II", "Who spoke?"),
-        ("Turin was Italy\u2019s capital", "Turin", "Which town was Italy's capital?"),
-        ("Its founder died in Rome", "Rome", "Where was the man who founded it when he died?"),
-        ("44", "44 years", "How many years did it last?"),
-        ("Hemkra", "Battle of Hemkra", "At which battle was he beaten?"),
-        ("It was Turin.", "Turin", "Which of Rome, Bari and Turin was the seat?"),
-        ("Geneva", "Lake Geneva", "Which lake in Switzerland and France is deepest?"),
-        ("44", "44 years", "Was it 44 or 45 years?"),
-    ],
-)
-def test_honest_paraphrases_stay_right(answer: str, reference: str, question: str):
-    assert matches(answer, [reference], question)
 
 
 @drawn

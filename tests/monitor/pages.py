@@ -24,7 +24,7 @@ FILE_FORMAT = (
 
 def render_metrics() -> str:
     """The registry as markdown with one table per group, which is docs/metrics.md."""
-    lines = ["# Metrics", "", "Rendered from `src/slimrl/monitor/metrics.py`: `python -m tests.monitor.pages`."]
+    lines = ["# Metrics", "", "Rendered from `src/slimrl/monitor/metrics.csv`: `python -m tests.monitor.pages`."]
     lines += ["", *FILE_FORMAT]
     for group, about in GROUPS.items():
         lines += ["", f"## {group}/", "", about, "", "| name | meaning | unit | better | healthy |"]

@@ -1,4 +1,5 @@
-"""Reads the answer in a reply: in the requested form, or leniently in one of the forms that models often use.
+"""Reads the answer in a reply, in the requested form or leniently in one of the forms that models often use; and reads
+and compares numbers with their units.
 
 The lenient reader never chooses between candidates. A reply with two different candidates has no answer, and neither
 has a reply with a negation or an alternative. The reader sees neither the question nor the reference, so it cannot
@@ -8,9 +9,9 @@ prefer the right candidate. If in doubt, it finds no answer.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
-from slimrl.environments.numbers import read_number
 from slimrl.models.chat.thoughts import without_thoughts
 
 Form = Literal["lenient", "tag", "last_line", "whole"]
@@ -19,6 +20,14 @@ FORMS: tuple[Form, ...] = ("lenient", "tag", "last_line", "whole")
 MAX_CHARS = 20_000  # maximum length of a reply that is read leniently
 MAX_ANSWER_CHARS = 200  # maximum length of an answer that is not in tags
 MAX_WORDS = 5  # maximum number of words of a reply that is only an answer
+MAX_NUMBER_CHARS = 60
+SIGN, CURRENCY = r"[-+\u2212]", "[$€£¥]"
+DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
+NUMBER = re.compile(
+    rf"(?P<sign>{SIGN})?(?P<currency>{CURRENCY})?(?P<inner>{SIGN})?(?P<value>{DIGITS}(?:\.\d*)?|\.\d+)"
+    rf"(?:\s*/\s*(?P<below>\d+))?(?P<percent>%)?\.?",
+    re.ASCII,
+)
 
 TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 ANY_TAG = re.compile(r"[<\[]/?answer[>\]]", re.IGNORECASE)
@@ -58,6 +67,38 @@ CUT = re.compile(
     r"|(?:[-+\u2212\d]|\d\.)\$*[<\[]answer[>\]]|[<\[]/answer[>\]]\$*\\?[%^]",
     re.ASCII | re.IGNORECASE,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An exact number. `unit` is a currency's sign, `%`, or empty."""
+
+    value: Fraction
+    unit: str = ""
+
+    def equals(self, other: "Number") -> bool:
+        """Return True if both are the same amount. A missing currency matches any currency; `5%` is not `5`."""
+        units = {self.unit, other.unit}
+        return self.value == other.value and (len(units) == 1 or ("" in units and "%" not in units))
+
+
+def read_number(text: str) -> Number | None:
+    """Parse a decimal, a fraction, an amount of money or a percentage; None if the text is anything else.
+
+    >>> read_number("1,000.50"), read_number("-.5"), read_number("$5"), read_number("50%")
+    (Number(value=Fraction(2001, 2), unit=''), Number(value=Fraction(-1, 2), unit=''), \
+Number(value=Fraction(5, 1), unit='$'), Number(value=Fraction(50, 1), unit='%'))
+    >>> read_number("6 or 7"), read_number("5!"), read_number("$5%"), read_number("1/0")
+    (None, None, None, None)
+    """
+    found = NUMBER.fullmatch(text.strip()) if len(text) <= MAX_NUMBER_CHARS else None
+    if found is None or (found["currency"] and found["percent"]) or (found["sign"] and found["inner"]):
+        return None
+    value, below = Fraction(found["value"].replace(",", "").removesuffix(".")), int(found["below"] or 1)
+    if below == 0 or (found["below"] and "." in found["value"]):
+        return None
+    sign = found["sign"] or found["inner"] or "+"
+    return Number((value if sign == "+" else -value) / below, found["currency"] or found["percent"] or "")
 
 
 @dataclass(frozen=True, slots=True)

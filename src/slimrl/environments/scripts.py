@@ -7,6 +7,7 @@ import asyncio
 import copy
 from collections.abc import Callable, Mapping
 
+from slimrl.environments.base import Closing
 from slimrl.environments.plain import plain_messages
 from slimrl.errors import UserError, nearest
 from slimrl.io.user_code import call_user_code
@@ -32,10 +33,14 @@ def converse(episode: Environment, reply: Callable[[], str]) -> list[Message]:
 
     async def play() -> list[Message]:
         messages, turn = [*await episode.start()], Turn(done=False)
-        while not turn.done:
-            messages += [*turn.messages, {"role": "assistant", "content": (text := reply())}]
-            turn = await episode.step(text)
-        return messages
+        try:
+            while not turn.done:
+                messages += [*turn.messages, {"role": "assistant", "content": (text := reply())}]
+                turn = await episode.step(text)
+            return messages
+        finally:
+            if isinstance(episode, Closing):
+                await episode.close()
 
     return asyncio.run(play())
 

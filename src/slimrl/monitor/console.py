@@ -24,6 +24,7 @@ SPARKS = "▁▂▃▄▅▆▇█"
 TREND_STEPS = 10
 BAR_LINE = 80  # width of a line with a bar, without the sparkline, in characters
 PLAIN_WIDTH = 120
+SPEEDS = ("perf/tokens_sampled_per_s", "perf/tokens_trained_per_s")  # the first that is logged is shown
 Clock = Callable[[], float]
 
 
@@ -58,7 +59,17 @@ class RunConsole:
         # An ASCII terminal cannot show the blocks of a sparkline.
         spare = self._rich.width - BAR_LINE if self.is_live and not self._rich.options.ascii_only else 0
         self.spark_width = max(0, min(24, spare))
-        self._progress = _progress(self._rich) if self.is_live else None
+        self.bars = Progress(
+            SpinnerColumn(finished_text=" "),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=10),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[info]}"),
+            console=self._rich,
+            refresh_per_second=4,
+            transient=True,
+            disable=not self.is_live,
+        )
         self._noted: set[str] = set()  # texts that `note_once` has printed
 
     def note(self, text: str, style: str = "") -> None:
@@ -98,66 +109,47 @@ class RunConsole:
         finally:
             bar.close()
 
-    def add_bar(self, description: str, total: int, done: int = 0) -> TaskID | None:
-        """Add a bar to the live display and return its id, or None without a terminal."""
-        if self._progress is None:
-            return None
-        self._progress.start()
-        return self._progress.add_task(visible(description), total=total, completed=done, info="")
-
-    def update_bar(self, bar: TaskID | None, completed: int, info: str) -> None:
-        """Set the progress of a bar and the text after the bar."""
-        if self._progress is not None and bar is not None:
-            self._progress.update(bar, completed=completed, info=visible(info))
-
-    def remove_bar(self, bar: TaskID | None) -> None:
-        """Remove a bar from the display."""
-        if self._progress is not None and bar is not None:
-            self._progress.remove_task(bar)
-            # The display has its own thread, which must not outlive the last bar.
-            if not self._progress.task_ids:
-                self._progress.stop()
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        SpinnerColumn(finished_text=" "),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=10),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[info]}"),
-        console=console,
-        refresh_per_second=4,
-        transient=True,
-    )
-
 
 class Bar:
     """The progress of one job: a bar on a terminal; on other streams, a line after each quarter of the job."""
 
-    def __init__(self, console: RunConsole, description: str, total: int) -> None:
+    def __init__(self, console: RunConsole, description: str, total: int, done: int = 0) -> None:
         self._console, self._description, self._total = console, description, total
-        self._completed = 0
+        self._first = self._completed = done
         self._started = console.clock()
-        self._task = console.add_bar(description, total)
+        console.bars.start()
+        self._task: TaskID | None = console.bars.add_task(visible(description), total=total, completed=done, info="")
 
     def advance(self, count: int = 1, info: str = "") -> None:
         """Add `count` to the completed work. `info` is a short text beside the bar, such as a loss."""
         before, self._completed = self._completed, self._completed + count
-        spent = self._console.clock() - self._started
-        left = spent / self._completed * (self._total - self._completed) if self._completed else 0.0
-        parts = [info, f"{format_clock(left)} left" if left > 0 else format_clock(spent)]
-        text = " · ".join(part for part in parts if part)
-        # Escaped, because rich reads words in square brackets as markup.
-        if self._task is not None:
-            self._console.update_bar(self._task, self._completed, escape(text))
+        text = " · ".join(part for part in (info, self.time_left(self._completed)) if part)
+        self.show(self._completed, escape(text))  # rich reads words in square brackets as markup
         # Print a line whenever another quarter of the job is completed.
-        elif self._completed * 4 // max(1, self._total) > before * 4 // max(1, self._total):
+        quarters = [done * 4 // max(1, self._total) for done in (before, self._completed)]
+        if not self._console.is_live and quarters[1] > quarters[0]:
             self._console.note(f"{self._description}: {self._completed}/{self._total} · {text}")
 
+    def show(self, completed: int, info: str) -> None:
+        """Set the progress of a live bar, and the text after the bar, which may have markup."""
+        if self._task is not None:
+            self._console.bars.update(self._task, completed=completed, info=visible(info))
+
+    def time_left(self, done: int) -> str:
+        """Return the estimated time until the end, or the time taken if the work is complete. Work that an earlier
+        process did, as in a resumed run, is not counted."""
+        spent = self._console.clock() - self._started
+        left = spent / max(1, done - self._first) * (self._total - done)
+        return f"{format_clock(left)} left" if done < self._total else format_clock(spent)
+
     def close(self) -> None:
-        """Remove the bar from the display."""
-        self._console.remove_bar(self._task)
+        """Remove the bar from the display; a second call does nothing."""
+        if self._task is not None:
+            self._console.bars.remove_task(self._task)
+            self._task = None
+        # The display has its own thread, which must not outlive the last bar.
+        if self._console.is_live and not self._console.bars.task_ids:
+            self._console.bars.stop()
 
 
 class StepDisplay:
@@ -167,11 +159,10 @@ class StepDisplay:
     def __init__(
         self, console: RunConsole, total: int, first_step: int, headline: str, before: Sequence[float]
     ) -> None:
-        self._console, self._total, self._first, self._headline = console, total, first_step, headline
+        self._console, self._total, self._headline = console, total, headline
         self._values = [*before]
         self._last = ""
-        self._started = console.clock()
-        self._task = console.add_bar("training", total, done=first_step)
+        self._bar = Bar(console, "training", total, done=first_step)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a step."""
@@ -184,23 +175,24 @@ class StepDisplay:
             return
         self._values.append(metrics[self._headline])
         done = step + 1  # training metrics of the first step are logged as step 0
-        headline, others = self._headline_text(), [*_speed(metrics), self._time_left(done)]
+        speed = [f"{metrics[name]:,.0f} tok/s" for name in SPEEDS if name in metrics][:1]
+        headline, others = self._headline_text(), [*speed, self._bar.time_left(done)]
         # Stored for `close`, because the live bar disappears from the screen.
         self._last = f"step {done}/{self._total} · {' · '.join([headline, *others])}"
-        if self._task is None:
+        if not self._console.is_live:
             self._console.note(self._last)
-        else:
-            info = " · ".join([f"[{self._colour()}]{headline}[/]", *others])
-            spark = sparkline(self._values, self._console.spark_width)
-            self._console.update_bar(self._task, done, f"{spark} {info}".lstrip())
+        info = " · ".join([f"[{self._colour()}]{headline}[/]", *others])
+        self._bar.show(done, f"{self._spark()} {info}".lstrip())
 
     def close(self, failed: bool = False) -> None:
         """Remove the bar and print its last state as a line."""
-        if self._task is not None:
-            self._console.remove_bar(self._task)
-            self._task = None
-            if self._last:
-                self._console.note(f"{self._last}  {sparkline(self._values, self._console.spark_width)}".rstrip())
+        self._bar.close()
+        if self._console.is_live and self._last:
+            self._console.note(f"{self._last}  {self._spark()}".rstrip())
+        self._last = ""
+
+    def _spark(self) -> str:
+        return sparkline(self._values, self._console.spark_width)
 
     def _headline_text(self) -> str:
         change = trend(self._values)
@@ -214,12 +206,6 @@ class StepDisplay:
         if change is None or not better:
             return "default"
         return "green" if (change >= 0) == (better == "higher") else "yellow"
-
-    def _time_left(self, done: int) -> str:
-        # Count only the steps of this process: in a resumed run, an earlier process did the first steps.
-        spent = self._console.clock() - self._started
-        left = spent / max(1, done - self._first) * (self._total - done)
-        return f"{format_clock(left)} left" if done < self._total else format_clock(spent)
 
 
 def _results(metrics: Mapping[str, float]) -> list[str]:
@@ -238,13 +224,6 @@ def _failures(metrics: Mapping[str, float]) -> str:
     return ", ".join(
         f"{count:.0f} x {reason}" for reason, count in reasons.items() if reason != "zero_signal" and count
     )
-
-
-def _speed(metrics: Mapping[str, float]) -> list[str]:
-    for name in ("perf/tokens_sampled_per_s", "perf/tokens_trained_per_s"):
-        if name in metrics:
-            return [f"{metrics[name]:,.0f} tok/s"]
-    return []
 
 
 def trend(values: list[float]) -> float | None:

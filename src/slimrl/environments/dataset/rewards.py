@@ -1,5 +1,7 @@
 """Rewards in a config: built-in scorers by name and the user's functions, with weights if there are several.
 
+The scorers `exact`, `number`, `match` and `judge` compare the answer in a reply with the right answers of the row.
+
 The names of a function's parameters decide how it is called. A function with the parameter `completions` has TRL's
 signature: it receives lists with one entry per completion (`prompts`, `completions`, and the rows' columns), and
 returns a list. Any other function takes one or more of `reply` (the last reply), `task` (a `slimrl.types.Task`) and
@@ -12,23 +14,42 @@ import copy
 import inspect
 import math
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Complex, Real
 from typing import Any
 
-from slimrl.environments.dataset.scorers import JUDGE, SCORERS, Finished, judge_scorer
+from slimrl.environments.answers import read_number
 from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.settings import read_settings
 from slimrl.io.user_code import load_named
 from slimrl.judges.judge import Judge
-from slimrl.types import Metrics
+from slimrl.judges.word_match import matches
+from slimrl.types import Message, Metrics, Task
 
 NAME = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # a part of a metric's name
 OWN = ("reply", "task", "given")
 TRL = ("prompts", "completions")
-# Parameters that only the trainer of TRL passes.
-TRAINER_ONLY = ("completion_ids", "prompt_ids", "trainer_state", "log_extra", "log_metric", "environments")
+JUDGE = "judge"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished episode, as a reward receives it.
+
+    `prompt` is a text or messages, as in the row. `completion` holds all messages after the opening. `reply` is the
+    policy's last message, and `given` the answer in that message, or None. A scorer may add to `metrics`.
+    """
+
+    task: Task
+    prompt: str | list[Message]
+    completion: list[Message]
+    reply: str
+    given: str | None
+    question: str = ""
+    references: Sequence[str] = ()
+    metrics: Metrics = field(default_factory=dict)
+
 
 Score = Callable[[Sequence[Finished]], Awaitable[Sequence[object]]]
 
@@ -87,6 +108,27 @@ class Reward:
         return number
 
 
+def exact(finished: Finished) -> float:
+    """Return 1 if the answer equals a right answer. Extra spaces are ignored, and so is a leading `$` of the answer."""
+    given = " ".join((finished.given or "").split())
+    right = {" ".join(one.split()) for one in finished.references}
+    return float(bool(given) and (given in right or given.removeprefix("$") in right))
+
+
+def number(finished: Finished) -> float:
+    """Return 1 if the answer is a number equal to a right answer: `1,000.0` is `1000`, and `1/2` is `0.5`."""
+    given, right = read_number(finished.given or ""), map(read_number, finished.references)
+    return float(given is not None and any(one is not None and given.equals(one) for one in right))
+
+
+def match(finished: Finished) -> float:
+    """Return 1 if the words of the answer match a right answer (`judges/word_match.py`)."""
+    return float(bool(finished.given) and matches(finished.given or "", finished.references, finished.question))
+
+
+SCORERS: dict[str, Callable[[Finished], float]] = {"exact": exact, "number": number, "match": match}
+
+
 def read_rewards(given: object, loaded: dict[str, Any], judge: Callable[[], Judge]) -> list[Reward]:
     """Return the rewards that a config's `reward` names. Raise UserError if a reward does not exist or cannot be
     called."""
@@ -130,39 +172,37 @@ def _reward_of(entry: object, loaded: dict[str, Any], judge: Callable[[], Judge]
         raise UserError(f"dataset: a reward cannot be called {name!r:.80}; take letters, digits, `_`, `-` and `.`.")
     if not math.isfinite(settings.weight):
         raise UserError(f"dataset: the `weight` of reward `{name}` must be a number, not {settings.weight}.")
-    if where in SCORERS or where == JUDGE:
-        _check_compares(settings, ())
-        scorer = judge_scorer(judge) if where == JUDGE else SCORERS[where]
-
-        async def score(finished: Sequence[Finished]) -> list[float]:
-            return await asyncio.gather(*(scorer(one) for one in finished))
-
-        return Reward(name, settings.weight, settings.group, score, scorer=where)
-    if ":" not in where:
+    is_builtin = where in SCORERS or where == JUDGE
+    if not is_builtin and ":" not in where:
         raise UserError(
             f"dataset: there is no reward `{where}`.{nearest(where, [*SCORERS, JUDGE])} Your own is named as "
             "`path/to/file.py:function` or `package.module:function`."
         )
-    function = load_named(where, "reward", loaded)
-    if not callable(function):
+    function = None if is_builtin else load_named(where, "reward", loaded)
+    if not is_builtin and not callable(function):
         raise UserError(f"reward `{where}` is not a function, but the {type(function).__name__} {function!r:.80}.")
-    _check_compares(settings, inspect.signature(function).parameters)
-    score_of, columns = _caller(function, where)
-
-    async def score_copies(finished: Sequence[Finished]) -> Sequence[object]:
-        return await score_of([copy.deepcopy(one) for one in finished])
-
-    is_async = inspect.iscoroutinefunction(function)
-    return Reward(name, settings.weight, settings.group, score_copies, columns, is_async=is_async)
-
-
-def _check_compares(settings: RewardSettings, parameters: Collection[str]) -> None:
-    """Raise UserError for a group reward that receives only one rollout at a time: it cannot compare rollouts."""
-    if settings.group and "completions" not in parameters:
+    if settings.group and (is_builtin or "completions" not in inspect.signature(function).parameters):
         raise UserError(
-            f"reward `{settings.function}` is of a `group`, but sees one reply at a time: only a function with a "
-            "parameter `completions` can compare."
+            f"reward `{where}` is of a `group`, but sees one reply at a time: only a function with a parameter "
+            "`completions` can compare."
         )
+    if is_builtin:
+        return Reward(name, settings.weight, settings.group, _call_scorer(where, judge), scorer=where)
+    score, columns = _caller(function, where)
+    is_async = inspect.iscoroutinefunction(function)
+    return Reward(name, settings.weight, settings.group, score, columns, is_async=is_async)
+
+
+def _call_scorer(name: str, judge: Callable[[], Judge]) -> Score:
+    async def ask(one: Finished) -> float:
+        verdict = await judge().judge(one.question, one.given or "", one.references)
+        one.metrics.update(verdict.metrics)
+        return float(verdict.correct)
+
+    async def score(finished: Sequence[Finished]) -> Sequence[float]:
+        return await asyncio.gather(*map(ask, finished)) if name == JUDGE else [*map(SCORERS[name], finished)]
+
+    return score
 
 
 def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str, ...]]:
@@ -173,8 +213,21 @@ def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str,
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     if any(p.kind is p.POSITIONAL_ONLY for p in parameters):
         raise UserError(f"reward `{where}` has parameters without names (`/`), and is called with keywords.")
+
+    async def score_trl(finished: Sequence[Finished]) -> Sequence[object]:
+        columns = _trl_columns([*map(copy.deepcopy, finished)])
+        given = await _result(function(**{name: columns[name] for name in columns if takes_all or name in names}))
+        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+            raise TypeError(f"it gave a {type(given).__name__}, not a list with a number for each completion")
+        return list(given)
+
+    async def score_own(finished: Sequence[Finished]) -> list[object]:
+        given = [{"reply": one.reply, "task": one.task, "given": one.given} for one in map(copy.deepcopy, finished)]
+        values = [function(**{name: one[name] for name in OWN if name in names}) for one in given]
+        return [*await asyncio.gather(*map(_result, values))]
+
     if "completions" in names:
-        return _call_trl(function, names, takes_all), tuple(name for name in required if name not in TRL)
+        return score_trl, tuple(name for name in required if name not in TRL)
     unknown = [name for name in required if name not in OWN]
     if unknown or not set(names) & set(OWN):
         raise UserError(
@@ -182,40 +235,22 @@ def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str,
             "and `given`, and return a number; or, as in TRL, `prompts`, `completions` and columns by their names, and "
             "return a list."
         )
-    return _call_own(function, [name for name in OWN if name in names]), ()
+    return score_own, ()
 
 
-def _call_own(function: Callable[..., Any], names: Sequence[str]) -> Score:
-    async def score(finished: Sequence[Finished]) -> list[object]:
-        given = [{"reply": one.reply, "task": one.task, "given": one.given} for one in finished]
-        values = [function(**{name: everything[name] for name in names}) for everything in given]
-        results: list[object] = await asyncio.gather(*map(_result, values))
-        return results
-
-    return score
-
-
-def _call_trl(function: Callable[..., Any], names: Sequence[str], takes_all: bool) -> Score:
-    async def score(finished: Sequence[Finished]) -> Sequence[object]:
-        columns = dict.fromkeys(name for one in finished for name in one.task.data if name not in ("prompt", *TRL))
-        everything: dict[str, list[Any]] = {name: [one.task.data.get(name) for one in finished] for name in columns}
-        everything["prompts"] = [one.prompt for one in finished]
-        everything["completions"] = [_completion(one) for one in finished]
-        given: Any = await _result(
-            function(**{name: value for name, value in everything.items() if takes_all or name in names})
-        )
-        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-            raise TypeError(f"it gave a {type(given).__name__}, not a list with a number for each completion")
-        return list(given)
-
-    return score
-
-
-def _completion(finished: Finished) -> Any:
-    """Return a completion in TRL's form: a text if the prompt is a text and there was one turn, otherwise messages."""
-    if isinstance(finished.prompt, str) and len(finished.completion) == 1:
-        return finished.reply
-    return [dict(message) for message in finished.completion]
+def _trl_columns(finished: Sequence[Finished]) -> dict[str, list[Any]]:
+    """Return the arguments in TRL's form. A completion is a text if its prompt is a text and there was one turn,
+    otherwise messages."""
+    names = dict.fromkeys(name for one in finished for name in one.task.data if name not in ("prompt", *TRL))
+    columns: dict[str, list[Any]] = {name: [one.task.data.get(name) for one in finished] for name in names}
+    columns["prompts"] = [one.prompt for one in finished]
+    columns["completions"] = [
+        one.reply
+        if isinstance(one.prompt, str) and len(one.completion) == 1
+        else [dict(message) for message in one.completion]
+        for one in finished
+    ]
+    return columns
 
 
 async def _result(value: Any) -> Any:

@@ -12,22 +12,13 @@ from functools import cached_property
 from threading import Lock
 from typing import Any
 
-from slimrl.environments.answers import FORMS, Form
+from slimrl.environments.answers import FORMS, Form, read_number
 from slimrl.environments.base import CONSTANT
-from slimrl.environments.dataset.episode import (
-    Grader,
-    QuestionEpisode,
-    ToolEpisode,
-    finish,
-    opening,
-    opening_with_tools,
-    play,
-)
-from slimrl.environments.dataset.rewards import TRAINER_ONLY, Reward, read_rewards
+from slimrl.environments.dataset.episode import Grader, QuestionEpisode, opening, opening_with_tools
+from slimrl.environments.dataset.rewards import JUDGE, SCORERS, Reward, read_rewards
 from slimrl.environments.dataset.rows import question_of, read_tasks, reference_values, references_of
-from slimrl.environments.dataset.scorers import JUDGE, SCORERS
 from slimrl.environments.dataset.toolbox import add_tool, check_calls, read_toolbox
-from slimrl.environments.numbers import read_number
+from slimrl.environments.scripts import converse
 from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.rows import hash_fraction, preview
 from slimrl.io.settings import refuse_idle, refuse_less
@@ -44,6 +35,8 @@ INSTRUCTIONS: dict[Form, str] = {
     "whole": "",
 }
 TASK = "Answer the question."
+# Parameters of rewards that only the trainer of TRL passes.
+TRAINER_ONLY = ("completion_ids", "prompt_ids", "trainer_state", "log_extra", "log_metric", "environments")
 # Limits for the best constant answer: the number of candidates, which are the most frequent right answers; the number
 # of tasks to grade each candidate on; and the total seconds, because a reward function may be slow.
 NUM_CANDIDATES, NUM_TASKS, BUDGET_S = 8, 200, 10.0
@@ -122,12 +115,9 @@ class Dataset(Taskset):
                 add_tool(tools, tool)
         return tools
 
-    def _call_formats(self) -> Callable[[], CallFormat]:
-        return formats_of(self.format, self._tools, self.max_tool_tokens, self.sandbox)
-
     @cached_property
     def _new_calls(self) -> Callable[[], CallFormat]:
-        return self._call_formats()
+        return formats_of(self.format, self._tools, self.max_tool_tokens, self.sandbox)
 
     @cached_property
     def _judge(self) -> Judge:
@@ -162,14 +152,17 @@ class Dataset(Taskset):
 
     def environment(self, task: Task) -> Environment:
         """Return a fresh episode on the task."""
-        if self.tools:
-            return self._agent(task, self._new_calls())
-        return QuestionEpisode(Grader(task, self._form, self._rewards), self._opening(task))
+        return self._episode(task, self._new_calls() if self.tools else None)
 
-    def _agent(self, task: Task, calls: CallFormat) -> ToolEpisode:
-        return ToolEpisode(Grader(task, self._form, self._rewards), self._opening_of(task, calls), calls)
+    def _episode(self, task: Task, calls: CallFormat | None) -> QuestionEpisode:
+        return QuestionEpisode(self._grader(task), self._opening(task, calls), calls)
 
-    def _opening_of(self, task: Task, calls: CallFormat) -> list[Message]:
+    def _grader(self, task: Task) -> Grader:
+        return Grader(task, self._form, self._rewards)
+
+    def _opening(self, task: Task, calls: CallFormat | None = None) -> list[Message]:
+        if calls is None:
+            return opening(task, self.system or INSTRUCTIONS[self._form])
         (told, *_) = calls.opening(self.system or TASK, question_of(task.data), "Work it out")
         return opening_with_tools(task, told)
 
@@ -200,17 +193,17 @@ class Dataset(Taskset):
 
     def _solve(self, task: Task, seed: int) -> list[Message]:
         answer = references_of(task.data)[0]
-        if self.tools:
-            # A new factory, because a sandbox serves one event loop, and `asyncio.run` starts a new loop.
-            calls = self._call_formats()()
-            replies = [calls.write_call(call["tool"], **call.get("arguments", {})) for call in task.data["calls"]]
-            return asyncio.run(play(self._agent(task, calls), [*replies, self._reply_with(answer)]))
-        return [*self._opening(task), {"role": "assistant", "content": self._reply_with(answer)}]
+        if not self.tools:
+            return [*self._opening(task), self._reply_with(answer)]
+        # A new factory, because a sandbox serves one event loop, and a script starts a new loop.
+        calls = formats_of(self.format, self._tools, self.max_tool_tokens, self.sandbox)()
+        replies = [calls.write_call(call["tool"], **call.get("arguments", {})) for call in task.data["calls"]]
+        said = iter([*replies, self._reply_with(answer)["content"]])
+        return converse(self._episode(task, calls), said.__next__)
 
     def _repeat(self, task: Task, seed: int) -> list[Message]:
         with self._lock:  # several scripts may run at once; only one computes `_constant`
-            reply = self._reply_with(self._constant)
-        return [*self._opening(task), {"role": "assistant", "content": reply}]
+            return [*self._opening(task), self._reply_with(self._constant)]
 
     @cached_property
     def _constant(self) -> str:
@@ -228,14 +221,14 @@ class Dataset(Taskset):
         return max(candidates, key=sums.__getitem__, default="")
 
     def _score(self, task: Task, answer: str) -> float:
-        grader = Grader(task, self._form, self._rewards)
         try:
-            return asyncio.run(grader.grade([{"role": "assistant", "content": self._reply_with(answer)}])).reward
+            return asyncio.run(self._grader(task).grade([self._reply_with(answer)])).reward
         except RolloutError:  # from a user's function; the episode raises it again
             return 0.0
 
-    def _reply_with(self, answer: str) -> str:
-        return f"<answer>{answer}</answer>" if self._form in ("lenient", "tag") else answer
+    def _reply_with(self, answer: str) -> Message:
+        is_tagged = self._form in ("lenient", "tag")
+        return {"role": "assistant", "content": f"<answer>{answer}</answer>" if is_tagged else answer}
 
     @property
     def group_reward_names(self) -> list[str]:
@@ -244,8 +237,8 @@ class Dataset(Taskset):
 
     def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
         """Return the values of the group rewards, multiplied by their weights; 0 where a reward does not apply."""
-        opened = self._opening_of(task, self._new_calls()) if self.tools else self._opening(task)
-        finished = [finish(task, self._form, list(rollout.messages[len(opened) :])) for rollout in rollouts]
+        num_opening = len(self._opening(task, self._new_calls() if self.tools else None))
+        finished = [self._grader(task).finish([*rollout.messages[num_opening:]]) for rollout in rollouts]
         rewards = [reward for reward in self._rewards if reward.is_of_group]
 
         async def compare() -> dict[str, list[float]]:
@@ -266,9 +259,6 @@ class Dataset(Taskset):
         """Free the device memory of a judge that shares the policy's device."""
         if self.judge:
             self._judge.offload()
-
-    def _opening(self, task: Task) -> list[Message]:
-        return opening(task, self.system or INSTRUCTIONS[self._form])
 
 
 def _check_tasks(reward: Reward, tasks: Sequence[Task]) -> None:

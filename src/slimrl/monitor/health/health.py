@@ -66,13 +66,11 @@ class Watched:
         if self.streak < needed:
             return None
         self.is_raised, self.streak = finding.is_bad, 0
-        return self._alarm(step, finding) if finding.is_bad else None
-
-    def _alarm(self, step: int, finding: Detection) -> Alarm:
+        if not finding.is_bad:
+            return None
         one = self.monitor
-        return Alarm(
-            step, self.onset, one.name, finding.metric, finding.value, one.healthy, one.cause, one.knob, finding.message
-        )
+        texts = one.healthy, one.cause, one.knob, finding.message
+        return Alarm(step, self.onset, one.name, finding.metric, finding.value, *texts)
 
 
 class Health:

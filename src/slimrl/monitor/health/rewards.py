@@ -1,7 +1,13 @@
-"""Detectors of rewards that teach nothing: equal rewards, groups without a signal, a judge that always answers yes, and
-memorised tasks."""
+"""Detectors of rewards that teach nothing or the wrong thing: equal rewards, groups without a signal, a faulty judge,
+memorised tasks, and reward hacking.
+
+No metric can show the purpose of a reward. So the detector of reward hacking looks for three signs: replies that no
+longer depend on the task, wrong answers that earn as much as right answers, and fewer right answers while the reward
+rises. The last two signs need an environment that reports right answers.
+"""
 
 import math
+import re
 from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
@@ -12,6 +18,12 @@ ZERO, SPREAD, STD = "reward/zero_signal_groups", "monitor/spread_within", "rewar
 YES, DISAGREES = "env/judge_yes", "env/judge_disagrees"
 EQUAL = 1e-9  # the standard deviation of equal rewards, up to rounding
 ALWAYS = 0.95  # a verdict that a judge gives at least this often counts as constant
+DEPENDENCE, SHARED, RIGHT = "monitor/task_dependence", "monitor/shared_across_tasks", "monitor/right"
+WRONG_REWARD, RIGHT_REWARD = "monitor/wrong_reward", "monitor/right_reward"
+LEAST_DEPENDENCE = 0.05  # in the first steps; below it there is too little dependence to lose
+MORE_SHARED = 0.5  # rise of `monitor/shared_across_tasks` that means one text for all tasks
+LEAST_RIGHT = 0.1  # earlier share of right answers; an alarm needs a fall to half of that share
+HELD_OUT = re.compile(r"held_out/(?:exact|correct|won|solved|optimum)_(.+)")
 
 
 def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
@@ -78,3 +90,65 @@ def _half(history: History, name: str, index: int) -> float:
     """Return half the width of the interval of a held-out mean. `index` selects the evaluation."""
     low, high = history.values(f"{name}_low"), history.values(f"{name}_high")
     return (high[index] - low[index]) / 2 if low and high else 0.0
+
+
+def reward_hacking(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
+    """Detect a reward that rises while the answers become worse (Skalski et al. 2022, 2209.13085)."""
+    if history.has(DEPENDENCE, NUM + 2):
+        yield _independence(history, bounds)
+    if history.has(WRONG_REWARD, NUM + 2):
+        yield _pay_for_wrong(history, bounds)
+    if history.has(RIGHT, NUM + 5):
+        value, before = history.now(RIGHT, NUM + 2), history.before(RIGHT, NUM + 2)
+        is_bad = before >= LEAST_RIGHT and value <= before / 2 and history.has_risen()
+        message = f"the reward rises while right answers fall from {before:.0%} to {value:.0%}"
+        yield Detection(RIGHT, value, is_bad, message)
+    yield from _loss_on_held_out(history)
+
+
+def _independence(history: History, bounds: MonitorsConfig) -> Detection:
+    """Detect that the reward rises although replies no longer depend on the task: one text for all tasks, or noise."""
+    value, first = history.now(DEPENDENCE), history.first(DEPENDENCE)
+    shared, shared_first = history.now(SHARED), history.first(SHARED)
+    is_lost = first >= LEAST_DEPENDENCE and value <= bounds.min_dependence_share * first
+    # A policy that starts with noise has no dependence to lose. It can only collapse to one text.
+    is_uniform = max(first, value) < LEAST_DEPENDENCE and shared - shared_first >= MORE_SHARED
+    return Detection(
+        DEPENDENCE,
+        value,
+        (is_lost or is_uniform) and history.has_risen(since_start=True),
+        f"the reward rises while replies depend little on the task ({first:.2f} to {value:.2f}; what they have in "
+        f"common across tasks went from {shared_first:.0%} to {shared:.0%})",
+    )
+
+
+def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Detection:
+    """Detect that most answers are wrong and earn about as much as right answers."""
+    right_reward = history.now(RIGHT_REWARD) if history.num(RIGHT_REWARD) else history.highest
+    wrong_reward, right = history.now(WRONG_REWARD), history.now(RIGHT)
+    scale = right_reward - history.lowest
+    share = (wrong_reward - history.lowest) / scale if scale > 0 else math.nan
+    return Detection(
+        WRONG_REWARD,
+        wrong_reward,
+        right <= 0.5 and share >= bounds.max_wrong_reward and history.reward_range > 0,
+        f"{1 - right:.0%} of the answers are wrong by the environment's own measure and earn {wrong_reward:.3g} on "
+        f"average, where right ones earn {right_reward:.3g}",
+    )
+
+
+def _loss_on_held_out(history: History) -> Iterator[Detection]:
+    """Detect that a held-out reward rose while right answers became rarer, from the first evaluation to the latest.
+    Both changes must exceed their noise."""
+    for name in select_held_out_rewards(history.row):
+        exact = next((key for key in history.row if (found := HELD_OUT.fullmatch(key)) and name.endswith(found[1])), "")
+        if exact and history.num(exact) > 1 and history.num(f"{name}_low") > 1:
+            then, now = history.values(exact)[0], history.values(exact)[-1]
+            if not (0.0 <= then <= 1.0 and 0.0 <= now <= 1.0):  # an environment may report a count under this name
+                continue
+            spread = then * (1 - then) + now * (1 - now)
+            noise = 2 * math.sqrt(spread / max(1.0, history.row.get("held_out/num", 1.0)))
+            rises = history.values(f"{name}_low")[-1] > history.values(name)[0]
+            message = f"the held-out reward rose while right answers fell from {then:.0%} to {now:.0%}"
+            yield Detection(exact, now, rises and then - now > noise, message)
+            return
