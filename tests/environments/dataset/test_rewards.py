@@ -7,8 +7,7 @@ from tests.environments.dataset.files import answered, functions, made, opened
 
 OURS = """
 import asyncio
-
-NUM_LOADED = []
+import numpy
 
 def own(reply, task):
     return len(reply) / task.data["answer"]
@@ -31,7 +30,6 @@ def nothing(completions, **columns):
     return [None] * len(completions)
 
 def numpy_like(completions):
-    import numpy
     return numpy.asarray([0.5])
 
 def answers(reply, answer):
@@ -43,27 +41,17 @@ def more(completions, trainer_state):
 def breaks(reply):
     return {}["x"]
 
-def nan(reply):
-    return float("nan")
-
-def text(reply):
-    return "high"
-
-def digits(reply):
-    return "1.0"
-
-def digits_as_bytes(reply):
-    return bytearray(b"1")
-
-def complex_number(reply):
-    import numpy
-    return numpy.complex64(0.2 + 0.9j)
-
 def too_many(completions):
     return [1.0, 1.0]
 
 def scalar(completions):
     return 1.0
+
+def nan(reply): return float("nan")
+def text(reply): return "high"
+def digits(reply): return "1.0"
+def digits_as_bytes(reply): return bytearray(b"1")
+def complex_number(reply): return numpy.complex64(0.2 + 0.9j)
 """
 
 
@@ -89,53 +77,38 @@ def test_a_function_of_each_signature_gives_the_reward(tmp_path, reward, wanted)
     assert turn.reward == turn.metrics[f"reward_{reward}"] == wanted
 
 
-def test_rewards_are_weighted_and_each_is_a_metric(tmp_path):
-    turn = graded(tmp_path, ["exact", {"function": "slow", "weight": -0.25, "name": "length"}])
+def test_rewards_are_weighted_and_each_is_a_metric_unless_it_does_not_apply(tmp_path):
+    turn = graded(tmp_path, ["exact", {"function": "slow", "weight": -0.25, "name": "length"}, "nothing"])
     assert turn.reward == 1.0 - 0.5
     assert turn.metrics == {"reward_exact": 1.0, "reward_length": 2.0, "answered": 1.0, "strict": 0.0, "lenient": 1.0}
 
 
-def test_a_reward_that_does_not_apply_is_left_out(tmp_path):
-    turn = graded(tmp_path, ["exact", "nothing"])
-    assert turn.reward == 1.0
-    assert "reward_nothing" not in turn.metrics
-    with pytest.raises(RolloutError) as caught:
-        graded(tmp_path, "nothing")
-    assert caught.value.reason == "no_reward"
-
-
 def test_messages_are_given_to_trl_where_the_prompt_is_messages(tmp_path):
-    rows = [{"prompt": [{"role": "user", "content": "x"}]}]
-    assert graded(tmp_path, "chat", rows=rows).reward == 1.0
+    assert graded(tmp_path, "chat", rows=[{"prompt": [{"role": "user", "content": "x"}]}]).reward == 1.0
+
+
+FAILURES = {"nan": "nonfinite_reward", "nothing": "no_reward"}
+BROKEN = ["breaks", "text", "digits", "digits_as_bytes", "complex_number", "too_many", "scalar", *FAILURES]
+
+
+@pytest.mark.parametrize("reward", BROKEN)
+def test_a_reward_that_fails_drops_the_rollout(tmp_path, reward):
+    with pytest.raises(RolloutError, match=reward) as caught:
+        graded(tmp_path, reward)
+    assert caught.value.reason == FAILURES.get(reward, "reward_error")
 
 
 @pytest.mark.parametrize(
-    ("reward", "reason"),
+    ("reward", "message"),
     [
-        ("breaks", "reward_error"),
-        ("nan", "nonfinite_reward"),
-        ("text", "reward_error"),
-        ("digits", "reward_error"),
-        ("digits_as_bytes", "reward_error"),
-        ("complex_number", "reward_error"),
-        ("too_many", "reward_error"),
-        ("scalar", "reward_error"),
+        ("answers", r"takes `reply, answer`.*task\.data"),
+        ("more", r"needs `trainer_state`, which only TRL's trainer passes\. Give"),
+        ("owm", r"has no `owm`\. Did you mean `own`"),
     ],
 )
-def test_a_reward_that_fails_drops_the_rollout(tmp_path, reward, reason):
-    with pytest.raises(RolloutError) as caught:
+def test_a_signature_that_is_neither_is_explained(tmp_path, reward, message):
+    with pytest.raises(UserError, match=message):
         graded(tmp_path, reward)
-    assert caught.value.reason == reason
-    assert reward in caught.value.detail or reason == "nonfinite_reward"
-
-
-def test_a_signature_that_is_neither_is_explained(tmp_path):
-    with pytest.raises(UserError, match=r"takes `reply, answer`.*task\.data"):
-        graded(tmp_path, "answers")
-    with pytest.raises(UserError, match=r"needs `trainer_state`, which only TRL's trainer passes\. Give"):
-        graded(tmp_path, "more")
-    with pytest.raises(UserError, match=r"has no `owm`\. Did you mean `own`"):
-        graded(tmp_path, "owm")
 
 
 CHANGES = """
@@ -173,32 +146,14 @@ def test_a_reward_that_changes_its_arguments_changes_nothing_for_later_rollouts(
 
 
 HOSTILE = [
-    "",
-    " ",
-    "\x00\x1b[2J",
-    "\ud800",
-    "x" * 100_000,
-    "<answer>" * 5000,
-    "<answer></answer>",
-    "<answer>\x00</answer>",
-    "</answer><answer>",
-    "<think>" * 1000,
-    "<answer><answer>1</answer></answer>",
-    "[" * 50_000,
-    '{"answer": 1}' * 1000,
-    "‮1‬",
-    "\u200b1",
-    "answer answer answer",
-    "0\n1\n2\n3",
-    "<answer>0 1 2 3</answer>",
-    "The answer is the correct one.",
-    "<tool>f(1)</tool>",
-    "</s><|im_end|>",
+    *["", " ", "\x00\x1b[2J", "\ud800", "x" * 100_000, "<answer>" * 5000, "<answer></answer>", "<answer>\x00</answer>"],
+    *["</answer><answer>", "<think>" * 1000, "<answer><answer>1</answer></answer>", "[" * 50_000, "‮1‬", "\u200b1"],
+    *['{"answer": 1}' * 1000, "answer answer answer", "0\n1\n2\n3", "<answer>0 1 2 3</answer>", "<tool>f(1)</tool>"],
+    *["The answer is the correct one.", "</s><|im_end|>"],
 ]
 
 
-@pytest.mark.parametrize("number", range(len(HOSTILE)))
 @pytest.mark.parametrize("scorer", ["exact", "number", "match"])
-def test_hostile_replies_earn_nothing_and_break_nothing(tmp_path, number, scorer):
+def test_hostile_replies_earn_nothing_and_break_nothing(tmp_path, scorer):
     rows = [{"question": "How many are there?", "answer": "17"}]
-    assert graded(tmp_path, scorer, HOSTILE[number], rows).reward == 0.0
+    assert [graded(tmp_path, scorer, reply, rows).reward for reply in HOSTILE] == [0.0] * len(HOSTILE)

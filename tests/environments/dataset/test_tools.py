@@ -1,6 +1,5 @@
 """Tools of the user's own: functions and MCP servers, in both formats of the core."""
 
-import asyncio
 import contextlib
 import re
 import shlex
@@ -14,6 +13,7 @@ import pytest
 
 from slimrl.environments.find import load_taskset
 from slimrl.errors import RolloutError, UserError
+from slimrl.io.process_tree import start_time
 from tests.environments.dataset.files import answered, functions, made, opened, write_rows
 
 TOOLS = '''
@@ -78,19 +78,11 @@ def test_a_call_is_made_or_its_mistake_is_told(tmp_path, call):
     assert turn.metrics["invalid_calls"] == float("Error" in text)
 
 
-def test_an_answer_ends_the_episode_and_is_graded(tmp_path):
+def test_an_answer_before_all_calls_ends_the_episode_and_is_graded(tmp_path):
     turn = answered(agent(tmp_path, "add"), "<tool>add(2, 3)</tool>", ANSWER)
-    assert turn.done
-    assert turn.reward == 1.0
-    assert turn.metrics["tool_calls"] == 1.0
-
-
-def test_what_comes_first_in_a_reply_counts(tmp_path):
+    assert turn.done and turn.reward == turn.metrics["tool_calls"] == 1.0
     assert not answered(agent(tmp_path, "add"), f"<tool>add(2)</tool>{ANSWER}").done
     assert answered(agent(tmp_path, "add"), f"{ANSWER}<tool>add(2)</tool>").done
-
-
-def test_two_answers_are_none(tmp_path):
     assert answered(agent(tmp_path, "add"), f"{ANSWER}<answer>6</answer>").reward == 0.0
 
 
@@ -114,10 +106,10 @@ def test_a_system_message_of_the_row_stays(tmp_path):
     assert messages[0]["content"].startswith("Be kind.\n\nAnswer the question. Work it out")
 
 
-def expert_calls(tmp_path, form, **more):
-    """Fails unless the expert makes the calls of a column, in this format."""
+@pytest.mark.parametrize("form", ["tags", "native"])
+def test_an_expert_makes_the_calls_of_a_column(tmp_path, form):
     rows = [{**ROWS[0], "calls": [{"tool": "add", "arguments": {"a": 2, "b": 3}}]}]
-    taskset = agent(tmp_path, "add", rows=rows, format=form, **more)
+    taskset = agent(tmp_path, "add", rows=rows, format=form)
     messages = taskset.scripts["expert"](taskset.tasks("train")[0], 0)
     assert [message["role"] for message in messages][-3:-1] == ["assistant", "tool" if form == "native" else "user"]
     assert "5" in messages[-2]["content"]
@@ -125,20 +117,13 @@ def expert_calls(tmp_path, form, **more):
     assert "expert" not in agent(tmp_path, "add").scripts
 
 
-@pytest.mark.parametrize("form", ["tags", "native"])
-def test_an_expert_makes_the_calls_of_a_column(tmp_path, form):
-    expert_calls(tmp_path, form)
-
-
+SUCH_AS = "`calls` is a list of calls such as"
 BAD_CALLS = {
-    "a text": ("add(2, b=3)", "`calls` is a list of calls such as"),
-    "another name": ([{"name": "add", "arguments": {"a": 2}}], "`calls` is a list of calls such as"),
-    "a list as its name": ([{"tool": ["add"]}], "`calls` is a list of calls such as"),
-    "listed arguments": ([{"tool": "add", "arguments": [2, 3]}], "`calls` is a list of calls such as"),
-    "no such tool": (
-        [{"tool": "ad", "arguments": {"a": 2}}],
-        "`calls` has a call of `ad`, and there is no such tool. Did you mean `add`",
-    ),
+    "a text": ("add(2, b=3)", SUCH_AS),
+    "another name": ([{"name": "add", "arguments": {"a": 2}}], SUCH_AS),
+    "a list as its name": ([{"tool": ["add"]}], SUCH_AS),
+    "listed arguments": ([{"tool": "add", "arguments": [2, 3]}], SUCH_AS),
+    "no such tool": ([{"tool": "ad"}], "`calls` has a call of `ad`, and there is no such tool. Did you mean `add`"),
 }
 
 
@@ -149,67 +134,54 @@ def test_a_call_of_a_column_that_is_none_is_named_before_anything_is_played(tmp_
         agent(tmp_path, "add", rows=[{**ROWS[0], "calls": calls}]).prepare()
 
 
-BAD_TOOLS = {
-    "kind": ([{"pythn": "x"}], "a tool is { python"),
-    "both": ([{"python": "x", "mcp": "y"}], "a tool is { python"),
-    "text": ("tools.py:add", "is a list of tables"),
-    "file": ([{"python": "nowhere.py:add"}], "tool file nowhere.py does not exist"),
-    "no function": ([{"python": "math:pi"}], "is not a function, but the float"),
-    "variable": ([{"mcp": "python x.py", "env": ["SLIMRL_NO_SUCH"]}], "the variable SLIMRL_NO_SUCH, which is not set"),
-    "variable of a URL": ([{"mcp": "http://127.0.0.1:1", "env": ["PATH"]}], "runs already"),
+BAD_ARGS = {
+    "kind": ({"tools": [{"pythn": "x"}]}, "a tool is { python"),
+    "both": ({"tools": [{"python": "x", "mcp": "y"}]}, "a tool is { python"),
+    "text": ({"tools": "tools.py:add"}, "is a list of tables"),
+    "file": ({"tools": [{"python": "nowhere.py:add"}]}, "tool file nowhere.py does not exist"),
+    "no function": ({"tools": [{"python": "math:pi"}]}, "is not a function, but the float"),
+    "variable": ({"tools": [{"mcp": "x", "env": ["SLIMRL_NO"]}]}, "the variable SLIMRL_NO, which is not set"),
+    "variable of a URL": ({"tools": [{"mcp": "http://127.0.0.1:1", "env": ["PATH"]}]}, "runs already"),
+    "odd type": ({"tools": ["odd"]}, "`a` has the type"),
+    "twice": ({"tools": ["add", "add"]}, "two tools are called `add`"),
+    "form without tags": ({"tools": ["add"], "answer": "whole"}, "cannot act"),
+    "format without tools": ({"format": "native"}, "`format` has no effect"),
+    "tokens without tools": ({"max_tool_tokens": 5}, "`max_tool_tokens` has no effect"),
+    "share with a path": ({"test_path": "x", "test_share": 0.5}, "`test_share` has no effect"),
 }
 
 
-@pytest.mark.parametrize("fault", BAD_TOOLS)
-def test_a_tool_that_is_none_is_named(tmp_path, fault):
-    tools, message = BAD_TOOLS[fault]
+@pytest.mark.parametrize("fault", BAD_ARGS)
+def test_args_that_cannot_work_are_refused_with_the_reason(tmp_path, fault):
+    args, message = BAD_ARGS[fault]
+    path = functions(tmp_path, TOOLS)
+    if isinstance(tools := args.get("tools"), list):
+        tools = [{"python": f"{path}:{one}"} if isinstance(one, str) else one for one in tools]
+        args = {**args, "tools": tools}
     with pytest.raises(UserError, match=message):
-        made(tmp_path, ROWS, tools=tools)
-
-
-@pytest.mark.parametrize("args", [{"format": "native"}, {"max_tool_tokens": 5}, {"test_path": "x", "test_share": 0.5}])
-def test_a_setting_without_effect_is_refused(tmp_path, args):
-    with pytest.raises(UserError, match=f"`{[*args][-1]}` has no effect"):
         made(tmp_path, ROWS, **args)
 
 
-def test_a_tool_of_odd_types_and_a_form_without_tags_are_refused(tmp_path):
-    with pytest.raises(UserError, match="`a` has the type"):
-        agent(tmp_path, "odd")
-    with pytest.raises(UserError, match="two tools are called `add`"):
-        agent(tmp_path, "add", "add").environment(agent(tmp_path).tasks("train")[0])
-    with pytest.raises(UserError, match="cannot act"):
-        agent(tmp_path, "add", answer="whole")
-
-
 HOSTILE = [
-    "",
-    "\x00\x1b[2J",
-    "\ud800",
-    "<tool>" * 3000,
-    "<tool>add(" + "[" * 5000 + "</tool>",
-    "<tool>add(" + "9" * 9000 + ")</tool>",
-    "<tool>add(**{})</tool>",
-    "<tool>add(*[1])</tool>",
-    "<tool>__import__('os')</tool>",
-    "<tool>add(1)</tool>" * 500,
-    "<tool>add(float('nan'))</tool>",
-    "<tool>add(1e999)</tool>",
-    "<tool>add.__call__(1)</tool>",
-    "<tool>add('\\ud800')</tool>",
-    "<answer>" * 3000,
-    "<answer></answer>",
-    "<answer>\x00</answer>",
-    "<think><answer>5</answer>",
-    "<result>\n5\n</result>",
+    *[
+        "",
+        "\x00\x1b[2J",
+        "\ud800",
+        "<tool>" * 3000,
+        "<tool>add(1)</tool>" * 500,
+        "<answer>" * 3000,
+        "<answer></answer>",
+    ],
+    *[f"<tool>add({text})</tool>" for text in ("[" * 5000, "9" * 9000, "**{}", "*[1]", "float('nan')", "1e999")],
+    *["<tool>__import__('os')</tool>", "<tool>add.__call__(1)</tool>", "<tool>add('\\ud800')</tool>"],
+    *["<answer>\x00</answer>", "<think><answer>5</answer>", "<result>\n5\n</result>", "<code>add(1)</code>"],
     "<tool><answer>5</answer></tool>",
-    "<code>add(1)</code>",
 ]
 
 
-@pytest.mark.parametrize("number", range(len(HOSTILE)))
-def test_hostile_replies_earn_nothing_and_break_nothing(tmp_path, number):
-    assert answered(agent(tmp_path, "add"), HOSTILE[number]).reward == 0.0
+def test_hostile_replies_earn_nothing_and_break_nothing(tmp_path):
+    taskset = agent(tmp_path, "add")
+    assert [answered(taskset, reply).reward for reply in HOSTILE] == [0.0] * len(HOSTILE)
 
 
 SERVER = '''
@@ -293,9 +265,8 @@ def test_tools_of_a_server_behind_http_are_called(tmp_path):
         assert said(taskset, "<tool>add(2, 3)</tool>")[1] == "<result>\n5\n</result>"
         assert "Error: fail" in said(taskset, "<tool>fail('bad')</tool>")[1]
         assert "there is no tool `hang`" in said(taskset, "<tool>hang('x')</tool>")[1]
-        with pytest.raises(RolloutError) as caught:
+        with pytest.raises(RolloutError, match="tool_server_died"):
             said(taskset, "<tool>end('x')</tool>")
-        assert caught.value.reason == "tool_server_died"
     finally:
         process.kill()
         process.wait()
@@ -305,14 +276,9 @@ def test_tools_of_a_server_behind_http_are_called(tmp_path):
 def test_a_server_is_shared_and_started_again_when_it_has_ended(served):
     first = said(served, "<tool>pid()</tool>")[1]
     assert said(served, "<tool>pid()</tool>")[1] == first
-    with pytest.raises(RolloutError) as caught:
+    with pytest.raises(RolloutError, match="tool_server_died"):
         said(served, "<tool>end('x')</tool>")
-    assert caught.value.reason == "tool_server_died"
     assert said(served, "<tool>pid()</tool>")[1] != first
-
-
-@pytest.mark.slow
-def test_a_call_that_hangs_becomes_text(served):
     assert "no answer in 2 s" in said(served, "<tool>hang('x')</tool>")[1]
 
 
@@ -321,14 +287,11 @@ def test_a_server_ends_with_its_taskset(served):
     pid = int(said(served, "<tool>pid()</tool>")[1].split("\n")[1])
     served._servers[0].close()
 
-    async def gone():
-        for _ in range(100):
-            if not Path(f"/proc/{pid}/stat").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text():
-                return True
-            await asyncio.sleep(0.05)
-        return False
-
-    assert asyncio.run(gone())
+    for _ in range(100):
+        if start_time(pid) == "":
+            return
+        time.sleep(0.05)
+    pytest.fail("the server still runs")
 
 
 FORMS = {
@@ -344,6 +307,7 @@ FORMS = {
     "link": "[a.txt](file:///PID.txt): A.",
     "error": "Error: look: 21.5 degrees PID",
     "error in structure": 'Error: look: {"code": 404, "pid": "PID"}',
+    **dict.fromkeys(["no list", "unknown part"], ""),
 }
 
 
@@ -360,12 +324,11 @@ def twice_from(tmp_path, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_result_is_read_in_whatever_form_it_comes(tmp_path, form):
-    assert twice_from(tmp_path, form) == f"<result>\n{FORMS[form]}\n</result>"
-
-
-@pytest.mark.parametrize("form", ["no list", "unknown part"])
-def test_a_malformed_result_is_an_error_of_the_tool_and_ends_no_server(tmp_path, form):
-    assert twice_from(tmp_path, form).startswith("<result>\nError: look: ")
+    shown = twice_from(tmp_path, form)
+    if FORMS[form]:
+        assert shown == f"<result>\n{FORMS[form]}\n</result>"
+    else:  # malformed: an error of the tool, which ends no server
+        assert shown.startswith("<result>\nError: look: ")
 
 
 def test_a_server_that_does_not_start_says_so(tmp_path):
