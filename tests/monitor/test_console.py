@@ -57,33 +57,19 @@ def test_log_file_gets_one_plain_line_a_step(plain, monkeypatch):
     ]
 
 
-def test_time_left_after_a_resume_counts_only_the_steps_of_this_process(plain):
-    console, stream = plain
-    run_three_steps(console, first_step=50)
-    assert "step 51/53 · reward 5.000 · 1,234 tok/s · 0:02 left" in stream.getvalue()
-
-
-def test_evaluation_is_a_line_of_its_own_and_not_a_step(plain):
+def test_an_evaluation_or_a_failure_is_a_line_of_its_own_and_not_a_step(plain):
     console, stream = plain
     with Monitor([console.steps(3)]) as monitor:
         monitor.log(0, {"held_out/reward_greedy": 0.25})
         monitor.log(2, {"held_out/reward_greedy": 0.5, "held_out/reward_greedy_low": 0.4, "held_out/num": 200})
-        monitor.log(3, {"held_out/reward_sampled_0.7": 0.25, "sft/val_loss": 1.5})
+        monitor.log(3, {"held_out/reward_sampled_0.7": 0.25, "sft/val_loss": 1.5, "drop/zero_signal": 8.0})
+        monitor.log(4, {"drop/judge_timeout": 12.0, "drop/timeout": 3.0, "drop/zero_signal": 8.0})
     assert stream.getvalue().splitlines() == [
         "before step 1: held-out greedy 0.250",
         "after step 2: held-out greedy 0.500",
         "after step 3: held-out sampled 0.7 0.250 · validation loss 1.500",
+        "step 5: failed and dropped: 12 x judge_timeout, 3 x timeout",
     ]
-
-
-def test_rollouts_that_failed_are_told_with_their_step(plain):
-    console, stream = plain
-    with Monitor([console.steps(2)]) as monitor:
-        monitor.log(0, {"reward/mean": 0.5, "drop/zero_signal": 8.0})
-        monitor.log(1, {"reward/mean": 0.5, "drop/judge_timeout": 12.0, "drop/timeout": 3.0, "drop/zero_signal": 8.0})
-    first, told, second = stream.getvalue().splitlines()
-    assert told == "step 2: failed and dropped: 12 x judge_timeout, 3 x timeout"
-    assert first.startswith("step 1/2") and second.startswith("step 2/2")
 
 
 def test_long_lines_and_brackets_are_printed_as_they_are(plain):
@@ -133,16 +119,11 @@ def test_cursor_comes_back_when_a_run_crashes_inside_an_evaluation(terminal):
     assert terminal.getvalue().count("\x1b[?25l") == terminal.getvalue().count("\x1b[?25h") == 1
 
 
-def test_no_color_is_honoured(terminal, monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
+@pytest.mark.parametrize(("name", "value", "absent"), [("NO_COLOR", "1", "\x1b[3"), ("TERM", "dumb", "\x1b")])
+def test_a_terminal_without_colours_or_commands_gets_none(terminal, monkeypatch, name, value, absent):
+    monkeypatch.setenv(name, value)
     run_three_steps(RunConsole(terminal, Clock()))
-    assert "\x1b[3" not in terminal.getvalue()
-
-
-def test_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    run_three_steps(RunConsole(terminal, Clock()))
-    assert "\x1b" not in terminal.getvalue()
+    assert absent not in terminal.getvalue()
 
 
 def test_trend_compares_the_last_steps_with_those_before():
@@ -151,20 +132,18 @@ def test_trend_compares_the_last_steps_with_those_before():
     assert trend([9.0] * 5 + [0.0] * 10 + [1.0] * 10) == pytest.approx(1.0)
 
 
-def test_sparkline_spans_lowest_to_highest():
+def test_sparkline_spans_lowest_to_highest_and_durations_carry_over():
     assert sparkline([0.0, 0.5, 1.0], 8) == "▁▅█"
     assert sparkline([7.0, 2.0, 2.0], 2) == "▁▁"
     assert sparkline([0.0, math.nan, 1.0], 8) == "▁ █"
     assert sparkline([1.0, 2.0], 0) == sparkline([], 8) == ""
+    assert [format_clock(seconds) for seconds in (0, 59.6, 3599, 36000)] == ["0:00", "1:00", "59:59", "10:00:00"]
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (36000, "10:00:00")])
-def test_durations_carry_over(seconds, text):
-    assert format_clock(seconds) == text
-
-
-def test_the_trend_of_a_resumed_run_goes_on_from_the_steps_before(plain):
+def test_a_resumed_run_counts_only_its_own_steps_and_its_trend_goes_on_from_those_before(plain):
     console, stream = plain
+    run_three_steps(console, first_step=50)
+    assert "step 51/53 · reward 5.000 · 1,234 tok/s · 0:02 left" in stream.getvalue()
     with Monitor([console.steps(6, 5, before=[0.0, 0.0, 0.0, 0.5, 0.5])]) as monitor:
         monitor.log(5, {"reward/mean": 0.5})
     assert "step 6/6 · reward 0.500 (+0.500)" in stream.getvalue()

@@ -25,43 +25,31 @@ ROLLOUT = Rollout(
 RECORD = RolloutRecord(ROLLOUT, advantages=(-0.5,), text="<user>olá\nworld<assistant>dlrow")
 
 
-def test_rollouts_come_back_as_they_were(tmp_path):
+def test_rollouts_come_back_as_they_were_and_a_step_that_is_run_again_replaces_its_own(tmp_path):
     path = RunDir(tmp_path).rollouts_of(10)
     assert path == tmp_path / "rollouts" / "step_000010.jsonl"
     full = dataclasses.replace(ROLLOUT, stop_reason=StopReason.CONTEXT_FULL)
     records = [RECORD, dataclasses.replace(RECORD, advantages=(1.0,), rollout=full, has_signal=False)]
-    write_rollouts(path, records)
-    assert read_rollouts(path) == records
+    for written in (records, [RECORD]):
+        write_rollouts(path, written)
+        assert read_rollouts(path) == written
+    write_rollouts(path, [RECORD, RECORD])
+    path.write_bytes(path.read_bytes()[:-40])  # a killed writer
+    assert read_rollouts(path) == [RECORD]
+    with pytest.raises(UserError, match="disk is full"):
+        write_rollouts(Path("/dev/full"), [RECORD])
 
 
 def test_a_failed_rollout_is_kept_with_its_reason(tmp_path):
+    logprobs = (0.0,) * 3 + (math.nan,)
     failed = dataclasses.replace(
-        ROLLOUT, reward=math.nan, failure="timeout", failure_detail="10 s", logprobs_T=(0.0,) * 3 + (math.nan,)
+        ROLLOUT, reward=math.nan, failure="timeout", failure_detail="10 s", logprobs_T=logprobs
     )
     write_rollouts(tmp_path / "r.jsonl", [RolloutRecord(failed, (), "")])
     json.loads((tmp_path / "r.jsonl").read_text(), parse_constant=pytest.fail)
     [record] = read_rollouts(tmp_path / "r.jsonl")
     assert (record.rollout.failure, record.rollout.failure_detail) == ("timeout", "10 s")
-    assert math.isnan(record.rollout.reward)
-    assert math.isnan(record.rollout.logprobs_T[3])
-
-
-def test_torn_last_rollout_is_left_out(tmp_path):
-    path = tmp_path / "r.jsonl"
-    write_rollouts(path, [RECORD, RECORD])
-    path.write_bytes(path.read_bytes()[:-40])
-    assert read_rollouts(path) == [RECORD]
-
-
-def test_a_step_that_is_run_again_replaces_its_rollouts(tmp_path):
-    write_rollouts(tmp_path / "r.jsonl", [RECORD, RECORD])
-    write_rollouts(tmp_path / "r.jsonl", [RECORD])
-    assert len(read_rollouts(tmp_path / "r.jsonl")) == 1
-
-
-def test_full_disk_is_a_user_error():
-    with pytest.raises(UserError, match="disk is full"):
-        write_rollouts(Path("/dev/full"), [RECORD])
+    assert math.isnan(record.rollout.reward) and math.isnan(record.rollout.logprobs_T[3])
 
 
 def test_the_tasks_data_is_kept_and_a_long_value_is_cut(tmp_path):
@@ -86,14 +74,10 @@ def steps_left(output_dir: Path) -> list[int]:
     return sorted({int(path.name[5:11]) for path in (output_dir / "rollouts").iterdir()})
 
 
-def test_nothing_goes_while_there_is_room(tmp_path):
+def test_older_steps_are_left_out_evenly_with_their_tokens_where_there_is_no_room(tmp_path):
+    assert thin_rollouts(tmp_path, 1) == 0  # nothing there
     write_steps(tmp_path, 30, 100)
-    assert thin_rollouts(tmp_path, 6000) == 0
-    assert len(steps_left(tmp_path)) == 30
-
-
-def test_older_steps_are_left_out_evenly_with_their_tokens(tmp_path):
-    write_steps(tmp_path, 30, 100)
+    assert thin_rollouts(tmp_path, 6000) == 0 and len(steps_left(tmp_path)) == 30
     assert thin_rollouts(tmp_path, 3200) == 16
     left = steps_left(tmp_path)
     assert left[0] == 0 and left[-10:] == [*range(20, 30)] and len(left) == 14
@@ -112,21 +96,13 @@ def test_a_run_that_grows_keeps_to_the_bound_and_stays_spread(tmp_path):
     assert 34 <= len(left) <= 40 and max(gaps) <= 4 * min(gaps)
 
 
-def test_the_first_and_the_newest_steps_stay_whatever_they_take(tmp_path):
-    write_steps(tmp_path, 30, 100)
-    thin_rollouts(tmp_path, 1)
-    assert steps_left(tmp_path) == [0, *range(30 - NEWEST, 30)]
-
-
-def test_files_of_other_names_stay_and_do_not_count(tmp_path):
+def test_the_first_and_the_newest_steps_stay_and_files_of_other_names_do_not_count(tmp_path):
     write_steps(tmp_path, 30, 100)
     others = ("step_000001_good.jsonl", "step_000020.mine.jsonl", "step_\u0663.jsonl", "step_000002.jsonl.bak")
     for name in others:
         (tmp_path / "rollouts" / name).write_bytes(b"x" * 9_000)
     assert thin_rollouts(tmp_path, 6000) == 0
     assert thin_rollouts(tmp_path, 1) == 19
-    assert {name for name in others if (tmp_path / "rollouts" / name).exists()} == {*others}
-
-
-def test_a_directory_without_rollouts_is_no_error(tmp_path):
-    assert thin_rollouts(tmp_path, 1) == 0
+    for name in others:
+        (tmp_path / "rollouts" / name).unlink()
+    assert steps_left(tmp_path) == [0, *range(30 - NEWEST, 30)]

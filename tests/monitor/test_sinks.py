@@ -18,38 +18,29 @@ class ListSink:
         self.closed.append(failed)
 
 
-class FullSink(ListSink):
-    def close(self, failed=False):
-        raise UserError("the disk is full")
-
-
 def log_steps(path, steps, first_step=0):
     with Monitor([JsonlSink(path, first_step)]) as monitor:
         for step in steps:
             monitor.log(step, {"reward/mean": step / 3, "time/step_s": 1.0})
 
 
-def test_monitor_hands_every_metric_to_every_sink():
-    sinks = [ListSink(), ListSink()]
-    with Monitor(sinks) as monitor:
+def test_monitor_hands_every_metric_to_every_sink_and_closes_all_even_if_one_fails_to():
+    class FullSink(ListSink):
+        def close(self, failed=False):
+            raise UserError("the disk is full")
+
+    first, last = ListSink(), ListSink()
+    with pytest.raises(UserError), Monitor([first, FullSink(), last]) as monitor:
         monitor.log(3, {"reward/mean": 1, "env/num_words": 2.5})
-    assert [sink.lines for sink in sinks] == [[(3, {"reward/mean": 1.0, "env/num_words": 2.5})]] * 2
-    assert [sink.closed for sink in sinks] == [[False]] * 2
+    for sink in (first, last):
+        assert sink.lines == [(3, {"reward/mean": 1.0, "env/num_words": 2.5})] and sink.closed == [False]
 
 
 def test_unregistered_name_is_refused_before_anything_is_written():
     sink = ListSink()
     with pytest.raises(ValueError, match="Did you mean `reward/mean`"), Monitor([sink]) as monitor:
         monitor.log(0, {"loss/policy": 0.0, "reward/meen": 1.0})
-    assert sink.lines == []
-    assert sink.closed == [True]
-
-
-def test_every_sink_is_closed_even_if_one_fails_to():
-    first, last = ListSink(), ListSink()
-    with pytest.raises(UserError):
-        Monitor([first, FullSink(), last]).close()
-    assert (first.closed, last.closed) == ([False], [False])
+    assert sink.lines == [] and sink.closed == [True]
 
 
 def test_resumed_file_equals_an_uninterrupted_one(tmp_path):
@@ -60,12 +51,8 @@ def test_resumed_file_equals_an_uninterrupted_one(tmp_path):
         file.write('{"step": 7, "reward/me')  # killed while writing; the last checkpoint was at step 4
     log_steps(path, range(4, 10), first_step=4)
     assert path.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-
-
-def test_fresh_run_starts_an_empty_file(tmp_path):
-    log_steps(tmp_path / "metrics.jsonl", range(5))
-    log_steps(tmp_path / "metrics.jsonl", range(1))
-    assert [step for step, _ in read_metrics(tmp_path / "metrics.jsonl")] == [0]
+    log_steps(path, range(1))  # a fresh run begins an empty file
+    assert [step for step, _ in read_metrics(path)] == [0]
 
 
 def test_nonfinite_numbers_are_valid_json_and_come_back(tmp_path):

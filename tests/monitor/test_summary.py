@@ -25,10 +25,14 @@ SUMMARY = RunSummary(
 )
 
 
-def test_log_file_gets_the_whole_table_in_ascii():
+def shown(summary: RunSummary) -> str:
     stream = io.StringIO()
-    show_summary(RunConsole(stream), SUMMARY)
-    text = stream.getvalue()
+    show_summary(RunConsole(stream), summary)
+    return stream.getvalue()
+
+
+def test_log_file_gets_the_whole_table_in_ascii():
+    text = shown(SUMMARY)
     assert text.isascii()
     assert text.isprintable() or set(text) - {"\n"} == {char for char in text if char.isprintable()}
     assert "| greedy        | base     | 0.100 | 0.050 to 0.150 | 200 |" in text
@@ -38,13 +42,11 @@ def test_log_file_gets_the_whole_table_in_ascii():
 
 
 def test_a_wrong_prediction_is_too_low_or_too_high():
-    stream = io.StringIO()
-    show_summary(RunConsole(stream), replace(SUMMARY, predicted=Prediction(4.41, 2.0), measured=Prediction(5.4, 1.8)))
-    assert "4.41 GB predicted, 5.40 GB measured (predicted 18% too low)\n" in stream.getvalue()
-    assert "2.0 s predicted, 1.8 s measured (predicted 11% too high)\n" in stream.getvalue()
-    stream.truncate(0)
-    show_summary(RunConsole(stream), replace(SUMMARY, predicted=Prediction(5.4, 2.0), measured=Prediction(5.4, 0.0)))
-    assert "5.40 GB measured\n" in stream.getvalue() and "0.0 s measured\n" in stream.getvalue()
+    text = shown(replace(SUMMARY, predicted=Prediction(4.41, 2.0), measured=Prediction(5.4, 1.8)))
+    assert "4.41 GB predicted, 5.40 GB measured (predicted 18% too low)\n" in text
+    assert "2.0 s predicted, 1.8 s measured (predicted 11% too high)\n" in text
+    text = shown(replace(SUMMARY, predicted=Prediction(5.4, 2.0), measured=Prediction(5.4, 0.0)))
+    assert "5.40 GB measured\n" in text and "0.0 s measured\n" in text
 
 
 def test_summary_file_has_the_same_numbers(tmp_path):
@@ -59,11 +61,6 @@ def test_summary_file_has_the_same_numbers(tmp_path):
 
 
 def test_a_run_without_evaluation_still_says_where_the_weights_are():
-    stream = io.StringIO()
-    show_summary(RunConsole(stream), RunSummary("held-out reward", (), 60.0, 0, 10, Path("w"), "eval"))
-    assert stream.getvalue().splitlines() == [
-        "time      1.0 min",
-        "tokens    0 sampled, 10 trained",
-        "weights   w",
-        "evaluate  eval",
-    ]
+    text = shown(RunSummary("held-out reward", (), 60.0, 0, 10, Path("w"), "eval"))
+    lines = ["time      1.0 min", "tokens    0 sampled, 10 trained", "weights   w", "evaluate  eval"]
+    assert text.splitlines() == lines

@@ -43,21 +43,15 @@ def fake_wandb_sink(monkeypatch, fake, tmp_path, resume=False):
     return wandb_sink(a_run(tmp_path, resume=resume), {"project": "slimrl", "entity": ""}, notes.append), notes
 
 
-def test_wandb_gets_the_metrics_with_their_step(monkeypatch, tmp_path):
-    fake = FakeWandb()
-    sink, notes = fake_wandb_sink(monkeypatch, fake, tmp_path)
-    sink.write(4, {"reward/mean": 0.5})
-    sink.close(failed=True)
-    # An empty entity is left out.
-    assert fake.calls[0][1].keys() == {"id", "resume", "dir", "settings", "project", "config"}
-    assert fake.calls[1:] == [("log", {"step": 4, "reward/mean": 0.5}), ("finish", 1)]
-    assert notes == []
-
-
-def test_resumed_run_goes_on_in_the_same_wandb_run(monkeypatch, tmp_path):
+def test_wandb_gets_the_metrics_with_their_step_and_a_resumed_run_goes_on_in_the_same_run(monkeypatch, tmp_path):
     fakes = FakeWandb(), FakeWandb(), FakeWandb()
     for fake, resume in zip(fakes, (False, True, False), strict=True):
-        fake_wandb_sink(monkeypatch, fake, tmp_path, resume)
+        sink, notes = fake_wandb_sink(monkeypatch, fake, tmp_path, resume)
+        sink.write(4, {"reward/mean": 0.5})
+        sink.close(failed=True)
+        # An empty entity is left out.
+        assert fake.calls[0][1].keys() == {"id", "resume", "dir", "settings", "project", "config"}
+        assert fake.calls[1:] == [("log", {"step": 4, "reward/mean": 0.5}), ("finish", 1)] and notes == []
     ids = [fake.calls[0][1]["id"] for fake in fakes]
     assert ids[0] == ids[1] != ids[2]
 
@@ -72,15 +66,19 @@ def test_a_failure_is_said_once_and_stops_nothing(monkeypatch, tmp_path, break_o
     assert "network is unreachable" in notes[0]
 
 
-def test_a_missing_package_names_the_extra(monkeypatch, tmp_path):
-    for module in ("wandb", "trackio", "torch.utils.tensorboard.writer"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match="uv sync --inexact --extra wandb"):
-        wandb_sink(a_run(tmp_path), {}, print)
-    with pytest.raises(UserError, match="uv sync --inexact --extra trackio"):
-        trackio_sink(a_run(tmp_path), "p", "", print)
-    with pytest.raises(UserError, match="uv sync --inexact --extra tensorboard"):
-        tensorboard_sink(a_run(tmp_path), "", print)
+SINKS = {
+    "wandb": ("wandb", lambda run: wandb_sink(run, {}, print)),
+    "trackio": ("trackio", lambda run: trackio_sink(run, "p", "", print)),
+    "tensorboard": ("torch.utils.tensorboard.writer", lambda run: tensorboard_sink(run, "", print)),
+}
+
+
+@pytest.mark.parametrize("extra", SINKS)
+def test_a_missing_package_names_the_extra(monkeypatch, tmp_path, extra):
+    module, start = SINKS[extra]
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=f"uv sync --inexact --extra {extra}"):
+        start(a_run(tmp_path))
 
 
 def scalars(directory: Path):
@@ -106,15 +104,11 @@ def test_tensorboard_reads_what_was_logged_and_a_resumed_run_replaces_what_it_re
         (0, 0.0), (1, 0.125), (2, 0.25), (3, 0.75), (4, 1.0), (5, 1.25),
     ]  # fmt: skip
     assert all("tensorboard --logdir" in note for note in notes)
-
-
-def test_a_tensorboard_that_cannot_write_ends_no_run(tmp_path):
-    pytest.importorskip("tensorboard", reason="needs the extra `tensorboard`")
-    (tmp_path / TENSORBOARD_DIRECTORY).write_text("a file where the directory should be")
-    notes = []
-    sink = tensorboard_sink(a_run(tmp_path), "", notes.append)
-    sink.write(0, {"reward/mean": 0.5})
-    sink.close()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / TENSORBOARD_DIRECTORY).write_text("a file where the directory should be")
+    broken = tensorboard_sink(a_run(tmp_path / "other"), "", (notes := []).append)
+    broken.write(0, {"reward/mean": 0.5})
+    broken.close()
     assert "TensorBoard is off for the rest of this run" in notes[0]
 
 

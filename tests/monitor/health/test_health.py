@@ -41,14 +41,8 @@ def test_an_alarm_is_raised_once_with_its_onset_and_again_after_it_was_away():
     shares = [0.2] * 6 + [1.0] * 12 + [0.2] * 16 + [1.0] * 12
     first, second = alarms_of(MonitorsConfig(), shares)
     assert 6 <= first[1] < first[0] <= 12 and 34 <= second[1] < second[0] <= 40
-
-
-def test_a_short_lull_raises_no_alarm_again():
-    assert len(alarms_of(MonitorsConfig(), [1.0] * 10 + [0.2] * 2 + [1.0] * 10)) == 1
-    assert len(alarms_of(MonitorsConfig(), [1.0] * 10 + [0.2] * CLEAR + [1.0] * 10)) == 2
-
-
-def test_a_monitor_that_is_off_says_nothing():
+    for lull, num in ((2, 1), (CLEAR, 2)):
+        assert len(alarms_of(MonitorsConfig(), [1.0] * 10 + [0.2] * lull + [1.0] * 10)) == num
     assert alarms_of(MonitorsConfig(off=["zero_signal"]), [1.0] * 20) == []
 
 

@@ -31,19 +31,9 @@ def rollout(reply, reward=0.0, logprob=-1.0, task="a", **metrics):
 def test_every_number_is_registered_and_none_comes_of_nothing():
     groups = [[rollout((1, 2), 1.0, exact=1.0), rollout((1, 3, 4), 0.0, exact=0.0)], [rollout((5, 6)), rollout((5, 6))]]
     found = measure(groups)
-    assert set(found) == {
-        "monitor/surprise",
-        "monitor/spread_within",
-        "monitor/length_reward",
-        "monitor/duplicates",
-        "monitor/duplicates_expected",
-        "monitor/repetition",
-        "monitor/shared_across_tasks",
-        "monitor/task_dependence",
-        "monitor/right",
-        "monitor/right_reward",
-        "monitor/wrong_reward",
-    }
+    names = "surprise spread_within length_reward duplicates duplicates_expected repetition shared_across_tasks"
+    names += " task_dependence right right_reward wrong_reward"
+    assert set(found) == {f"monitor/{name}" for name in names.split()}
     assert all(lookup(name).name == name and math.isfinite(value) for name, value in found.items())
     assert measure([]) == measure([[], []]) == {}
 
@@ -66,11 +56,7 @@ def test_what_most_tasks_are_told_is_counted_by_the_last_line():
     assert "monitor/same_reply" not in measure([[one] for one in played])
 
 
-def test_surprise_is_minus_the_mean_logprob_of_sampled_tokens():
-    assert measure([[rollout((1, 2), logprob=-1.0), rollout((1, 2), logprob=-3.0)]])["monitor/surprise"] == 2.0
-
-
-def test_what_of_the_rewards_varies_within_groups():
+def test_spread_surprise_and_repetition_by_hand():
     def groups(*rewards):
         return [[rollout((1,), reward) for reward in group] for group in rewards]
 
@@ -78,6 +64,10 @@ def test_what_of_the_rewards_varies_within_groups():
     assert spread_within(groups((0.0, 0.0), (1.0, 1.0))) == 0.0  # the task decides
     assert spread_within(groups((0.0, 2.0), (2.0, 4.0))) == pytest.approx(4.0 / 8.0)
     assert spread_within(groups((0.1, 0.1, 0.1), (0.1, 0.1, 0.1))) == 0.0
+    assert "monitor/spread_within" not in measure(groups((0.0,), (1.0,)))
+    assert measure([[rollout((1, 2), logprob=-1.0), rollout((1, 2), logprob=-3.0)]])["monitor/surprise"] == 2.0
+    assert [repetition(one) for one in ([[1, 2, 3, 4, 5]] * 3, [[1, 2, 3]])] == [0.0, 0.0]  # within replies alone
+    assert repetition([[7] * 13]) == pytest.approx(0.9)
 
 
 def test_length_is_paid_where_the_longer_of_a_group_earn_more():
@@ -109,12 +99,6 @@ def test_a_sampler_that_draws_once_for_all_is_told_from_a_policy_that_is_sure():
     sure = measure([[rollout((1, 2, 3), logprob=-1e-6)] * 4])
     assert unsure["monitor/duplicates"] == sure["monitor/duplicates"] == 1.0
     assert unsure["monitor/duplicates_expected"] < 0.01 and sure["monitor/duplicates_expected"] > 0.99
-
-
-def test_repetition_counts_within_replies_alone():
-    assert repetition([[1, 2, 3, 4, 5]] * 3) == 0.0
-    assert repetition([[7] * 13]) == pytest.approx(0.9)
-    assert repetition([[1, 2, 3]]) == 0.0
 
 
 def naive_common(replies):
@@ -172,15 +156,7 @@ def test_of_many_rollouts_whole_groups_are_read_and_all_rewards_counted():
     groups = [[rollout((1, 2, 3, 4), float(number % 2))] * 8 for number in range(100)]
     groups[1] = [rollout((5,) * 9, 0.0)] * 8  # at this number every seventh group is read, and not this one
     found = measure(groups)
-    assert found["monitor/repetition"] == 0.0
-    assert found["monitor/surprise"] == 1.0
-
-
-def test_groups_of_one_have_no_spread_within():
-    assert "monitor/spread_within" not in measure([[rollout((1,), 0.0)], [rollout((2,), 1.0)]])
-
-
-def test_of_environments_that_alternate_each_is_read():
-    loops, plain = (1, 2, 3, 4) * 8, tuple(range(100, 132))
+    assert (found["monitor/repetition"], found["monitor/surprise"]) == (0.0, 1.0)
+    loops, plain = (1, 2, 3, 4) * 8, tuple(range(100, 132))  # environments that alternate
     groups = [[rollout(plain if number % 2 else loops)] for number in range(2 * MAX_ROLLOUTS)]
     assert 0.3 < measure(groups)["monitor/repetition"] < 0.6
