@@ -32,14 +32,11 @@ def test_differences_are_paired():
     assert 0.1 < reward.difference.low < 0.3 < reward.difference.high < 0.5
 
 
-def test_the_other_way_round_is_the_same_with_the_sign_changed():
+def test_the_other_way_round_has_the_other_sign_and_what_failed_in_either_is_left_out_of_both():
     first, second = episodes("1010110001"), episodes("0110001101")
     (there, *_), (back, *_) = compare(first, second), compare(second, first)
     assert there.difference.mean == -back.difference.mean and there.p == back.p
     assert (there.wins, there.losses) == (back.losses, back.wins)
-
-
-def test_what_failed_in_either_is_left_out_of_both():
     reward, *_ = compare(episodes("1x110"), episodes("01x10"))
     assert reward.difference.num == 3 and (reward.first, reward.second) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
 
@@ -51,13 +48,6 @@ def test_every_score_of_both_is_compared():
     calls = by_name["tool_calls"]
     assert calls.difference.mean == -2.0 and math.isnan(calls.difference.low)  # no spread, so no interval
     assert by_name["reward"].p == 1.0
-
-
-def test_other_questions_of_the_same_name_are_noticed():
-    with pytest.raises(UserError, match="different tasks: test/0 is 'q test/0' in one and 'other test/0'"):
-        compare(episodes("11"), episodes("11", question="other"))
-    with pytest.raises(UserError, match="nothing can be compared: of 1 and 1 episodes, 1 are of the same tasks"):
-        compare(episodes("x"), episodes("1"))
 
 
 def save(directory: Path, name: str, rewards: str) -> Path:
@@ -81,6 +71,10 @@ def test_saved_evaluations_and_training_runs_are_compared(tmp_path: Path):
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path):
+    with pytest.raises(UserError, match="different tasks: test/0 is 'q test/0' in one and 'other test/0'"):
+        compare(episodes("11"), episodes("11", question="other"))
+    with pytest.raises(UserError, match="nothing can be compared: of 1 and 1 episodes, 1 are of the same tasks"):
+        compare(episodes("x"), episodes("1"))
     with pytest.raises(UserError, match="has no saved evaluation"):
         list(compare_saved(tmp_path, tmp_path))
     (tmp_path / "rl.toml").touch()

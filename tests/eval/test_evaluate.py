@@ -67,21 +67,14 @@ def test_failures_are_counted_and_left_out_of_the_mean():
     assert evaluation.scores["tokens"].mean == 2.0  # the digit and the end of the turn
 
 
-def test_the_same_seed_gives_the_same_result_and_another_seed_another():
+def test_the_same_seed_gives_the_same_result_however_many_other_tasks_there_are():
     assert repr(evaluated(seed=3).scores) == repr(evaluated(seed=3).scores)  # in which nan equals itself
     assert outcomes(evaluated(seed=3).rollouts) == outcomes(evaluated(seed=3).rollouts)
     assert evaluated(seed=3).rollouts != evaluated(seed=4).rollouts
-
-
-def test_a_task_is_played_alike_however_many_others_there_are():
     few, many = evaluated(num=10).rollouts, evaluated().rollouts
     ids = {rollout.task_id for rollout in few}
     assert len(ids) == 10 and outcomes(few) == outcomes(rollout for rollout in many if rollout.task_id in ids)
-
-
-def test_every_task_has_a_seed_of_its_own():
-    said = {rollout.messages[-1]["content"] for rollout in evaluated().rollouts}
-    assert len(said) > 5
+    assert len({rollout.messages[-1]["content"] for rollout in many}) > 5  # every task has a seed of its own
 
 
 def test_every_episode_is_told_as_it_ends():
@@ -91,10 +84,12 @@ def test_every_episode_is_told_as_it_ends():
     assert done == {asked.id: rollout for asked, rollout in zip(tasks, rollouts, strict=True)}
 
 
-def test_failures_alone_are_a_user_error():
+def test_failures_alone_and_no_tasks_are_a_user_error():
     broken = [asked for asked in tasks_held_out({"digit": TASKSET}, "test", 40) if asked.task.data["number"] % 5 == 4]
     with pytest.raises(UserError, match="all 8 episodes failed; the first: environment_error: ValueError: broken"):
         evaluation_of("greedy", played(broken))
+    with pytest.raises(UserError, match="no tasks in the split `test`"):
+        tasks_held_out({"digit": OneTask(Digit, 0)}, "test", 3)
 
 
 def test_tasks_of_every_taskset_are_drawn_in_their_order():
@@ -115,16 +110,6 @@ def test_of_a_sorted_split_all_parts_are_drawn(num):
     assert set(drawn) < {asked.task.data["number"] for asked in tasks_held_out({"digit": TASKSET}, "test", num + 1)}
 
 
-def test_an_evaluation_of_no_tasks_is_refused():
-    with pytest.raises(UserError, match="no tasks in the split `test`"):
-        tasks_held_out({"digit": OneTask(Digit, 0)}, "test", 3)
-
-
-@pytest.mark.parametrize(("temperature", "mode"), [(0.0, "greedy"), (1.0, "sampled"), (0.7, "sampled_0.7")])
-def test_the_name_of_a_way_of_decoding(temperature, mode):
-    assert mode_of(temperature) == mode
-
-
 def test_metrics_are_registered_and_hold_the_interval():
     greedy, sampled = evaluated(temperature=0.0), evaluated(temperature=1.0)
     metrics = evaluation_metrics([greedy, sampled])
@@ -135,11 +120,9 @@ def test_metrics_are_registered_and_hold_the_interval():
     assert metrics["held_out/reward_sampled_low"] == sampled.reward.low
     assert metrics["held_out/reward_sampled_high"] == sampled.reward.high
     assert metrics["held_out/odd_greedy"] == greedy.scores["odd"].mean
-
-
-def test_the_number_of_episodes_is_what_every_mode_has_at_least():
-    few, many = evaluated(temperature=0.0, num=10), evaluated(num=40)
-    assert evaluation_metrics([few, many])["held_out/num"] == few.reward.num < many.reward.num
+    few = evaluated(temperature=0.0, num=10)
+    assert evaluation_metrics([few, sampled])["held_out/num"] == few.reward.num < sampled.reward.num
+    assert [mode_of(temperature) for temperature in (0.0, 1.0, 0.7)] == ["greedy", "sampled", "sampled_0.7"]
 
 
 def test_a_draw_has_equal_items_apart_and_in_their_order():

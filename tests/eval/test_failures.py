@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from slimrl.eval.evaluate import HeldOutTask
 from slimrl.eval.failures import failures_by_kind, failures_markdown, kind_of
 from slimrl.types import Rollout, Task, Taskset
@@ -13,32 +15,31 @@ def asked(taskset: Taskset, number: int = 0) -> HeldOutTask:
     return HeldOutTask("sums", taskset, Task(f"test/{number}", {"answer": "seven"}))
 
 
-def test_every_episode_that_did_not_earn_everything_has_a_kind():
-    plain = asked(OneTask(Quiz))
-    assert kind_of(plain, rollout("test/0")) == ""
-    assert kind_of(plain, rollout("test/0", math.nextafter(1.0, 0.0))) == ""  # six turns of a sixth each
-    assert kind_of(plain, rollout("test/0", 0.5)) == "wrong"
-    assert kind_of(plain, rollout("test/0", 0.0, unfinished=1.0)) == "ran out of turns"
-    assert kind_of(plain, rollout("test/0", 0.0, unfinished=1.0, context_full=1.0)) == "ran out of context"
-    assert kind_of(plain, rollout("test/0", failure="judge_timeout")) == "dropped: judge_timeout"
-
-
-def test_a_taskset_may_know_better():
-    assert kind_of(asked(Sums()), rollout("test/0", 0.0)) == "said a"
-    assert kind_of(asked(Sums()), rollout("test/0", 0.0, unfinished=1.0)) == "ran out of turns"
-
-
 class Lenient(Sums):
     def failure_kind(self, rollout: Rollout) -> str | None:
         return None if rollout.reward > 0.5 else ""
 
 
-def test_a_taskset_may_say_that_it_is_no_failure():
-    assert kind_of(asked(Lenient()), rollout("test/0", 0.9)) == ""
-    assert kind_of(asked(Lenient()), rollout("test/0", 0.5)) == "wrong"
-    rollouts = [rollout("test/0", 0.9), rollout("test/1", 0.5), rollout("test/2", failure="timeout")]
-    kinds = failures_by_kind([asked(Lenient(), n) for n in range(3)], rollouts)
-    assert [(kind.name, kind.num) for kind in kinds] == [("dropped: timeout", 1), ("wrong", 1)]
+NEARLY = math.nextafter(1.0, 0.0)  # six turns of a sixth each
+CASES = [
+    (OneTask(Quiz), rollout("test/0"), ""),
+    (OneTask(Quiz), rollout("test/0", NEARLY), ""),
+    (OneTask(Quiz), rollout("test/0", 0.5), "wrong"),
+    (OneTask(Quiz), rollout("test/0", 0.0, unfinished=1.0), "ran out of turns"),
+    (OneTask(Quiz), rollout("test/0", 0.0, unfinished=1.0, context_full=1.0), "ran out of context"),
+    (OneTask(Quiz), rollout("test/0", failure="judge_timeout"), "dropped: judge_timeout"),
+    (Sums(), rollout("test/0", 0.0), "said a"),
+    (Sums(), rollout("test/0", 0.0, unfinished=1.0), "ran out of turns"),
+    (Lenient(), rollout("test/0", 0.9), ""),
+    (Lenient(), rollout("test/0", 0.5), "wrong"),
+]
+
+
+@pytest.mark.parametrize(("taskset", "played", "kind"), CASES)
+def test_an_episode_that_did_not_earn_everything_has_a_kind_unless_the_taskset_knows_better(
+    taskset: Taskset, played: Rollout, kind: str
+):
+    assert kind_of(asked(taskset), played) == kind
 
 
 def test_the_file_has_counts_and_a_few_whole_conversations():
