@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,20 +35,13 @@ build_once(Path(sys.argv[1]), build, "r1")
 class Builder:
     """Writes two files and counts how often it was asked to."""
 
-    def __init__(self, delay_s: float = 0.0) -> None:
-        self.delay_s = delay_s
-        self.calls = 0
+    calls = 0
 
-    def __call__(self, directory: Path) -> None:
+    def __call__(self, directory: Path, delay_s: float = 0.0) -> None:
         self.calls += 1
         (directory / "weights").write_text("0123456789")
-        time.sleep(self.delay_s)
+        time.sleep(delay_s)
         (directory / "config").write_text("{}")
-
-
-def append_a_byte(entry: Path) -> None:
-    with (entry / "weights").open("a") as file:
-        file.write("!")
 
 
 def change_a_byte(entry: Path) -> None:
@@ -56,12 +50,12 @@ def change_a_byte(entry: Path) -> None:
     os.utime(entry / "weights", ns=(times.st_atime_ns, times.st_mtime_ns))  # a disk that fails changes no time
 
 
-def remove_a_file(entry: Path) -> None:
-    (entry / "config").unlink()
-
-
-def cut_the_checksums(entry: Path) -> None:
-    (entry / "SHA256SUMS").write_text((entry / "SHA256SUMS").read_text()[:100])
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "an appended byte": lambda entry: (entry / "weights").write_text("0123456789!"),
+    "a changed byte": change_a_byte,
+    "a removed file": lambda entry: (entry / "config").unlink(),
+    "checksums that are cut off": lambda entry: os.truncate(entry / "SHA256SUMS", 100),
+}
 
 
 def test_entry_is_built_once_for_a_recipe(tmp_path: Path) -> None:
@@ -72,26 +66,24 @@ def test_entry_is_built_once_for_a_recipe(tmp_path: Path) -> None:
         os.utime(entry / "weights", (1, 1))  # as in a copied cache
 
 
-@pytest.mark.parametrize("damage", [append_a_byte, change_a_byte, remove_a_file, cut_the_checksums])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_entry_is_rebuilt_with_a_message(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
     build = Builder()
     entry = build_once(tmp_path / "entry", build, "r1")
-    damage(entry)
+    DAMAGES[damage](entry)
     build_once(entry, build, "r1")
-    assert build.calls == 2
-    assert (entry / "weights").read_text() == "0123456789"
-    assert "Rebuilding" in capsys.readouterr().err
-    assert not find_fault(entry, "r1")
+    assert build.calls == 2 and (entry / "weights").read_text() == "0123456789"
+    assert "Rebuilding" in capsys.readouterr().err and not find_fault(entry, "r1")
 
 
 def test_simultaneous_users_build_once(tmp_path: Path) -> None:
-    build = Builder(delay_s=0.2)
+    build = Builder()
     with ThreadPoolExecutor(4) as pool:
-        entries = list(pool.map(lambda _: build_once(tmp_path / "entry", build, "r1"), range(4)))
-    assert build.calls == 1
-    assert all((entry / "config").is_file() for entry in entries)
+        slow = partial(build, delay_s=0.2)
+        entries = list(pool.map(lambda _: build_once(tmp_path / "entry", slow, "r1"), range(4)))
+    assert build.calls == 1 and all((entry / "config").is_file() for entry in entries)
 
 
 def test_killed_build_leaves_nothing_in_the_way(tmp_path: Path) -> None:
@@ -108,7 +100,7 @@ def test_killed_build_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if ".tmp-" in path.name] == []
 
 
-def test_failed_build_leaves_no_entry(tmp_path: Path) -> None:
+def test_failed_build_leaves_no_entry_and_names_the_variable_to_set(tmp_path: Path) -> None:
     def build(directory: Path) -> None:
         (directory / "weights").write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -116,22 +108,9 @@ def test_failed_build_leaves_no_entry(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"No space left on device.*SLIMRL_CACHE"):
         build_once(tmp_path / "entry", build, "r1")
     assert [path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
-
-
-def test_unusable_cache_names_the_variable_to_set(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="SLIMRL_CACHE"):
         build_once(tmp_path / "file" / "entry", Builder(), "r1")
-
-
-def test_new_directory_replaces_the_old_one_whole(tmp_path: Path) -> None:
-    target = tmp_path / "step_1"
-    target.mkdir()
-    (target / "stale").write_text("")
-    with new_directory(target) as temporary:
-        (temporary / "fresh").write_text("")
-    assert sorted(path.name for path in target.iterdir()) == ["SHA256SUMS", "fresh"]
-    assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
@@ -149,23 +128,27 @@ def test_files_of_a_new_directory_have_the_mode_of_the_umask(tmp_path: Path, uma
     assert found == {"weights": mode, "program": mode | 0o700, "SHA256SUMS": mode}
 
 
-def test_new_directory_keeps_the_old_one_when_the_body_fails(tmp_path: Path) -> None:
+def test_new_directory_replaces_the_old_one_whole_or_keeps_it_when_the_body_fails(tmp_path: Path) -> None:
     target = tmp_path / "step_1"
     target.mkdir()
-    (target / "kept").write_text("")
+    (target / "old").write_text("")
     with contextlib.suppress(OSError), new_directory(target) as temporary:
         (temporary / "fresh").write_text("")
         raise OSError(errno.ENOSPC, "No space left on device")
+    assert [path.name for path in target.iterdir()] == ["old"]
+    with new_directory(target) as temporary:
+        (temporary / "fresh").write_text("")
+    assert sorted(path.name for path in target.iterdir()) == ["SHA256SUMS", "fresh"]
     assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
-    assert [path.name for path in target.iterdir()] == ["kept"]
 
 
 def test_cache_root_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLIMRL_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_root() == tmp_path / "slimrl"
-    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "mine"))
-    assert cache_root() == tmp_path / "mine"
-    monkeypatch.delenv("SLIMRL_CACHE")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_root() == Path.home() / ".cache" / "slimrl"
+    for variable, value, root in (
+        ("SLIMRL_CACHE", tmp_path / "mine", tmp_path / "mine"),
+        ("XDG_CACHE_HOME", tmp_path, tmp_path / "slimrl"),
+        ("ELSE", "", Path.home() / ".cache" / "slimrl"),
+    ):
+        monkeypatch.delenv("SLIMRL_CACHE", raising=False)
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        monkeypatch.setenv(variable, str(value))
+        assert cache_root() == root

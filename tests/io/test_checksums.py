@@ -111,5 +111,4 @@ def test_no_byte_of_a_line_can_be_changed(content: dict[str, object]) -> None:
 
 def test_a_digest_leaves_json_that_others_read() -> None:
     text = add_digest(json.dumps({"a": [1]}, indent=1).encode())
-    assert json.loads(text)["a"] == [1] and parse_object(text) == {"a": [1]}
-    assert parse_object(b'{"a": [1]}') == {"a": [1]}  # of an earlier version
+    assert json.loads(text)["a"] == [1] and parse_object(text) == parse_object(b'{"a": [1]}') == {"a": [1]}

@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -111,48 +111,61 @@ def test_an_unusable_reply_is_final_unless_a_client_says_otherwise() -> None:
     assert repeat(Limits(passing=frozenset({200})), UNUSABLE) == 2
 
 
+def with_client(url: str, use: Callable[[HttpClient], Awaitable[Any]], max_bytes: int = 1 << 20) -> Any:
+    async def run() -> Any:
+        async with aclosing(HttpClient(Peer("server", url), 1, max_bytes)) as client, asyncio.timeout(10):
+            return await use(client)
+
+    return asyncio.run(run())
+
+
 def test_a_cancelled_request_ends_at_once() -> None:
-    async def cancel(url: str) -> float:
-        peer = Peer("server", url)
-        async with aclosing(HttpClient(peer, 1)) as client:
-            task = asyncio.create_task(ask_again(peer, lambda _: client.send("GET", url), Limits()))
-            await asyncio.sleep(0.2)
-            began = time.monotonic()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            return time.monotonic() - began
+    async def cancel(client: HttpClient) -> float:
+        task = asyncio.create_task(ask_again(Peer("server", url), lambda _: client.send("GET", url), Limits()))
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return time.monotonic() - began
 
     with server(lambda _: Answer(503, b"", {"Retry-After": "60"})) as (url, _):
-        assert asyncio.run(cancel(url)) < 1.0
+        assert with_client(url, cancel) < 1.0
 
 
 def test_requests_that_are_cancelled_while_they_start_keep_no_place() -> None:
-    async def cancel_all_then_ask(url: str) -> Any:
-        async with aclosing(HttpClient(Peer("server", url), 1)) as client, asyncio.timeout(10):
-            for num_turns in range(6):
-                tasks = [asyncio.create_task(client.send("GET", url)) for _ in range(3)]
-                for _ in range(num_turns):
-                    await asyncio.sleep(0)
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-            return await client.send("GET", url)
+    async def cancel_all_then_ask(client: HttpClient) -> Any:
+        for num_turns in range(6):
+            tasks = [asyncio.create_task(client.send("GET", url)) for _ in range(3)]
+            for _ in range(num_turns):
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return await client.send("GET", url)
 
     with server(lambda _: Answer(200, {"page": 1})) as (url, _):
-        assert asyncio.run(cancel_all_then_ask(url)) == {"page": 1}
+        assert with_client(url, cancel_all_then_ask) == {"page": 1}
 
 
-def test_a_body_beyond_the_limit_is_not_read() -> None:
-    async def ask(url: str) -> Any:
-        async with aclosing(HttpClient(Peer("server", url), 1, max_bytes=1000)) as client:
-            return await client.send("GET", url)
+def test_a_body_beyond_the_limit_is_not_read_and_half_of_a_surrogate_pair_can_be_sent() -> None:
+    answers = iter([Answer(200, b" " * 2000), Answer(200, {"well": 1})])
+    with server(lambda _: next(answers)) as (url, asked):
+        with pytest.raises(HttpError, match="more than 1,000 bytes"):
+            with_client(url, lambda client: client.send("GET", url), max_bytes=1000)
+        assert with_client(url, lambda client: client.send("POST", url, {"content": "cut \ud83d"})) == {"well": 1}
+    assert asked[1].body == {"content": "cut \ud83d"}
 
-    with (
-        server(lambda _: Answer(200, b" " * 2000)) as (url, _),
-        pytest.raises(HttpError, match="more than 1,000 bytes"),
-    ):
-        asyncio.run(ask(url))
+
+def test_an_error_whose_body_is_compressed_is_an_error_and_a_busy_server_is_asked_again() -> None:
+    busy = Answer(503, b"x", {"Content-Encoding": "gzip", "Retry-After": "0"})
+    with server(lambda asked: busy) as (url, _):
+        assert not is_healthy(url, 2.0)
+    answers = iter([busy, Answer(200, {"well": 1})])
+    with server(lambda asked: next(answers)) as (url, asked):
+        again = Peer("server", url)
+        found = with_client(url, lambda client: ask_again(again, lambda _: client.send("GET", url), Limits(5.0)))
+        assert found == {"well": 1} and len(asked) == 2
 
 
 ESCAPES: dict[str, Callable[[str], str]] = {
@@ -188,26 +201,3 @@ def test_a_certificate_is_verified_however_the_scheme_is_written(scheme: str, mo
     assert (
         all(isinstance(one, ssl.SSLContext) and one.verify_mode == ssl.CERT_REQUIRED for one in verified) and verified
     )
-
-
-def test_an_error_whose_body_is_compressed_is_an_error_and_a_busy_server_is_asked_again() -> None:
-    busy = Answer(503, b"x", {"Content-Encoding": "gzip", "Retry-After": "0"})
-    with server(lambda asked: busy) as (url, _):
-        assert not is_healthy(url, 2.0)
-    answers = iter([busy, Answer(200, {"well": 1})])
-
-    async def ask(url: str) -> Any:
-        async with aclosing(HttpClient(peer := Peer("server", url), 1)) as client:
-            return await ask_again(peer, lambda _: client.send("GET", url), Limits(5.0))
-
-    with server(lambda asked: next(answers)) as (url, asked):
-        assert asyncio.run(ask(url)) == {"well": 1} and len(asked) == 2
-
-
-def test_half_of_a_surrogate_pair_can_be_sent() -> None:
-    async def send(url: str) -> Any:
-        async with aclosing(HttpClient(Peer("server", url), 1)) as client:
-            return await client.send("POST", url, {"content": "cut \ud83d"})
-
-    with server(lambda asked: Answer(200, {"well": 1})) as (url, asked):
-        assert asyncio.run(send(url)) == {"well": 1} and asked[0].body == {"content": "cut \ud83d"}
