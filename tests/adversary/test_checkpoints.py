@@ -4,7 +4,6 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from slimrl.models.load import load_policy, save_policy
 from slimrl.models.resolve import resolve
 from slimrl.trainer.checkpoint import load_checkpoint, read_progress
 from slimrl.trainer.recovery import recover
-from tests.commands.test_rl import rl_flags
 from tests.orchestrator.test_orchestrator import Table
 from tests.trainer.policies import tiny_policy
 from tests.trainer.test_checkpoint import optimizer_after, progress, saved
@@ -133,52 +131,3 @@ def test_damaged_weights_are_refused_wherever_they_are_loaded(tmp_path: Path, na
     if name == "model.safetensors":
         (directory / SUMS).unlink()  # as the message says, for who has changed it on purpose
         load_policy(ModelConfig(name=str(directory), device="cpu", dtype="float32"))
-
-
-@pytest.fixture(scope="module")
-def finished(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of three steps without a warm-up, and a checkpoint after each step."""
-    output_dir = tmp_path_factory.mktemp("finished") / "run"
-    assert run(short(tiny_dir, output_dir)) == 0
-    return output_dir
-
-
-def short(model: Path, output_dir: Path, *more: str) -> list[str]:
-    flags = ["--max_steps", "3", "--warmup.max_steps", "0", "--ckpt.interval_steps", "1"]
-    return rl_flags(model, output_dir, *flags, *more)
-
-
-def flip(content: bytes) -> bytes:
-    place = int(len(content) * 0.3)
-    return content[:place] + bytes(byte ^ 0xA5 for byte in content[place : place + 64]) + content[place + 64 :]
-
-
-# Files of a run: how each is damaged, and what is said of it.
-DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "checkpoints/step_3/state.pt": (flip, "step_3 cannot be used: state.pt is not as written (SHA-256). It is kept as"),
-    "metrics.jsonl": (
-        lambda content: content.replace(b'"step": 1', b'"step": 2'),
-        "metrics.jsonl is damaged: it is restored from",
-    ),
-    "weights/step_3/model.safetensors": (
-        lambda content: content[:-4] + b"\x00\x00\x80\x3f",
-        "step_3 cannot be used: model.safetensors is not as written",
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", DAMAGES)
-def test_a_run_says_what_was_damaged_and_ends_as_if_it_had_not_been(
-    path: str, finished: Path, tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    damage, said = DAMAGES[path]
-    output_dir = tmp_path / "run"
-    shutil.copytree(finished, output_dir, symlinks=True)
-    (output_dir / path).write_bytes(damage((output_dir / path).read_bytes()))
-    assert run(short(tiny_dir, output_dir, "--resume")) == 0
-    assert said in " ".join(capsys.readouterr().out.split())
-    for same in ("weights/step_3/model.safetensors", "weights/step_3/slimrl.json", "held_out/start.json"):
-        assert (output_dir / same).read_bytes() == (finished / same).read_bytes()
-    lines = [(output / "metrics.jsonl").read_bytes().count(b"\n") for output in (output_dir, finished)]
-    assert lines[0] == lines[1]

@@ -121,14 +121,6 @@ REFUSED = [
     ("typed.py:Typed", {"names": [["first"]]}, "`names` cannot be .*: .*string"),
     ("typed.py:Typed", {"more": 5}, "`more` cannot be 5: .*dictionary"),
 ]
-FILES = {
-    "typed.py": TYPED,
-    "syntax.py": "def broken(:",
-    "divides.py": "1 / 0",
-    "needs.py": "import no_such_package",
-    "misspelt.py": "from slimrl.types import Tsak",
-    "exits.py": "exit()",
-}
 
 
 @pytest.fixture
@@ -145,24 +137,23 @@ def test_an_environment_that_cannot_be_had_is_refused_with_the_reason(own_files,
         load_taskset(env_id, args)
 
 
-def test_a_whole_number_is_a_number(own_files):
+LATER = """
+from __future__ import annotations
+class Later:
+    def __init__(self, on: bool, where: Missing, what=1): self.given = (on, where, what)
+    def tasks(self, split): return []
+    def environment(self, task): return None
+"""
+
+
+def test_a_whole_number_is_a_number_and_annotations_that_are_text_are_read_too(own_files):
     assert load_taskset("typed.py:Typed", {"share": 8}).given == (True, 1, 8, [], {})
-
-
-def test_annotations_that_are_text_are_read_too_and_others_promise_nothing(tmp_path):
-    path = tmp_path / "later.py"
-    path.write_text(
-        "from __future__ import annotations\n"
-        "class Later:\n"
-        "    def __init__(self, on: bool, where: Missing, what=1): self.given = (on, where, what)\n"
-        "    def tasks(self, split): return []\n"
-        "    def environment(self, task): return None\n"
-    )
-    assert load_taskset(f"{path}:Later", {"on": True, "where": "x", "what": "y"}).given == (True, "x", "y")
+    assert load_taskset("later.py:Later", {"on": True, "where": "x", "what": "y"}).given == (True, "x", "y")
     with pytest.raises(UserError, match="`on` cannot be 'no'"):
-        load_taskset(f"{path}:Later", {"on": "no", "where": "x"})
+        load_taskset("later.py:Later", {"on": "no", "where": "x"})
 
 
+LACKS = r"No module named 'no_such_package'.*uv run --with PACKAGE slimrl"
 NEEDS = """
 class Early:
     def __init__(self):
@@ -177,23 +168,27 @@ class Late:
 """
 
 
-@pytest.mark.parametrize("where", ["file", "constructor", "tasks", "module", "episode"])
-def test_a_missing_package_is_told_with_how_to_bring_it(tmp_path, monkeypatch, where):
-    (tmp_path / "needs_one.py").write_text("import no_such_package" if where in ("file", "module") else NEEDS)
-    monkeypatch.syspath_prepend(tmp_path)
-    name = "Early" if where == "constructor" else "Late"
-    env_id = "needs_one:X" if where == "module" else f"{tmp_path / 'needs_one.py'}:{name}"
+FILES = {
+    "typed.py": TYPED,
+    "later.py": LATER,
+    "late.py": NEEDS,
+    "syntax.py": "def broken(:",
+    "divides.py": "1 / 0",
+    "needs.py": "import no_such_package",
+    "misspelt.py": "from slimrl.types import Tsak",
+    "exits.py": "exit()",
+}
 
-    def ask():
-        taskset = load_taskset(env_id, {})
-        if where == "tasks":
-            tasks_of(taskset, "train")
-        with convert_errors("environment"):
-            taskset.environment(Task("one", {}))
 
-    message = r"No module named 'no_such_package'.*uv run --with PACKAGE slimrl"
-    with pytest.raises((UserError, RolloutError), match=message):
-        ask()
+def test_a_missing_package_is_told_with_how_to_bring_it(own_files):
+    for env_id in ("needs.py:X", "needs:X", "late.py:Early"):
+        with pytest.raises(UserError, match=LACKS):
+            load_taskset(env_id, {})
+    taskset = load_taskset("late.py:Late", {})
+    with pytest.raises(UserError, match=LACKS):
+        tasks_of(taskset, "train")
+    with pytest.raises(RolloutError, match=LACKS), convert_errors("environment"):
+        taskset.environment(Task("one", {}))
 
 
 @pytest.mark.parametrize("data", [{"seen": {1, 2}}, {3: "x"}, {"x": object()}])

@@ -63,12 +63,6 @@ def test_tasks_that_are_none_are_a_user_error(fault):
         tasks_held_out({"given": Given(tasks)}, "test", 3)
 
 
-def test_a_demonstration_is_the_experts():
-    taskset = ReverseText(num_train=1)
-    (task,) = tasks_of(taskset, "train")
-    assert demonstrate(taskset, task) == taskset.scripts["expert"](task, 0)
-
-
 BAD_DEMONSTRATIONS = {
     "raises": (fails(KeyError("answer")), r"Given\.scripts\['expert'\]\(one\) failed: KeyError: 'answer'"),
     "nothing": (lambda: None, "failed: TypeError"),
@@ -84,17 +78,14 @@ def test_a_demonstration_that_is_none_is_a_user_error(fault):
         demonstrate(Given(solve=solve), TASK)
 
 
-def test_a_taskset_without_an_expert_says_what_to_do():
+def test_a_demonstration_is_the_experts_and_a_taskset_without_one_says_what_to_do():
+    taskset = ReverseText(num_train=1)
+    (task,) = tasks_of(taskset, "train")
+    assert demonstrate(taskset, task) == taskset.scripts["expert"](task, 0)
     with pytest.raises(UserError, match=r'OneTask has no script "expert"'):
         demonstrate(OneTask(Quiz), TASK)
     check_experts([Given()], "rl")
-
-
-@pytest.mark.parametrize(
-    ("command", "advice"), [("rl", "--warmup.max_steps 0"), ("sft", "--data.type file --data.path")]
-)
-def test_without_an_expert_the_advice_fits_the_command(command, advice):
-    with pytest.raises(UserError, match=r'OneTask has no script "expert"') as caught:
-        check_experts([Given(), OneTask(Quiz)], command)
-    assert advice in str(caught.value)
-    assert ("--data" in str(caught.value)) == (command == "sft")
+    for command, advice in (("rl", "--warmup.max_steps 0"), ("sft", "--data.type file --data.path")):
+        with pytest.raises(UserError, match=r'OneTask has no script "expert"') as caught:
+            check_experts([Given(), OneTask(Quiz)], command)
+        assert advice in str(caught.value) and ("--data" in str(caught.value)) == (command == "sft")

@@ -60,15 +60,11 @@ def test_a_reward_that_compares_nothing_is_of_no_group(tmp_path, function):
         made(tmp_path, ROWS, reward=["exact", {"function": named, "group": True}])
 
 
-def test_a_comparison_that_fails_drops_the_group(tmp_path):
+def test_a_comparison_that_fails_drops_the_group_and_a_taskset_without_one_is_left_alone(tmp_path):
     taskset = compared(tmp_path, "breaks")
     (one,) = add_group_rewards([played(taskset, "5")], draw(taskset))
-    assert one.failure == "group_reward_error"
+    assert one.failure == "group_reward_error" and math.isnan(one.reward)
     assert "ValueError: no" in one.failure_detail
-    assert math.isnan(one.reward)
-
-
-def test_a_taskset_without_comparisons_is_left_alone(tmp_path):
     taskset = made(tmp_path, ROWS, test_share=0.0)
     group = (played(taskset, "5"),)
     assert add_group_rewards(group, draw(taskset)) == group

@@ -28,17 +28,13 @@ def test_a_hash_of_the_question_splits_the_rows(tmp_path):
     assert not made(tmp_path, test_share=0.0).tasks("test")
 
 
-def test_a_column_splits_the_rows(tmp_path):
+def test_a_column_or_files_split_the_rows(tmp_path):
     rows = [{**row, "split": split} for row, split in zip(SUMS, ("train", "validation", "test"), strict=False)]
     taskset = made(tmp_path, rows)
     assert [len(taskset.tasks(split)) for split in ("train", "validation", "test")] == [1, 1, 1]
-
-
-def test_files_split_the_rows(tmp_path):
     test = write_rows(tmp_path / "test.jsonl", SUMS[:3])
     taskset = made(tmp_path, SUMS[3:], test_path=str(test))
-    assert len(taskset.tasks("test")) == 3
-    assert len(taskset.tasks("train")) == len(SUMS) - 3
+    assert [len(taskset.tasks(split)) for split in ("train", "test")] == [len(SUMS) - 3, 3]
 
 
 @pytest.mark.slow
@@ -53,22 +49,37 @@ def test_csv_and_parquet_are_read(tmp_path):
     assert answered(taskset, "1").reward == 1.0
 
 
-BAD_CSV = {
-    "a quote that is never closed": ('question,answer\nq1,1\nq2,"10\nq3,3\n', r"rows.csv:3 cannot be read as CSV"),
-    "a quote that ends early": ('question,answer\nq1,"8"x"9\n', "rows.csv:2 cannot be read as CSV"),
-    "a quote in the first line": ('question,"answer\nq1,1\n', "rows.csv:1 cannot be read as CSV"),
-    "a column that stands twice": ("question,answer,answer\nq1,right,wrong\n", "has the column `answer` twice"),
-    "another encoding": ("question,answer\nq\xe9,1\n", "rows.csv cannot be read as CSV: 'utf-8'"),
-    "too many cells": ("question,answer\nq1,1,2\n", "rows.csv:2 has more cells"),
+CSV = "cannot be read as CSV"
+BAD_FILES = {
+    "a quote that is never closed": ("csv", 'question,answer\nq1,1\nq2,"10\nq3,3\n', f"rows.csv:3 {CSV}"),
+    "a quote that ends early": ("csv", 'question,answer\nq1,"8"x"9\n', f"rows.csv:2 {CSV}"),
+    "a quote in the first line": ("csv", 'question,"answer\nq1,1\n', f"rows.csv:1 {CSV}"),
+    "a column that stands twice": ("csv", "question,answer,answer\nq1,right,wrong\n", "has the column `answer` twice"),
+    "another encoding": ("csv", "question,answer\nq\xe9,1\n", f"rows.csv {CSV}: 'utf-8'"),
+    "too many cells": ("csv", "question,answer\nq1,1,2\n", "rows.csv:2 has more cells"),
+    "a key that stands twice": (
+        "jsonl",
+        '\n{"question": "q", "answer": "1", "answer": "2"}',
+        "jsonl:2 has the key 'answer'",
+    ),
+    "an inner key that stands twice": (
+        "jsonl",
+        '\n{"question": "q", "x": {"k": 1, "k": 1}}',
+        "jsonl:2 has the key 'k'",
+    ),
+    "no rows": ("jsonl", "", "has no rows"),
+    "a pipe of rows": ("jsonl", None, r"it is a pipe, not a regular file\. Check args.path"),
+    "a pipe of cells": ("csv", None, r"it is a pipe, not a regular file\. Check args.path"),
 }
 
 
-@pytest.mark.parametrize("fault", BAD_CSV)
-def test_a_csv_file_that_cannot_be_meant_is_refused(tmp_path, fault):
-    text, message = BAD_CSV[fault]
-    (tmp_path / "rows.csv").write_text(text, encoding="latin-1")
+@pytest.mark.parametrize("fault", BAD_FILES)
+def test_a_file_that_cannot_be_meant_is_refused(tmp_path, fault):
+    ending, text, message = BAD_FILES[fault]
+    path = tmp_path / f"rows.{ending}"
+    os.mkfifo(path) if text is None else path.write_text(text, encoding="latin-1")
     with pytest.raises(UserError, match=message):
-        load_taskset("dataset", {"path": str(tmp_path / "rows.csv"), "test_share": 0.0}).tasks("train")
+        load_taskset("dataset", {"path": str(path), "test_share": 0.0}).tasks("train")
 
 
 def test_quotes_within_a_cell_and_columns_without_names_are_read(tmp_path):
@@ -78,22 +89,6 @@ def test_quotes_within_a_cell_and_columns_without_names_are_read(tmp_path):
         {"question": 'a 6" pipe?', "answer": 'six "inches"'},
         {"question": "b", "answer": "2"},
     ]
-
-
-@pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_a_pipe_is_refused_rather_than_waited_for(tmp_path, ending):
-    os.mkfifo(tmp_path / f"rows.{ending}")
-    with pytest.raises(UserError, match=r"it is a pipe, not a regular file\. Check args.path"):
-        load_taskset("dataset", {"path": str(tmp_path / f"rows.{ending}")}).tasks("train")
-
-
-@pytest.mark.parametrize(
-    "row", ['{"question": "q", "answer": "1", "answer": "2"}', '{"question": "q", "x": {"k": 1, "k": 1}}']
-)
-def test_a_row_with_a_key_that_stands_twice_is_refused(tmp_path, row):
-    (tmp_path / "rows.jsonl").write_text('{"question": "q", "answer": "1"}\n' + row + "\n")
-    with pytest.raises(UserError, match=r"rows.jsonl:2 has the key '(answer|k)' twice"):
-        load_taskset("dataset", {"path": str(tmp_path / "rows.jsonl")}).tasks("train")
 
 
 @pytest.mark.parametrize(
@@ -131,14 +126,11 @@ def test_messages_keep_their_own_system(tmp_path):
 
 
 def test_the_expert_earns_everything_in_every_form(tmp_path):
+    assert not is_builtin("dataset")  # code of the user's runs in a worker
     for form in ("lenient", "tag", "last_line", "whole"):
         taskset = made(tmp_path, answer=form)
         said = demonstrate(taskset, taskset.tasks("train")[0])[-1]["content"]
         assert answered(taskset, said).reward == 1.0
-
-
-def test_code_of_the_users_runs_in_a_worker():
-    assert not is_builtin("dataset")
 
 
 BAD_ROWS = {
@@ -180,11 +172,6 @@ def test_args_that_cannot_work_say_why(tmp_path, fault):
     args, message = BAD_ARGS[fault]
     with pytest.raises(UserError, match=message):
         made(tmp_path, [{"question": "x", "answer": "y"}], **args).tasks("train")
-
-
-def test_an_empty_file_is_refused(tmp_path):
-    with pytest.raises(UserError, match="has no rows"):
-        made(tmp_path, []).tasks("train")
 
 
 @pytest.mark.slow
