@@ -27,8 +27,8 @@ class Vllm:
 
 
 @contextmanager
-def judging(url: str, **settings: object) -> Iterator[LLMJudge]:
-    judge = LLMJudge(JudgeServer(url, "judge", sleeps=True, timeout_s=2.0, **settings), None)
+def judging(url: str, sleeps: bool = True) -> Iterator[LLMJudge]:
+    judge = LLMJudge(JudgeServer(url, "judge", sleeps=sleeps, timeout_s=2.0), None)
     try:
         yield judge
     finally:
@@ -55,23 +55,14 @@ def test_it_sleeps_between_steps_and_wakes_once_for_many_questions():
     assert vllm.told == ["/wake_up", "/sleep?level=1"] * 3
 
 
-def test_what_is_in_the_cache_does_not_wake_it():
-    vllm = Vllm()
-    with server(vllm) as (url, _), judging(url) as judge:
-        ask(judge, "1874")
-        judge.offload()
-        ask(judge, "1874")
-    assert vllm.told == ["/wake_up", "/sleep?level=1"]
-
-
-def test_without_the_setting_nobody_is_told_to_sleep():
-    vllm = Vllm()
-    with server(vllm) as (url, _):
-        judge = LLMJudge(JudgeServer(url, "judge"), None)
-        ask(judge, "1874")
-        judge.offload()
-        judge.close()
-    assert vllm.told == []
+def test_what_is_in_the_cache_does_not_wake_it_and_without_the_setting_nobody_is_told_to_sleep():
+    for sleeps, told in ((True, ["/wake_up", "/sleep?level=1"]), (False, [])):
+        vllm = Vllm()
+        with server(vllm) as (url, _), judging(url, sleeps) as judge:
+            ask(judge, "1874")
+            judge.offload()
+            ask(judge, "1874")
+        assert vllm.told == told
 
 
 @pytest.mark.parametrize("status", [404, 500])
