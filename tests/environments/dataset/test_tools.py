@@ -1,6 +1,7 @@
 """Tools of the user's own: functions and MCP servers, in both formats of the core."""
 
 import contextlib
+import json
 import re
 import shlex
 import socket
@@ -294,41 +295,20 @@ def test_a_server_ends_with_its_taskset(served):
     pytest.fail("the server still runs")
 
 
-FORMS = {
-    "structured": '{"t": 21.5, "pid": "PID"}',
-    "structured beside a picture": '[image]\n{"t": 21.5, "pid": "PID"}',
-    "structured beside an empty text": '{"t": 21.5, "pid": "PID"}',
-    "structured list": '{"all": [1, null], "pid": "PID"}',
-    "promised": "21.5 degrees PID",
-    "wrong shape": "21.5 degrees PID",
-    "broken schema": '{"t": 21.5, "pid": "PID"}',
-    "resource": "The lamp costs 12. PID",
-    "picture": "[resource file:///PID]",
-    "link": "[a.txt](file:///PID.txt): A.",
-    "error": "Error: look: 21.5 degrees PID",
-    "error in structure": 'Error: look: {"code": 404, "pid": "PID"}',
-    **dict.fromkeys(["no list", "unknown part"], ""),
-}
+RESULTS = [json.loads(line) for line in Path(__file__).with_name("mcp_results.jsonl").read_text("utf-8").splitlines()]
 
 
-def twice_from(tmp_path, form):
-    """The results of two calls of an odd server, with PID in place of its pid: one process made both."""
+@pytest.mark.parametrize("result", RESULTS, ids=lambda one: one["form"])
+def test_a_result_is_read_in_whatever_form_it_comes(tmp_path, result):
+    """A malformed result is an error of the tool, and ends no server: one process makes both calls."""
     pytest.importorskip("mcp", reason="needs the package mcp")
-    server = shlex.join([sys.executable, str(Path(__file__).with_name("odd_mcp_server.py")), form])
+    server = shlex.join([sys.executable, str(Path(__file__).with_name("odd_mcp_server.py")), result["form"]])
     taskset = made(tmp_path, ROWS, test_share=0.0, tools=[{"mcp": server}])
     one, other = (said(taskset, "<tool>look()</tool>")[1] for _ in range(2))
     taskset._servers[0].close()
     assert one == other and re.search(r"pid-\d+", one)
-    return re.sub(r"pid-\d+", "PID", one)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_result_is_read_in_whatever_form_it_comes(tmp_path, form):
-    shown = twice_from(tmp_path, form)
-    if FORMS[form]:
-        assert shown == f"<result>\n{FORMS[form]}\n</result>"
-    else:  # malformed: an error of the tool, which ends no server
-        assert shown.startswith("<result>\nError: look: ")
+    shown = re.sub(r"pid-\d+", "PID", one).removeprefix("<result>\n").removesuffix("\n</result>")
+    assert shown == result["shown"] or (result["shown"] == "Error: look: " and shown.startswith(result["shown"]))
 
 
 def test_a_server_that_does_not_start_says_so(tmp_path):
