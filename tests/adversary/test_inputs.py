@@ -210,26 +210,9 @@ SECRET = "hunter2-5ecret"
 ENV = "--orchestrator.env.0.id", "dataset"  # which may have a judge
 REVERSE = "--orchestrator.env.0.id", "reverse-text"
 JUDGE = "orchestrator.env.0.args.judge"
-LEAKS = {
-    "a name": (f"{JUDGE}.api_key", SECRET),
-    "another name": ("orchestrator.env.0.args.openAIKey.hf_token", SECRET),
-    "a header": (f"{JUDGE}.extra.headers.Authorization", f"Bearer {SECRET}"),
-    "a list": (f"{JUDGE}.extra.passwords", f'["{SECRET}"]'),
-    "a table": ("orchestrator.env.0.args.judge", f'{{base_url = "http://h/v1", model = "m", api_key = "{SECRET}"}}'),
-    "a list of tables": ("orchestrator.env", f'[{{id = "x", args = {{a = [{{b = {{secret = "{SECRET}"}}}}]}}}}]'),
-    "a query": (f"{JUDGE}.base_url", f"http://127.0.0.1:1/v1?key={SECRET}"),
-    "a fragment": (f"{JUDGE}.base_url", f"http://127.0.0.1:1/v1#{SECRET}"),
-    "a query of another": ("orchestrator.env.0.args.corpus", f"https://h/x.jsonl?a=1&access_token={SECRET}"),
-    "a user": (f"{JUDGE}.base_url", f"http://{SECRET}@127.0.0.1:1/v1"),
-    "a password of a proxy": ("orchestrator.env.0.args.proxy", f"socks5://me:{SECRET}@h:1"),
-    "a form": ("orchestrator.env.0.args.note", "sk-" + SECRET * 2),
-    "a form among words": ("orchestrator.env.0.args.note", f"curl -H 'Authorization: Bearer {SECRET}'"),
-    "a key as a variable": (f"{JUDGE}.api_key_variable", SECRET),
-    "a name of a service": ("orchestrator.env.0.args.Ocp-Apim-Subscription-Key", SECRET),
-    "a name at a wrong place": ("teacher.api_key", SECRET),
-    "a table cut off": ("orchestrator.env", f'[{{id = "x", args = {{judge = {{api_key = "{SECRET}"'),
-    "a name at a wrong place, of another type": ("trainer.optim", f'{{lr = "x", password = "{SECRET}"}}'),
-}
+# Settings with a secret.
+LINES = Path(__file__).with_name("leaks.jsonl").read_text("utf-8").replace("SECRET", SECRET)
+LEAKS = {one["leak"]: (one["key"], one["value"]) for one in map(json.loads, LINES.splitlines())}
 
 
 def write_leak(leak: str, file: Path) -> None:

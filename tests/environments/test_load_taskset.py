@@ -1,5 +1,6 @@
 """An environment is found by its id, or the error says what to do."""
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,46 +82,8 @@ class Typed:
     def tasks(self, split): ...
     def environment(self, task): ...
 """
-PLACE = r"path/to/file\.py:ClassName"
-# What is asked for, its args, and the error. Files of the test: sums.py, typed.py, and three that do not load.
-REFUSED = [
-    # not there
-    ("reverse-txet", {}, rf"no environment `reverse-txet`.*Did you mean `reverse-text`.*{PLACE}"),
-    ("sums.py", {}, rf"no environment `sums\.py`.*{PLACE}"),
-    (":Sums", {}, r"no environment `:Sums`"),
-    ("/nowhere/sums.py:Sums", {}, r"/nowhere/sums\.py does not exist \(looked in /nowhere\)"),
-    ("no_such_package.sums:Sums", {}, r"No module named 'no_such_package'.*`uv run --with PACKAGE slimrl"),
-    ("slimrl.environments.reverse_text:ReverseTxt", {}, r"has no `ReverseTxt`.*Did you mean `ReverseText"),
-    ("__main__:NoSuchClassHere", {}, r"was written in a notebook or a script.*resume=True"),
-    ("sums.py:Smus", {}, r"has no `Smus`.*Did you mean `Sums`"),
-    # of another kind, or with other arguments
-    ("sums.py:LEVELS", {}, r"not a class, but the dict"),
-    ("sums.py:Plain", {}, r"Plain lacks `environment\(\)`.*`Taskset`"),
-    ("sums.py:Sums", {"digits": 3, "lvel": 2}, r"unexpected keyword argument 'lvel'.*Did you mean `level`"),
-    ("sums.py:Sums", {"level": 1}, r"missing a required argument: 'digits'.*Known: digits, level"),
-    ("sums.py:Sums", {"digits": 3, "level": 9}, r"failed with digits = 3, level = 9: KeyError: 9"),
-    ("sums.py:Sums", {"digits": 13}, r"^13 digits are too many$"),
-    # does not load, as a file and as a module
-    ("syntax.py:Own", {}, r"syntax\.py failed to load: .*SyntaxError"),
-    ("divides.py:Own", {}, r"divides\.py failed to load: .*ZeroDivisionError"),
-    ("needs.py:Own", {}, r"needs\.py failed to load: .*no_such_package"),
-    ("syntax:Own", {}, r"`syntax:Own`: syntax failed to load: SyntaxError"),
-    ("misspelt:Own", {}, r"`misspelt:Own`: misspelt failed to load: ImportError.*Tsak"),
-    ("exits:Own", {}, r"`exits:Own`: exits failed to load: SystemExit"),
-    # a value of another type
-    ("reverse-text", {"style": 2024}, "`style` cannot be 2024: .* A text is written in quotes: '\"2024\"'"),
-    ("reverse-text", {"style": 3}, "environment `reverse-text`: `style` cannot be 3: .*string"),
-    ("typed.py:Typed", {"on": "False"}, "`on` cannot be 'False': .*boolean"),
-    ("typed.py:Typed", {"on": 1}, "`on` cannot be 1: .*boolean"),
-    ("typed.py:Typed", {"turns": 2.5}, "`turns` cannot be 2.5: .*integer"),
-    ("typed.py:Typed", {"turns": float("nan")}, "`turns` cannot be nan: .*integer"),
-    ("typed.py:Typed", {"turns": "abc"}, "`turns` cannot be 'abc': .*integer"),
-    ("typed.py:Typed", {"turns": True}, "`turns` cannot be True: .*integer"),
-    ("typed.py:Typed", {"share": "0.5"}, "`share` cannot be '0.5': .*number"),
-    ("typed.py:Typed", {"names": 5}, "`names` cannot be 5: .*list"),
-    ("typed.py:Typed", {"names": [["first"]]}, "`names` cannot be .*: .*string"),
-    ("typed.py:Typed", {"more": 5}, "`more` cannot be 5: .*dictionary"),
-]
+# Ids and args that are refused, with a pattern of the message. Files of the test: `sums.py` and those of `FILES`.
+REFUSED = [json.loads(line) for line in Path(__file__).with_name("refused.jsonl").read_text("utf-8").splitlines()]
 
 
 @pytest.fixture
@@ -131,10 +94,10 @@ def own_files(own_file, monkeypatch):
     monkeypatch.syspath_prepend(own_file.parent)
 
 
-@pytest.mark.parametrize(("env_id", "args", "message"), REFUSED)
-def test_an_environment_that_cannot_be_had_is_refused_with_the_reason(own_files, env_id, args, message):
-    with pytest.raises(UserError, match=message):
-        load_taskset(env_id, args)
+@pytest.mark.parametrize("one", REFUSED, ids=lambda one: f"{one['id']} {one['args']}")
+def test_an_environment_that_cannot_be_had_is_refused_with_the_reason(own_files, one):
+    with pytest.raises(UserError, match=one["message"]):
+        load_taskset(one["id"], one["args"])
 
 
 LATER = """
