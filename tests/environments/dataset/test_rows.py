@@ -4,6 +4,7 @@ import json
 import os
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -49,37 +50,17 @@ def test_csv_and_parquet_are_read(tmp_path):
     assert answered(taskset, "1").reward == 1.0
 
 
-CSV = "cannot be read as CSV"
-BAD_FILES = {
-    "a quote that is never closed": ("csv", 'question,answer\nq1,1\nq2,"10\nq3,3\n', f"rows.csv:3 {CSV}"),
-    "a quote that ends early": ("csv", 'question,answer\nq1,"8"x"9\n', f"rows.csv:2 {CSV}"),
-    "a quote in the first line": ("csv", 'question,"answer\nq1,1\n', f"rows.csv:1 {CSV}"),
-    "a column that stands twice": ("csv", "question,answer,answer\nq1,right,wrong\n", "has the column `answer` twice"),
-    "another encoding": ("csv", "question,answer\nq\xe9,1\n", f"rows.csv {CSV}: 'utf-8'"),
-    "too many cells": ("csv", "question,answer\nq1,1,2\n", "rows.csv:2 has more cells"),
-    "a key that stands twice": (
-        "jsonl",
-        '\n{"question": "q", "answer": "1", "answer": "2"}',
-        "jsonl:2 has the key 'answer'",
-    ),
-    "an inner key that stands twice": (
-        "jsonl",
-        '\n{"question": "q", "x": {"k": 1, "k": 1}}',
-        "jsonl:2 has the key 'k'",
-    ),
-    "no rows": ("jsonl", "", "has no rows"),
-    "a pipe of rows": ("jsonl", None, r"it is a pipe, not a regular file\. Check args.path"),
-    "a pipe of cells": ("csv", None, r"it is a pipe, not a regular file\. Check args.path"),
-}
+REFUSED = [json.loads(line) for line in Path(__file__).with_name("refused.jsonl").read_text("utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("fault", BAD_FILES)
-def test_a_file_that_cannot_be_meant_is_refused(tmp_path, fault):
-    ending, text, message = BAD_FILES[fault]
-    path = tmp_path / f"rows.{ending}"
+@pytest.mark.parametrize("one", REFUSED, ids=lambda one: one["fault"])
+def test_a_file_a_row_and_args_that_cannot_be_meant_are_refused_with_the_reason(tmp_path, one):
+    path = tmp_path / f"rows.{one.get('ending', 'jsonl')}"
+    text = one.get("text", '{"question": "x", "answer": "y"}\n')
     os.mkfifo(path) if text is None else path.write_text(text, encoding="latin-1")
-    with pytest.raises(UserError, match=message):
-        load_taskset("dataset", {"path": str(path), "test_share": 0.0}).tasks("train")
+    args = {"path": str(path), "test_share": 0.0, **one.get("args", {})}
+    with pytest.raises(UserError, match=one["message"]):
+        tasks_of(load_taskset("dataset", args), "train")
 
 
 def test_quotes_within_a_cell_and_columns_without_names_are_read(tmp_path):
@@ -99,22 +80,13 @@ def test_what_is_null_or_empty_is_no_right_answer(tmp_path, row):
     assert [answered(taskset, reply).reward for reply in ("Rome", "null", "None")] == [1.0, 0.0, 0.0]
 
 
-OBJECTS = {
-    "SQuAD": {"answers": {"text": ["Rome"], "answer_start": [1]}},
-    "TriviaQA": {"answer": {"value": "Rome", "aliases": ["Roma"]}},
-    "a list": {"answers": [{"text": "Rome"}]},
-}
-
-
-@pytest.mark.parametrize("kind", OBJECTS)
-def test_an_object_is_no_right_answer_of_a_scorer(tmp_path, kind):
-    row = {"question": "q", **OBJECTS[kind]}
-    with pytest.raises(
-        UserError, match=r"`answers?` of task `train/1` holds the object .*as a text or a list of texts"
-    ):
-        made(tmp_path, [row], test_share=0.0).tasks("train")
+@pytest.mark.parametrize(
+    "row", [one for one in REFUSED if "as an object" in one["fault"]], ids=lambda one: one["fault"]
+)
+def test_an_object_is_a_right_answer_of_a_function_alone(tmp_path, row):
     own = functions(tmp_path, "def own(reply, task):\n    return 1.0")
-    assert answered(made(tmp_path, [row], test_share=0.0, reward=f"{own}:own"), "Rome").reward == 1.0
+    taskset = made(tmp_path, [json.loads(row["text"])], test_share=0.0, reward=f"{own}:own")
+    assert answered(taskset, "Rome").reward == 1.0
 
 
 def test_messages_keep_their_own_system(tmp_path):
@@ -131,47 +103,6 @@ def test_the_expert_earns_everything_in_every_form(tmp_path):
         taskset = made(tmp_path, answer=form)
         said = demonstrate(taskset, taskset.tasks("train")[0])[-1]["content"]
         assert answered(taskset, said).reward == 1.0
-
-
-BAD_ROWS = {
-    "no JSON": ("oops", "rows.jsonl:1 is no JSON object"),
-    "no question": ({"text": "x"}, r"rows.jsonl:1 has neither `prompt` nor `question`"),
-    "parts": ({"prompt": [{"role": "user", "content": [{"type": "text"}]}]}, "rows.jsonl:1: `prompt` must be"),
-    "number": ({"prompt": 3}, "must be a text or a list"),
-    "role": ({"prompt": [{"role": "human", "content": "x"}]}, "must be a text or a list"),
-    "ends with a reply": ({"prompt": [{"role": "assistant", "content": "x"}]}, "leaves nothing to answer"),
-    "split": ({"question": "x", "answer": "y", "split": "tset"}, "Did you mean `test`"),
-    "no answer": ({"question": "x"}, "has none: give the row `answer`"),
-    "blank answer": ({"question": "x", "answer": " "}, "cannot read the right answer"),
-}
-
-
-@pytest.mark.parametrize("fault", BAD_ROWS)
-def test_a_row_that_cannot_be_meant_is_named(tmp_path, fault):
-    row, message = BAD_ROWS[fault]
-    with pytest.raises(UserError, match=message):
-        tasks_of(made(tmp_path, [row], test_share=0.0), "train")
-
-
-BAD_ARGS = {
-    "form": ({"answer": "tags"}, "Did you mean `tag`"),
-    "share": ({"test_share": 1.0}, "below 1"),
-    "reward": ({"reward": "exactly"}, "Did you mean `exact`"),
-    "judge unasked": ({"judge": {"base_url": "http://x", "model": "m"}, "reward": "exact"}, "no reward asks it"),
-    "no file": ({"reward": "nowhere.py:f"}, "reward file nowhere.py does not exist"),
-    "no number": ({"reward": "number"}, "cannot read the right answer"),
-    "twice": ({"reward": ["exact", "exact"]}, "two rewards are called `exact`"),
-    "empty list": ({"reward": []}, "exact|empty"),
-    "key": ({"reward": {"function": "exact", "wieght": 2}}, "Did you mean `weight`"),
-    "type": ({"reward": {"function": "exact", "weight": "2"}}, "cannot be '2'"),
-}
-
-
-@pytest.mark.parametrize("fault", BAD_ARGS)
-def test_args_that_cannot_work_say_why(tmp_path, fault):
-    args, message = BAD_ARGS[fault]
-    with pytest.raises(UserError, match=message):
-        made(tmp_path, [{"question": "x", "answer": "y"}], **args).tasks("train")
 
 
 @pytest.mark.slow
