@@ -12,9 +12,10 @@ from slimrl.judges.words import normalise
 
 NAMES = ("judge_words.jsonl", "judge_no.jsonl")
 LINES = [line for name in NAMES for line in Path(__file__).with_name(name).read_text("utf-8").split("\n") if line]
+LABELLED = [json.loads(line) for line in LINES]
 
 
-@pytest.mark.parametrize("labelled", map(json.loads, LINES), ids=lambda one: one["kind"])
+@pytest.mark.parametrize("labelled", LABELLED, ids=lambda one: one["kind"])
 def test_an_answer_is_right_or_wrong_as_its_label_says(labelled: dict[str, str]) -> None:
     """With `both`, either text is compared with the other. Each text equals itself."""
     response, answer, question = (labelled[name] for name in ("response", "answer", "question"))

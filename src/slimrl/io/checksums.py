@@ -52,13 +52,8 @@ def write_sums(sums: Path, files: Iterable[Path]) -> None:
     paths = list(files)
     for path in paths:
         _wait_for_disk(path)
-    # hashlib releases Python's global lock, so the threads use several cores.
-    with ThreadPoolExecutor() as pool:
-        digests = pool.map(file_sha256, paths)
-        lines = [
-            f"{digest}  {path.relative_to(sums.parent).as_posix()}\n"
-            for digest, path in zip(digests, paths, strict=True)
-        ]
+    digests = zip(_digests(paths), paths, strict=True)
+    lines = [f"{digest}  {path.relative_to(sums.parent).as_posix()}\n" for digest, path in digests]
     sums.write_text(HEADER.format(len(lines)) + "".join(lines), encoding="utf-8")
     _wait_for_disk(sums)
 
@@ -82,8 +77,7 @@ def find_damage(directory: Path, names: Collection[str] | None = None, sums: str
     if missing := [name for name in wanted if not (directory / name).is_file()]:
         return f"{missing[0]} is missing"
     try:
-        with ThreadPoolExecutor() as pool:
-            found = list(pool.map(file_sha256, [directory / name for name in wanted]))
+        found = _digests(directory / name for name in wanted)
     except UserError as error:
         return str(error)
     changed = [name for name, digest in zip(wanted, found, strict=True) if digest != listed[name]]
@@ -153,6 +147,12 @@ def has_wrong_digest(json_object: bytes) -> bool:
     """Return True if the text has a wrong digest. A text of an earlier version, without a digest, passes."""
     found = DIGEST.fullmatch(json_object)
     return found is not None and hashlib.sha256(found[1]).hexdigest().encode() != found[2]
+
+
+def _digests(paths: Iterable[Path]) -> list[str]:
+    # hashlib releases Python's global lock, so the threads use several cores.
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(file_sha256, paths))
 
 
 def _read_sums(path: Path) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 
 from slimrl.errors import UserError
 from slimrl.io.files import LineFile, encode_line, read_lines, replace_file, without_nan
+from slimrl.monitor.health.health import HealthWatch
 from slimrl.monitor.metrics import lookup
 from slimrl.types import Metrics
 
@@ -26,14 +27,6 @@ class Sink(Protocol):
         """Close the sink; `failed` is True if the run raised an exception."""
 
 
-class Watch(Sink, Protocol):
-    """A sink that sees all metrics before the other sinks, and writes them after the other sinks, as `monitor/health`
-    does."""
-
-    def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
-        """Check the metrics of a step. Return additional metrics for this step."""
-
-
 class Monitor:
     """The monitor that receives the metrics of the loops. It is a context manager: leaving it closes all sinks.
 
@@ -41,7 +34,8 @@ class Monitor:
     ...     monitor.log(0, {"reward/mean": 0.25, "env/num_words": 3.0})
     """
 
-    def __init__(self, sinks: Sequence[Sink], watches: Sequence[Watch] = ()) -> None:
+    def __init__(self, sinks: Sequence[Sink], watches: Sequence[HealthWatch] = ()) -> None:
+        """Write to the `sinks`. The `watches` see all metrics before the sinks, and write after them."""
         self.open_sinks = list(sinks)
         self._watches = watches
 

@@ -24,8 +24,8 @@ Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[bool], o
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
-    """A run for trackers: its directory, its settings, and the first step that this process logs. With `resume` it
-    continues the run of an earlier process."""
+    """A run for trackers. `first_step` is the first step that this process logs. With `resume` it continues the run of
+    an earlier process."""
 
     output_dir: Path
     config: Mapping[str, Any]

@@ -106,9 +106,11 @@ class Health:
 
 
 class HealthWatch:
-    """The monitors as a `Watch` over a run's metrics (`monitor/sinks.py`). It adds the number of active alarms to the
-    metrics, writes alarms to `monitors.jsonl` and the log, and stops the run after an alarm of a monitor in
-    `monitors.stop`."""
+    """The monitors of a run, which see its metrics before the other sinks (`monitor/sinks.py`).
+
+    It adds the number of active alarms to the metrics, writes alarms to `monitors.jsonl` and the log, and stops the run
+    after an alarm of a monitor in `monitors.stop`.
+    """
 
     def __init__(
         self, config: MonitorsConfig, path: Path, past: Iterable[tuple[int, Metrics]], say: Callable[[str], None]
