@@ -26,7 +26,7 @@ from slimrl.judges.word_match import matches
 from slimrl.judges.words import normalise
 
 Judge = Callable[[str, Sequence[str], str], bool]
-MODULES = ("words", "word_match", "word_lists", "asked")
+MODULES = ("words.py", "word_match.py", "word_lists.py", "word_lists.toml", "asked.py")
 PREFIXES = (
     "",
     "University of",
@@ -265,11 +265,11 @@ def judge_of_revision(revision: str) -> Judge:
     package.mkdir()
     (package / "__init__.py").touch()
     for module in MODULES:
-        show = ["git", "show", f"{revision}:src/slimrl/judges/{module}.py"]
+        show = ["git", "show", f"{revision}:src/slimrl/judges/{module}"]
         found = subprocess.run(show, cwd=ROOT, capture_output=True, text=True)
         if found.returncode == 0:
             text = found.stdout.replace("slimrl.judges.", "former_judges.")
-            (package / f"{module}.py").write_text(text, encoding="utf-8")
+            (package / module).write_text(text, encoding="utf-8")
     sys.path.insert(0, str(package.parent))
     judge: Judge = importlib.import_module("former_judges.word_match").matches
     return judge
