@@ -51,10 +51,11 @@ FREE_MARK = re.compile(
     "(?<=[0-9a-z\u00df-\u02ff\u0370-\u03ff])[\u0300-\u0333\u0339-\u036f]+|(?<=[аеиоуыэюяієѣ])[\u0300\u0301]|(?<=е)\u0308"
     "|(?<=\u0627)[\u064b-\u0655]+|[\u0591-\u05c7\u064b-\u0652\u0670]"
 )
-# Tags that mark an answer, and marks of a quote. A ">" marks a quote only before a word: "> 5" is a comparison.
+# Decoration without meaning around an answer. A ">" marks a quote only before a word: "> 5" is a comparison.
 DECORATION = re.compile(
     r"</?(?:answer|final|final_answer|response|b|i|u|em|strong|code|p|br)\s*/?>"
-    r"|^(?:[ \t]*>)+[ \t]+(?=[\"'“*_`]*[^\W\d])",
+    r"|^(?:[ \t]*>)+[ \t]+(?=[\"'“*_`]*[^\W\d])|→|(?<![<=>-])(?:--?>|==?>(?!\s*[-+.\d]))"
+    "|[☑🎉👍😀😁😃😄😊🙂][\U0001f3fb-\U0001f3ff]?",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -88,10 +89,10 @@ def normalise(text: str) -> list[str]:
 
 
 def without_decoration(text: str) -> str:
-    """Remove tags that mark the answer, and marks of a quote.
+    """Remove tags that mark the answer, marks of a quote, arrows, and happy faces from a text.
 
-    >>> without_decoration("<answer>Rome</answer>"), without_decoration("> Rome"), without_decoration("> 5")
-    (' Rome ', ' Rome', '> 5')
+    >>> without_decoration("<answer>Rome</answer>"), without_decoration("=> Rome 😊"), without_decoration("> 5 👎")
+    (' Rome ', '  Rome  ', '> 5 👎')
     """
     return DECORATION.sub(" ", text)
 
