@@ -178,7 +178,7 @@ def _reward_of(entry: object, loaded: dict[str, Any], judge: Callable[[], Judge]
             f"dataset: there is no reward `{where}`.{nearest(where, [*SCORERS, JUDGE])} Your own is named as "
             "`path/to/file.py:function` or `package.module:function`."
         )
-    function = None if is_builtin else load_named(where, "reward", loaded)
+    function: Any = None if is_builtin else load_named(where, "reward", loaded)
     if not is_builtin and not callable(function):
         raise UserError(f"reward `{where}` is not a function, but the {type(function).__name__} {function!r:.80}.")
     if settings.group and (is_builtin or "completions" not in inspect.signature(function).parameters):
