@@ -107,15 +107,20 @@ def test_a_system_message_of_the_row_stays(tmp_path):
     assert messages[0]["content"].startswith("Be kind.\n\nAnswer the question. Work it out")
 
 
-@pytest.mark.parametrize("form", ["tags", "native"])
-def test_an_expert_makes_the_calls_of_a_column(tmp_path, form):
+def expert_calls(tmp_path, form, **more):
+    """Fails unless the expert makes the calls of a column, in this format."""
     rows = [{**ROWS[0], "calls": [{"tool": "add", "arguments": {"a": 2, "b": 3}}]}]
-    taskset = agent(tmp_path, "add", rows=rows, format=form)
+    taskset = agent(tmp_path, "add", rows=rows, format=form, **more)
     messages = taskset.scripts["expert"](taskset.tasks("train")[0], 0)
     assert [message["role"] for message in messages][-3:-1] == ["assistant", "tool" if form == "native" else "user"]
     assert "5" in messages[-2]["content"]
     assert answered(taskset, *[one["content"] for one in messages if one["role"] == "assistant"]).reward == 1.0
     assert "expert" not in agent(tmp_path, "add").scripts
+
+
+@pytest.mark.parametrize("form", ["tags", "native"])
+def test_an_expert_makes_the_calls_of_a_column(tmp_path, form):
+    expert_calls(tmp_path, form)
 
 
 SUCH_AS = "`calls` is a list of calls such as"
