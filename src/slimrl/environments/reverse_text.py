@@ -30,7 +30,7 @@ def code(rng: random.Random, length: int) -> str:
 def spell_text(rng: random.Random, length: int) -> str:
     """Return a made-up word with spaces, as `k i l i g u`. Each letter has a token, and every second character is a
     space."""
-    return " ".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
+    return " ".join(word(rng, length))
 
 
 def word(rng: random.Random, length: int) -> str:

@@ -79,8 +79,7 @@ def draw(items: Sequence[T], num: int, content: Callable[[T], Any]) -> list[T]:
 
 
 def _with_places(rows: Any, name: str) -> Iterator[tuple[Any, str]]:
-    for number, row in enumerate(rows, 1):
-        yield row, f"{name}:{number}"
+    return ((row, f"{name}:{number}") for number, row in enumerate(rows, 1))
 
 
 def _parquet(path: Path, check: str) -> Any:

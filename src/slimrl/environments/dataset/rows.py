@@ -7,7 +7,7 @@ A row has a `prompt` (a text, or chat messages) or a `question`. It may have rig
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -37,13 +37,17 @@ def read_tasks(path: str, setting: str, split: Split | None, test_share: float) 
     for given, where in _rows(Path(path), setting):
         if not isinstance(given, dict):
             raise UserError(f"{where} is no JSON object: {preview(given)}")
-        row = _as_json_row(given, left_out)
+        row = {}
+        for name, value in given.items():
+            try:
+                row[name] = _as_json(value)
+            except TypeError as error:
+                left_out.setdefault(name, str(error))
         if lost := [name for name in PROMPTS if name in left_out]:
             raise UserError(f"{where}: `{lost[0]}` holds values of the type {left_out[lost[0]]}, and must be text.")
         _check_row(row, where)
         mine = split or _split_of(row, where, test_share)
-        name = row.get("id", where.rpartition(":")[2])
-        tasks[mine].append(Task(f"{mine}/{name}", row))
+        tasks[mine].append(Task(f"{mine}/{row.get('id', where.rpartition(':')[2])}", row))
     if not any(tasks.values()):
         raise UserError(f"{path} has no rows. Check {setting}.")
     for name, kind in left_out.items():
@@ -76,20 +80,9 @@ def reference_values(data: Mapping[str, Any]) -> tuple[str, list[Any]]:
     return "", []
 
 
-def _as_json_row(row: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
-    """Return the row with JSON values: times as ISO texts, decimals as numbers. Columns of other types are omitted and
-    added to `left_out`."""
-    found = {}
-    for name, value in row.items():
-        try:
-            found[name] = _as_json(value)
-        except TypeError as error:
-            left_out.setdefault(name, str(error))
-    return found
-
-
 def _as_json(value: Any) -> Any:
-    """Convert the value to JSON types. Raise TypeError, with the name of the type, if the conversion is impossible."""
+    """Convert the value to JSON types: times to ISO texts, decimals to numbers. Raise TypeError, with the name of the
+    type, if the conversion is impossible."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -101,11 +94,9 @@ def _as_json(value: Any) -> Any:
             return value.isoformat()
         case timedelta():
             return value.total_seconds()
-        case Decimal() if not value.is_finite():
-            return str(value)
-        case Decimal():
+        case Decimal() if value.is_finite():
             return int(value) if value == value.to_integral_value() else float(value)
-        case UUID():
+        case Decimal() | UUID():
             return str(value)
     raise TypeError(type(value).__name__)
 
@@ -120,7 +111,9 @@ def _rows(path: Path, setting: str) -> Iterator[tuple[Any, str]]:
     ):
         reader = csv.DictReader(file, strict=True)
         try:
-            _check_names(reader.fieldnames or (), path)
+            # Several columns may lack a name.
+            if twice := [name for name, times in Counter(reader.fieldnames).items() if name and times > 1]:
+                raise UserError(f"{path}:1 has the column `{twice[0]}` twice; only one of them can be meant.")
             for row in reader:
                 if None in row:
                     raise UserError(f"{path}:{reader.line_num} has more cells than the first line has names.")
@@ -132,12 +125,6 @@ def _rows(path: Path, setting: str) -> Iterator[tuple[Any, str]]:
                 f"{path}:{reader.line_num + 1} cannot be read as CSV: {error}. A cell with quotes, commas or line "
                 f"breaks stands in quotes, and quotes in it are doubled. Check {setting}."
             ) from error
-
-
-def _check_names(names: Sequence[str], path: Path) -> None:
-    """Raise UserError if a column's name occurs twice. Several columns may lack a name."""
-    if twice := [name for name, times in Counter(names).items() if name and times > 1]:
-        raise UserError(f"{path}:1 has the column `{twice[0]}` twice; only one of them can be meant.")
 
 
 def _check_row(row: Mapping[str, Any], where: str) -> None:

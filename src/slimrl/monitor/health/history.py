@@ -65,23 +65,18 @@ class History:
     @property
     def reward_range(self) -> float:
         """The difference between the best and the worst training reward so far."""
-        return max(0.0, self.highest - self.lowest)
+        return max(0.0, self.highest - self.lowest) if self.num("reward/mean") else 0.0
 
     @property
     def is_solved(self) -> bool:
         """True if the mean reward is near the best reward so far. Then little variety is not a fault."""
-        values = self.values("reward/mean")
-        if not values or self.reward_range <= 0.0:
-            return False
-        return self.highest - self.now("reward/mean") <= 0.1 * self.reward_range
+        return self.reward_range > 0.0 and self.highest - self.now("reward/mean") <= 0.1 * self.reward_range
 
     def has_risen(self, since_start: bool = False) -> bool:
         """Return True if the mean reward has risen by a tenth of the range of rewards, within the window or since the
         start."""
-        if not self.values("reward/mean") or self.reward_range <= 0.0:
-            return False
         then = self.first("reward/mean") if since_start else self.before("reward/mean")
-        return self.now("reward/mean") - then >= 0.1 * self.reward_range
+        return self.reward_range > 0.0 and self.now("reward/mean") - then >= 0.1 * self.reward_range
 
 
 @dataclass(frozen=True, slots=True)
