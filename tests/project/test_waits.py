@@ -76,13 +76,13 @@ TESTS: dict[str, tuple[str, ...]] = {
         CORE + SERVER,
         ENVS + SERVER,
         SEARCH + SERVER,
-        f"{CORE}judges/test_judge.py::test_a_slow_server_and_a_dead_one_are_failures_with_a_reason",
+        f"{CORE}judges/test_judge.py::test_a_judge_that_is_not_there_is_told_at_once_and_one_that_loads_is_waited_for",
     ),
     "a judge that sleeps or wakes on the GPU": (
         f"{CORE}judges/test_judge_sleeps.py::test_a_server_that_is_away_has_no_memory_to_free_and_is_woken_when_it_is_back",
     ),
     "a tool of MCP; code in the sandbox": (
-        f"{CORE}environments/dataset/test_tools.py::test_a_call_that_hangs_becomes_text",
+        f"{CORE}environments/dataset/test_tools.py::test_a_server_is_shared_and_started_again_and_a_call_that_hangs_becomes_text",
         f"{SANDBOX}test_local.py::test_time_out",
         f"{SANDBOX}test_local.py::test_tools_that_never_return_hold_up_nobody",
         f"{SANDBOX}test_server.py::test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place",

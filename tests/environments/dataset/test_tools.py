@@ -279,7 +279,7 @@ def test_tools_of_a_server_behind_http_are_called(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_server_is_shared_and_started_again_when_it_has_ended(served):
+def test_a_server_is_shared_and_started_again_and_a_call_that_hangs_becomes_text(served):
     first = said(served, "<tool>pid()</tool>")[1]
     assert said(served, "<tool>pid()</tool>")[1] == first
     with pytest.raises(RolloutError, match="tool_server_died"):
