@@ -4,7 +4,7 @@ slimrl compare outputs/eval-a outputs/eval-b
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,15 +55,12 @@ def compare(first: Episodes, second: Episodes) -> list[Pair]:
     groups = {REWARD: both}
     if len(envs := dict.fromkeys(map(env_of, both))) > 1:
         groups |= {f"{REWARD}, {env}": [task_id for task_id in both if env_of(task_id) == env] for env in envs}
-    pairs = [
-        _pair(name, *([episodes[task_id].reward for task_id in group] for episodes in (first, second)))
-        for name, group in groups.items()
-    ]
-    names = [*scores_of([first[task_id] for task_id in both])]
-    for name in names:
-        ids = [task_id for task_id in both if name in _scores(first[task_id]) and name in _scores(second[task_id])]
-        if ids:
-            pairs.append(_pair(name, *([_scores(e[task_id])[name] for task_id in ids] for e in (first, second))))
+    pairs = [_pair(name, [(first[one].reward, second[one].reward) for one in ids]) for name, ids in groups.items()]
+    scores = [(scores_of([first[task_id]]), scores_of([second[task_id]])) for task_id in both]
+    for name in sorted({name for one, other in scores for name in one.keys() & other.keys()}):
+        pairs.append(
+            _pair(name, [(one[name][0], other[name][0]) for one, other in scores if name in one and name in other])
+        )
     return pairs
 
 
@@ -75,9 +72,9 @@ def common_tasks(first: Episodes, second: Episodes) -> list[str]:
 def find_saved_modes(source: Path) -> dict[str, Path]:
     """Return the files of episodes by decoding mode. `source` is one file or a run's directory. In a directory, the
     newest stage is used. Raise UserError without such files."""
-    if source.is_file() and source.suffix != ".jsonl":
-        raise UserError(f"{source} is no saved evaluation: name an `output_dir`, or a file of its held_out/*.jsonl.")
     if source.is_file():
+        if source.suffix != ".jsonl":
+            raise UserError(f"{source} is no saved evaluation: name an `output_dir`, or one of its held_out/*.jsonl.")
         mode = MODE.search(source.stem)
         return {mode[1] if mode else source.stem: source}
     for stage in STAGES:
@@ -109,20 +106,17 @@ def compare_saved(first: Path, second: Path) -> Iterator[tuple[str, list[Pair]]]
         yield mode, compare(read_episodes(files[mode]), read_episodes(others[mode]))
 
 
-def _pair(score: str, values: list[float], others: list[float]) -> Pair:
+def _pair(score: str, both: Sequence[tuple[float, float]]) -> Pair:
+    values, others = ([*column] for column in zip(*both, strict=True))
     return Pair(
         score=score,
         first=sum(values) / len(values),
         second=sum(others) / len(others),
         difference=paired_difference(values, others),
-        wins=sum(value > other for value, other in zip(values, others, strict=True)),
-        losses=sum(value < other for value, other in zip(values, others, strict=True)),
+        wins=sum(value > other for value, other in both),
+        losses=sum(value < other for value, other in both),
         p=sign_test(values, others),
     )
-
-
-def _scores(rollout: Rollout) -> dict[str, float]:
-    return {name: values[0] for name, values in scores_of([rollout]).items()}
 
 
 def _check_same(first: Rollout, second: Rollout) -> None:

@@ -9,6 +9,7 @@ from slimrl.eval.evaluate import HeldOutTask
 from slimrl.types import Rollout, StopReason
 
 MAX_CHARS = 6000  # maximum length of a message: longer texts are too long for readers
+STOPPED = {StopReason.CONTEXT_FULL: "ran out of context", StopReason.MAX_TURNS: "ran out of turns"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,8 @@ def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
         return f"dropped: {rollout.failure}"
     if rollout.reward >= SUCCESS:
         return ""
-    told = failure_kind_of(asked.taskset, rollout)
-    if told is None:
-        return ""
-    if told:
-        return told
-    return {
-        StopReason.CONTEXT_FULL: "ran out of context",
-        StopReason.MAX_TURNS: "ran out of turns",
-    }.get(rollout.stop_reason, "wrong")
+    kind = failure_kind_of(asked.taskset, rollout)
+    return "" if kind is None else kind or STOPPED.get(rollout.stop_reason, "wrong")
 
 
 def failures_by_kind(tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) -> tuple[FailureKind, ...]:
@@ -67,7 +61,8 @@ def _case(asked: HeldOutTask, rollout: Rollout) -> Iterator[str]:
     yield from (f"#### {asked.id}", "")
     if answer := asked.task.data.get("answer"):
         yield from (f"The answer is: {answer}", "")
-    yield from (_numbers(rollout), "")
+    shown = ", ".join(f"{name} {value:g}" for name, value in sorted(rollout.metrics.items()))
+    yield from (f"Dropped; {shown}." if rollout.failure else f"Reward {rollout.reward:g}; {shown}.", "")
     if rollout.failure:
         yield from (f"{rollout.failure}: {rollout.failure_detail}", "")
     for message in rollout.messages:
@@ -75,8 +70,3 @@ def _case(asked: HeldOutTask, rollout: Rollout) -> Iterator[str]:
         shown = content if len(content) <= MAX_CHARS else f"{content[:MAX_CHARS]} [...]"
         # Indented text is shown unchanged, with all its marks of Markdown.
         yield from (f"**{message['role']}**", "", *(f"    {line}" for line in shown.split("\n")), "")
-
-
-def _numbers(rollout: Rollout) -> str:
-    shown = ", ".join(f"{name} {value:g}" for name, value in sorted(rollout.metrics.items()))
-    return f"Reward {rollout.reward:g}; {shown}." if not rollout.failure else f"Dropped; {shown}."

@@ -18,9 +18,10 @@ FIRST = ("correct", "tool_calls", "right_page_first", "right_page", "invalid_cal
 def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
     """Return a table with a row for every score and a column for every evaluation, with its title at the top."""
     found = {name for evaluation in evaluations.values() for name in evaluation.scores}
-    names = [REWARD, *(name for name in FIRST if name in found), *sorted(found - set(FIRST))]
+    names = [*(name for name in FIRST if name in found), *sorted(found - set(FIRST))]
     rows = [("", *evaluations), ("episodes", *(str(e.reward.num) for e in evaluations.values()))]
-    rows += [(name, *(_estimate(_score(e, name)) for e in evaluations.values())) for name in names]
+    rows.append((REWARD, *(_estimate(e.reward) for e in evaluations.values())))
+    rows += [(name, *(_estimate(e.scores.get(name)) for e in evaluations.values())) for name in names]
     dropped = [sum(e.failures.values()) for e in evaluations.values()]
     if any(dropped):
         rows.append(("dropped", *map(str, dropped)))
@@ -43,8 +44,9 @@ def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
     """Return a table with a row for the reward, and for every other score in which two policies differ on some task."""
     rows = [("", first, second, "difference", "95% interval", "more", "less", "p")]
     order = {name: place for place, name in enumerate((REWARD, *FIRST))}
-    differing = [pair for pair in pairs if pair.wins or pair.losses or _base(pair.score) == REWARD]
-    for pair in sorted(differing, key=lambda pair: (order.get(_base(pair.score), len(order)), pair.score)):
+    # The score's name is followed by the environment if there are several.
+    placed = [(order.get(pair.score.partition(", ")[0], len(order)), pair.score, pair) for pair in pairs]
+    for _, _, pair in sorted(one for one in placed if one[0] == 0 or one[2].wins or one[2].losses):
         numbers = (f"{pair.first:.3f}", f"{pair.second:.3f}", f"{pair.difference.mean:+.3f}", pair.difference.interval)
         rows.append((pair.score, *numbers, str(pair.wins), str(pair.losses), f"{pair.p:.2g}"))
     return Cells(f"{first} against {second}, {pairs[0].difference.num} tasks one by one", tuple(rows))
@@ -63,18 +65,9 @@ def failures_table(kinds: Mapping[str, Sequence[FailureKind]]) -> Cells | None:
     if not any(kinds.values()):
         return None
     counts = {title: {kind.name: kind.num for kind in found} for title, found in kinds.items()}
-    names = list(dict.fromkeys(name for of_one in counts.values() for name in of_one))
+    names = dict.fromkeys(name for of_one in counts.values() for name in of_one)
     rows = [("", *counts), *((name, *(str(of_one.get(name, 0)) for of_one in counts.values())) for name in names)]
     return Cells("failed episodes by kind", tuple(rows))
-
-
-def _base(score: str) -> str:
-    """Return the score without the environment at the end of its name."""
-    return score.partition(", ")[0]
-
-
-def _score(evaluation: Evaluation, name: str) -> Estimate | None:
-    return evaluation.reward if name == REWARD else evaluation.scores.get(name)
 
 
 def _estimate(estimate: Estimate | None) -> str:

@@ -162,35 +162,31 @@ class HttpClient:
         kind = {} if content is None else {"Content-Type": "application/json"}
         try:
             async with self._places, self._client.stream(method, url, content=content, headers=kind) as response:
-                data = redact_key(await self._read(url, response), self._peer.key)
+                data, fault = await self._read(response)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             said = f"does not answer: {type(error).__name__}: {error}"
             raise HttpError(self._peer, url, said, "unreachable") from error
-        if response.is_success:
+        data = redact_key(data, self._peer.key)
+        if response.is_success and not fault:
             return data
-        place = response.headers.get("Location", "")
+        status, place = response.status_code, response.headers.get("Location", "")
         to = f", and points to {place!r:.200}, which is not followed" if place else ""
-        said = f"answers with status {response.status_code}: {data[:SHOWN_CHARS].decode('utf-8', 'replace')}{to}"
-        raise self._failure(url, response, said)
+        said = fault or f"with status {status}: {data[:SHOWN_CHARS].decode('utf-8', 'replace')}{to}"
+        failure = "busy" if status in BUSY else "error"
+        raise HttpError(self._peer, url, f"answers {said}", failure, status, _retry_after_s(response.headers))
 
-    def _failure(self, url: str, response: httpx.Response, said: str) -> HttpError:
-        status = response.status_code
-        kind = "busy" if status in BUSY else "error"
-        return HttpError(self._peer, url, said, kind, status, _retry_after_s(response.headers))
-
-    async def _read(self, url: str, response: httpx.Response) -> bytes:
-        """Return the body of a reply. It is streamed: a server that never stops writing cannot fill the memory."""
+    async def _read(self, response: httpx.Response) -> tuple[bytes, str]:
+        """Return the body of a reply, and its fault, empty if it could be read. The body is streamed: a server that
+        never stops writing cannot fill the memory."""
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
-            said = f"answers with a body that is compressed ({encoding!r:.60}), which was not asked for"
-            raise self._failure(url, response, said)
+            return b"", f"with a body that is compressed ({encoding!r:.60}), which was not asked for"
         data = bytearray()
         async for part in response.aiter_raw():
             data += part
             if len(data) > self._max_bytes:
-                said = f"answers with more than {self._max_bytes:,} bytes"
-                raise self._failure(url, response, said)
-        return bytes(data)
+                return b"", f"with more than {self._max_bytes:,} bytes"
+        return bytes(data), ""
 
 
 def ask_once(peer: Peer, url: str, timeout_s: float, method: str = "GET") -> Any:
@@ -222,12 +218,7 @@ def list_models(base_url: str, key: str, timeout_s: float) -> list[dict[str, Any
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """Return the seconds that a busy server asks to wait. Return 0 without a number, and for a date, which the standard
-    allows.
-
-    >>> _retry_after_s({"Retry-After": "2.5"}), _retry_after_s({"Retry-After": "soon"}), _retry_after_s({})
-    (2.5, 0.0, 0.0)
-    """
+    """Return the seconds that a busy server asks to wait; 0 without a number, and for a date, which is allowed too."""
     try:
         seconds = float(headers.get("Retry-After", "0"))
     except ValueError:
