@@ -9,6 +9,26 @@ from slimrl.types import Turn
 
 SUMS = [{"question": f"What is {a} + 1?", "answer": a + 1} for a in range(40)]
 
+TOOLS = '''
+from typing import Literal
+
+def add(a: int, b: int = 1) -> int:
+    """Adds two numbers."""
+    return a + b
+
+async def join(words: list[str], way: Literal["up", "down"]) -> str:
+    """Joins words."""
+    return "-".join(words if way == "up" else words[::-1])
+
+def breaks(text):
+    raise KeyError(text)
+
+class Odd: pass
+
+def odd(a: Odd):
+    return a
+'''
+
 
 def write_rows(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

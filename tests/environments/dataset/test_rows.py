@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from slimrl.environments.find import is_builtin, load_taskset, tasks_of
+from slimrl.environments.find import is_builtin, load_taskset, prepare_taskset, tasks_of
 from slimrl.environments.scripts import demonstrate
 from slimrl.environments.splits import shared_tasks
 from slimrl.errors import UserError
-from tests.environments.dataset.files import SUMS, answered, functions, made, opened, write_rows
+from tests.environments.dataset.files import SUMS, TOOLS, answered, functions, made, opened, write_rows
 
 
 def questions(taskset, split):
@@ -58,9 +58,10 @@ def test_a_file_a_row_and_args_that_cannot_be_meant_are_refused_with_the_reason(
     path = tmp_path / f"rows.{one.get('ending', 'jsonl')}"
     text = one.get("text", '{"question": "x", "answer": "y"}\n')
     os.mkfifo(path) if text is None else path.write_text(text, encoding="latin-1")
-    args = {"path": str(path), "test_share": 0.0, **one.get("args", {})}
+    tools = functions(tmp_path, TOOLS)
+    args = json.loads(json.dumps(one.get("args", {})).replace("TOOLS", str(tools)))
     with pytest.raises(UserError, match=one["message"]):
-        tasks_of(load_taskset("dataset", args), "train")
+        prepare_taskset(load_taskset("dataset", {"path": str(path), "test_share": 0.0, **args}))
 
 
 def test_quotes_within_a_cell_and_columns_without_names_are_read(tmp_path):

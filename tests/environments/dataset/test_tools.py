@@ -15,27 +15,8 @@ import pytest
 from slimrl.environments.find import load_taskset
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.process_tree import start_time
-from tests.environments.dataset.files import answered, functions, made, opened, write_rows
+from tests.environments.dataset.files import TOOLS, answered, functions, made, opened, write_rows
 
-TOOLS = '''
-from typing import Literal
-
-def add(a: int, b: int = 1) -> int:
-    """Adds two numbers."""
-    return a + b
-
-async def join(words: list[str], way: Literal["up", "down"]) -> str:
-    """Joins words."""
-    return "-".join(words if way == "up" else words[::-1])
-
-def breaks(text):
-    raise KeyError(text)
-
-class Odd: pass
-
-def odd(a: Odd):
-    return a
-'''
 ROWS = [{"question": "How much is 2 + 3?", "answer": 5}]
 ANSWER = "<answer>5</answer>"
 
@@ -121,51 +102,6 @@ def expert_calls(tmp_path, form, **more):
 @pytest.mark.parametrize("form", ["tags", "native"])
 def test_an_expert_makes_the_calls_of_a_column(tmp_path, form):
     expert_calls(tmp_path, form)
-
-
-SUCH_AS = "`calls` is a list of calls such as"
-BAD_CALLS = {
-    "a text": ("add(2, b=3)", SUCH_AS),
-    "another name": ([{"name": "add", "arguments": {"a": 2}}], SUCH_AS),
-    "a list as its name": ([{"tool": ["add"]}], SUCH_AS),
-    "listed arguments": ([{"tool": "add", "arguments": [2, 3]}], SUCH_AS),
-    "no such tool": ([{"tool": "ad"}], "`calls` has a call of `ad`, and there is no such tool. Did you mean `add`"),
-}
-
-
-@pytest.mark.parametrize("fault", BAD_CALLS)
-def test_a_call_of_a_column_that_is_none_is_named_before_anything_is_played(tmp_path, fault):
-    calls, message = BAD_CALLS[fault]
-    with pytest.raises(UserError, match=f"task `train/1`: {message}"):
-        agent(tmp_path, "add", rows=[{**ROWS[0], "calls": calls}]).prepare()
-
-
-BAD_ARGS = {
-    "kind": ({"tools": [{"pythn": "x"}]}, "a tool is { python"),
-    "both": ({"tools": [{"python": "x", "mcp": "y"}]}, "a tool is { python"),
-    "text": ({"tools": "tools.py:add"}, "is a list of tables"),
-    "file": ({"tools": [{"python": "nowhere.py:add"}]}, "tool file nowhere.py does not exist"),
-    "no function": ({"tools": [{"python": "math:pi"}]}, "is not a function, but the float"),
-    "variable": ({"tools": [{"mcp": "x", "env": ["SLIMRL_NO"]}]}, "the variable SLIMRL_NO, which is not set"),
-    "variable of a URL": ({"tools": [{"mcp": "http://127.0.0.1:1", "env": ["PATH"]}]}, "runs already"),
-    "odd type": ({"tools": ["odd"]}, "`a` has the type"),
-    "twice": ({"tools": ["add", "add"]}, "two tools are called `add`"),
-    "form without tags": ({"tools": ["add"], "answer": "whole"}, "cannot act"),
-    "format without tools": ({"format": "native"}, "`format` has no effect"),
-    "tokens without tools": ({"max_tool_tokens": 5}, "`max_tool_tokens` has no effect"),
-    "share with a path": ({"test_path": "x", "test_share": 0.5}, "`test_share` has no effect"),
-}
-
-
-@pytest.mark.parametrize("fault", BAD_ARGS)
-def test_args_that_cannot_work_are_refused_with_the_reason(tmp_path, fault):
-    args, message = BAD_ARGS[fault]
-    path = functions(tmp_path, TOOLS)
-    if isinstance(tools := args.get("tools"), list):
-        tools = [{"python": f"{path}:{one}"} if isinstance(one, str) else one for one in tools]
-        args = {**args, "tools": tools}
-    with pytest.raises(UserError, match=message):
-        made(tmp_path, ROWS, **args)
 
 
 HOSTILE = [
