@@ -3,7 +3,7 @@
 import pytest
 
 from slimrl.errors import RolloutError, UserError
-from tests.environments.dataset.files import answered, functions, made, opened
+from tests.environments.dataset.files import HOSTILE, answered, functions, made, opened
 
 OURS = """
 import asyncio
@@ -143,14 +143,6 @@ def test_a_reward_that_changes_its_arguments_changes_nothing_for_later_rollouts(
     assert turns[0].reward > 0 and turns[1:] == turns[:1] * 2
     assert len({*turns[0].metrics.values()} - {0.0, 1.0}) == 1  # nor for the other function
     assert opened(taskset)[-1]["content"] == "q"
-
-
-HOSTILE = [
-    *["", " ", "\x00\x1b[2J", "\ud800", "x" * 100_000, "<answer>" * 5000, "<answer></answer>", "<answer>\x00</answer>"],
-    *["</answer><answer>", "<think>" * 1000, "<answer><answer>1</answer></answer>", "[" * 50_000, "‮1‬", "\u200b1"],
-    *['{"answer": 1}' * 1000, "answer answer answer", "0\n1\n2\n3", "<answer>0 1 2 3</answer>", "<tool>f(1)</tool>"],
-    *["The answer is the correct one.", "</s><|im_end|>"],
-]
 
 
 @pytest.mark.parametrize("scorer", ["exact", "number", "match"])

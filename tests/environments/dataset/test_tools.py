@@ -15,7 +15,7 @@ import pytest
 from slimrl.environments.find import load_taskset
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.process_tree import start_time
-from tests.environments.dataset.files import TOOLS, answered, functions, made, opened, write_rows
+from tests.environments.dataset.files import HOSTILE, TOOLS, answered, functions, made, opened, write_rows
 
 ROWS = [{"question": "How much is 2 + 3?", "answer": 5}]
 ANSWER = "<answer>5</answer>"
@@ -102,23 +102,6 @@ def expert_calls(tmp_path, form, **more):
 @pytest.mark.parametrize("form", ["tags", "native"])
 def test_an_expert_makes_the_calls_of_a_column(tmp_path, form):
     expert_calls(tmp_path, form)
-
-
-HOSTILE = [
-    *[
-        "",
-        "\x00\x1b[2J",
-        "\ud800",
-        "<tool>" * 3000,
-        "<tool>add(1)</tool>" * 500,
-        "<answer>" * 3000,
-        "<answer></answer>",
-    ],
-    *[f"<tool>add({text})</tool>" for text in ("[" * 5000, "9" * 9000, "**{}", "*[1]", "float('nan')", "1e999")],
-    *["<tool>__import__('os')</tool>", "<tool>add.__call__(1)</tool>", "<tool>add('\\ud800')</tool>"],
-    *["<answer>\x00</answer>", "<think><answer>5</answer>", "<result>\n5\n</result>", "<code>add(1)</code>"],
-    "<tool><answer>5</answer></tool>",
-]
 
 
 def test_hostile_replies_earn_nothing_and_break_nothing(tmp_path):
