@@ -7,7 +7,7 @@ nan, so a reward, advantage or log-probability that is not finite is written as 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,11 @@ from slimrl.types import Rollout, StopReason
 
 MAX_VALUE = 2_000  # maximum number of characters of one value of a task's data
 NEWEST = 10  # steps that are never deleted
+# The keys of a line. The short ones and the text are first, because people who open the file look for them.
+KEYS = """
+task_id environment draw has_signal role reward turn_rewards advantages failure failure_detail stop_reason metrics env_s
+task_data text messages token_ids loss_mask logprobs versions
+"""
 ROOM = 0.9  # share of `max_bytes` that is left after a deletion, so that not every step deletes files
 
 
@@ -51,53 +56,25 @@ def read_rollouts(path: Path) -> list[RolloutRecord]:
 
 def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
     """Return the rollout as the JSON object of a line."""
-    # The short fields and the text are first, because people who open the file look for them.
     rollout = record.rollout
-    return {
-        "task_id": rollout.task_id,
-        "environment": record.environment,
-        "draw": record.draw,
-        "has_signal": record.has_signal,
-        "role": rollout.role,
-        "reward": without_nan(rollout.reward),
-        "turn_rewards": rollout.turn_rewards,
-        "advantages": without_nan(record.advantages),
-        "failure": rollout.failure,
-        "failure_detail": rollout.failure_detail,
-        "stop_reason": rollout.stop_reason,
-        "metrics": without_nan(rollout.metrics),
-        "env_s": [round(seconds, 4) for seconds in rollout.env_s],
-        "task_data": data_for_file(rollout.task_data),
-        "text": record.text,
-        "messages": rollout.messages,
-        "token_ids": rollout.token_ids_T,
-        "loss_mask": [int(mask) for mask in rollout.loss_mask_T],
-        "logprobs": without_nan(rollout.logprobs_T),
-        "versions": rollout.versions_T,
-    }
+    values = {one.name.removesuffix("_T"): getattr(rollout, one.name) for one in fields(rollout)}
+    values |= {one.name: getattr(record, one.name) for one in fields(record)}
+    values |= {name: without_nan(values[name]) for name in ("reward", "advantages", "metrics", "logprobs")}
+    values["loss_mask"] = [int(mask) for mask in rollout.loss_mask_T]
+    values["env_s"] = [round(seconds, 4) for seconds in rollout.env_s]
+    values["task_data"] = data_for_file(rollout.task_data)
+    return {key: values[key] for key in KEYS.split()}
 
 
 def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
     """Return the rollout of a line; unknown keys are ignored."""
-    rollout = Rollout(
-        task_id=line["task_id"],
-        token_ids_T=tuple(line["token_ids"]),
-        loss_mask_T=tuple(bool(mask) for mask in line["loss_mask"]),
-        logprobs_T=_floats(line["logprobs"]),
-        versions_T=tuple(line["versions"]),
-        reward=_float(line["reward"]),
-        turn_rewards=tuple(line["turn_rewards"]),
-        messages=tuple(line["messages"]),
-        metrics={name: _float(value) for name, value in line["metrics"].items()},
-        failure=line["failure"],
-        failure_detail=line["failure_detail"],
-        role=line["role"],
-        stop_reason=StopReason(line["stop_reason"]),
-        env_s=tuple(line["env_s"]),
-        task_data=line["task_data"],
-    )
-    origin = line["environment"], line["draw"], line["has_signal"]
-    return RolloutRecord(rollout, _floats(line["advantages"]), line["text"], *origin)
+    given = {one.name: line[one.name.removesuffix("_T")] for one in fields(Rollout)}
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    given |= {"loss_mask_T": tuple(map(bool, line["loss_mask"])), "logprobs_T": _floats(line["logprobs"])}
+    given |= {"reward": _float(line["reward"]), "stop_reason": StopReason(line["stop_reason"])}
+    given["metrics"] = {name: _float(value) for name, value in line["metrics"].items()}
+    own = (line[name] for name in ("text", "environment", "draw", "has_signal"))
+    return RolloutRecord(Rollout(**given), _floats(line["advantages"]), *own)
 
 
 def data_for_file(data: Mapping[str, Any]) -> dict[str, Any]:
