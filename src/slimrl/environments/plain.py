@@ -31,7 +31,7 @@ def plain_turn(turn: object) -> Turn:
         raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
     copier = _Copier()
     messages = list(_messages(turn.messages, copier))
-    metrics = {copier.key(name): float(value) for name, value in copier.items(turn.metrics)}
+    metrics = {copier.key(name): float(value) for name, value in turn.metrics.items()}
     return Turn(bool(turn.done), messages, check_reward(float(turn.reward)), metrics)
 
 
@@ -72,19 +72,14 @@ class _Copier:
         if isinstance(value, (Integral, Real)):
             return _number(value)
         if isinstance(value, Mapping):
-            return {self.key(key): self.copy(item, depth - 1) for key, item in self.items(value)}
+            return {self.key(key): self.copy(item, depth - 1) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.copy(item, depth - 1) for item in value]
         raise RolloutError("environment_error", f"a message holds a {type(value).__name__}, which is no JSON")
 
-    def items(self, mapping: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        """Yield the keys and values of the mapping, and count each pair."""
-        for item in mapping.items():
-            self._count(VALUE)
-            yield item
-
     def key(self, key: object) -> str:
         """Return the key of a message or the name of a metric. Raise RolloutError if it is not a text."""
+        self._count(VALUE)
         if not isinstance(key, str):
             raise RolloutError("environment_error", f"a message or metric has the key {key!r:.100}, which is no text")
         return self._text(key)
