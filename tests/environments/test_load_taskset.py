@@ -17,6 +17,9 @@ from slimrl.types import Task, Taskset
 
 OWN = """
 from dataclasses import dataclass
+from typing import Any
+
+from slimrl import Task, Taskset
 from slimrl.errors import UserError
 
 LEVELS = {1: "easy"}
@@ -42,6 +45,39 @@ class Sums:
 class Plain:
     def tasks(self, split):
         return []
+
+class Typed:
+    def __init__(
+        self, on: bool = True, turns: int = 1, share: float = 0.5, names: list[str] = [], more: dict[str, Any] = {}
+    ):
+        self.given = (on, turns, share, names, more)
+
+    def tasks(self, split): ...
+    def environment(self, task): ...
+
+class Early:
+    def __init__(self):
+        import no_such_package
+
+class Late:
+    def tasks(self, split):
+        import no_such_package
+
+    def environment(self, task):
+        import no_such_package
+
+class Inner:
+    scripts = {"expert": None}
+    def tasks(self, split): return [Task(split, {})]
+    def environment(self, task): return self
+class Wrapper:
+    def __init__(self): self.inner = Inner()
+    def __getattr__(self, name):
+        if name == "inner": raise AttributeError(name)
+        return getattr(self.inner, name)
+class Instance(Taskset):
+    def __init__(self): self.environment = lambda task: self
+    def tasks(self, split): return [Task(split, {})]
 """
 
 
@@ -70,18 +106,6 @@ def test_a_class_is_found_in_a_file_and_in_an_installed_package(own_file, monkey
     assert isinstance(load_taskset("slimrl.environments.reverse_text:ReverseText", {}), ReverseText)
 
 
-TYPED = """
-from typing import Any
-
-class Typed:
-    def __init__(
-        self, on: bool = True, turns: int = 1, share: float = 0.5, names: list[str] = [], more: dict[str, Any] = {}
-    ):
-        self.given = (on, turns, share, names, more)
-
-    def tasks(self, split): ...
-    def environment(self, task): ...
-"""
 # Ids and args that are refused, with a pattern of the message. Files of the test: `sums.py` and those of `FILES`.
 REFUSED = [json.loads(line) for line in Path(__file__).with_name("refused.jsonl").read_text("utf-8").splitlines()]
 
@@ -110,31 +134,15 @@ class Later:
 
 
 def test_a_whole_number_is_a_number_and_annotations_that_are_text_are_read_too(own_files):
-    assert load_taskset("typed.py:Typed", {"share": 8}).given == (True, 1, 8, [], {})
+    assert load_taskset("sums.py:Typed", {"share": 8}).given == (True, 1, 8, [], {})
     assert load_taskset("later.py:Later", {"on": True, "where": "x", "what": "y"}).given == (True, "x", "y")
     with pytest.raises(UserError, match="`on` cannot be 'no'"):
         load_taskset("later.py:Later", {"on": "no", "where": "x"})
 
 
 LACKS = r"No module named 'no_such_package'.*uv run --with PACKAGE slimrl"
-NEEDS = """
-class Early:
-    def __init__(self):
-        import no_such_package
-
-class Late:
-    def tasks(self, split):
-        import no_such_package
-
-    def environment(self, task):
-        import no_such_package
-"""
-
-
 FILES = {
-    "typed.py": TYPED,
     "later.py": LATER,
-    "late.py": NEEDS,
     "syntax.py": "def broken(:",
     "divides.py": "1 / 0",
     "needs.py": "import no_such_package",
@@ -144,10 +152,10 @@ FILES = {
 
 
 def test_a_missing_package_is_told_with_how_to_bring_it(own_files):
-    for env_id in ("needs.py:X", "needs:X", "late.py:Early"):
+    for env_id in ("needs.py:X", "needs:X", "sums.py:Early"):
         with pytest.raises(UserError, match=LACKS):
             load_taskset(env_id, {})
-    taskset = load_taskset("late.py:Late", {})
+    taskset = load_taskset("sums.py:Late", {})
     with pytest.raises(UserError, match=LACKS):
         tasks_of(taskset, "train")
     with pytest.raises(RolloutError, match=LACKS), convert_errors("environment"):
@@ -210,26 +218,8 @@ def test_an_environment_of_another_package_is_found_by_its_name_and_by_its_schem
         load_taskset("another", {})
 
 
-LOANS = """
-from slimrl import Task, Taskset
-class Inner:
-    scripts = {"expert": None}
-    def tasks(self, split): return [Task(split, {})]
-    def environment(self, task): return self
-class Wrapper:
-    def __init__(self): self.inner = Inner()
-    def __getattr__(self, name):
-        if name == "inner": raise AttributeError(name)
-        return getattr(self.inner, name)
-class Instance(Taskset):
-    def __init__(self): self.environment = lambda task: self
-    def tasks(self, split): return [Task(split, {})]
-"""
-
-
 @pytest.mark.parametrize(("name", "scripts"), [("Wrapper", ["expert"]), ("Instance", [])])
-def test_methods_may_be_lent_by_another_object_or_set_on_the_instance(tmp_path, name, scripts):
-    (tmp_path / "loans.py").write_text(LOANS)
-    taskset = load_taskset(f"{tmp_path / 'loans.py'}:{name}", {})
+def test_methods_may_be_lent_by_another_object_or_set_on_the_instance(own_file, name, scripts):
+    taskset = load_taskset(f"{own_file}:{name}", {})
     (task,) = taskset.tasks("train")
     assert taskset.environment(task) and list(taskset.scripts) == scripts and taskset.roles == ()
