@@ -45,12 +45,15 @@ class TrackedRun:
 class TrackerSink:
     """The sink that passes metrics to a tracker until the tracker's first failure."""
 
-    def __init__(self, title: str, start: Callable[[], Tracker], say: Callable[[str], None]) -> None:
-        """Start the tracker. `say` is called with one line if the tracker fails, now or later."""
+    def __init__(self, title: str, start: Callable[[], Tracker], say: Callable[[str], None], view: str = "") -> None:
+        """Start the tracker. `say` is called with the command `view`, and with one line if the tracker fails, now or
+        later."""
         self._title, self._say = title, say
         self._tracker: Tracker | None = None
         with self._guard():
             self._tracker = start()
+        if view:
+            say(f"{title}: `{view}` shows this run")
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log the metrics, unless the tracker has failed before."""
@@ -126,9 +129,7 @@ def trackio_sink(run: TrackedRun, project: str, name: str, say: Callable[[str], 
         with contextlib.redirect_stdout(io.StringIO()):
             trackio.finish()  # not `opened.finish()`, after which Trackio would finish the run again at exit
 
-    sink = TrackerSink("Trackio", start, say)
-    say(f"Trackio: `trackio show --project {project}` shows this run")
-    return sink
+    return TrackerSink("Trackio", start, say, f"trackio show --project {project}")
 
 
 def tensorboard_sink(run: TrackedRun, settings: str, say: Callable[[str], None]) -> TrackerSink:
@@ -149,6 +150,4 @@ def tensorboard_sink(run: TrackedRun, settings: str, say: Callable[[str], None])
 
         return log, lambda failed: writer.close()
 
-    sink = TrackerSink("TensorBoard", start, say)
-    say(f"TensorBoard: `tensorboard --logdir {directory}` shows this run")
-    return sink
+    return TrackerSink("TensorBoard", start, say, f"tensorboard --logdir {directory}")
