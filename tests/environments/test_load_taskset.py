@@ -13,7 +13,7 @@ from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.environments.reverse_text import ReverseText
 from slimrl.errors import RolloutError, UserError
 from slimrl.rollout.failures import convert_errors
-from slimrl.types import Task, Taskset
+from slimrl.types import Task
 
 OWN = """
 from dataclasses import dataclass
@@ -160,19 +160,6 @@ def test_a_missing_package_is_told_with_how_to_bring_it(own_files):
         tasks_of(taskset, "train")
     with pytest.raises(RolloutError, match=LACKS), convert_errors("environment"):
         taskset.environment(Task("one", {}))
-
-
-@pytest.mark.parametrize("data", [{"seen": {1, 2}}, {3: "x"}, {"x": object()}])
-def test_data_of_a_task_that_is_no_json_is_refused(data):
-    class Odd(Taskset):
-        def tasks(self, split):
-            return [Task("one", data)]
-
-        def environment(self, task):
-            raise AssertionError
-
-    with pytest.raises(UserError, match="the data of task `one` must be JSON"):
-        tasks_of(Odd(), "train")
 
 
 ADAPTER = """

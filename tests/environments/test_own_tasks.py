@@ -50,6 +50,9 @@ BAD_TASKS = {
     "not tasks": (lambda: [TASK, {"id": "two"}], "number 1 is {'id': 'two'}"),
     "id is a number": (lambda: [Task(7, {})], r"with a text as id, but number 0 is Task\(id=7"),
     "same id twice": (lambda: [TASK, Task("one", {"x": 1})], "two tasks with the id `one`"),
+    "a set in the data": (lambda: [Task("one", {"seen": {1, 2}})], "the data of task `one` must be JSON"),
+    "a number as a key": (lambda: [Task("one", {3: "x"})], "the data of task `one` must be JSON"),
+    "an object in the data": (lambda: [Task("one", {"x": object()})], "the data of task `one` must be JSON"),
     "a mistake of the user's": (fails(UserError("set `args.path`")), r"^set `args\.path`$"),
 }
 
