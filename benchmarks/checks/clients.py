@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, write_result
 from packages.serve.tests.clients.parrot import save_parrot_model
-from packages.serve.tests.clients.serving import served
+from packages.serve.tests.conftest import serving
 
 CALLS = Path(__file__).parent / "client_calls"
 CALLS_S = 240.0
@@ -143,8 +143,8 @@ def own_server(model: Path | None, directory: Path) -> Iterator[str]:
     if model is None:
         model = directory / "parrot"
         save_parrot_model(model)
-    with served(model, max_slots=8, context_len=1024) as server:
-        yield server.url
+    with serving(model, max_slots=8, context_len=1024) as server:
+        yield server.address
 
 
 def table(clients: dict[str, Any]) -> str:

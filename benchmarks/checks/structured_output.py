@@ -69,8 +69,8 @@ def outcome(reply: httpx.Response, tool: dict[str, Any]) -> tuple[str, int, str]
 
 def mask_times(server: InferenceServer, tools: list[dict[str, Any]]) -> dict[str, float]:
     """Microseconds per token of a mask and of the step behind it, and milliseconds to compile a grammar."""
-    model = server.service.model
-    compiler = GrammarCompiler(model.policy.tokenizer, model.vocabulary.num_tokens, model.policy.chat.stop_ids)
+    policy, num_tokens = server.service.policy, server.service.vocabulary.num_tokens
+    compiler = GrammarCompiler(policy.tokenizer, num_tokens, policy.chat.stop_ids)
     rng, masks, steps, compiled = random.Random(0), list[float](), list[float](), list[float]()
     for tool in tools:
         _, source = source_of(ChatBody.model_validate(body_of(tool, 0)), False)
@@ -78,16 +78,16 @@ def mask_times(server: InferenceServer, tools: list[dict[str, Any]]) -> dict[str
         grammar = compiler.compile(source)
         compiled.append((time.perf_counter() - began) * 1e3)
         for _ in range(WALKS):
-            matcher = grammar.begin()
+            matcher = grammar.deep_copy()
             for _ in range(STEPS):
                 began = time.perf_counter()
-                allowed = token_masks([matcher], model.vocabulary.num_tokens, torch.device("cpu"))
+                allowed = token_masks([matcher], num_tokens, torch.device("cpu"))
                 masks.append((time.perf_counter() - began) * 1e6)
                 token = rng.choice(allowed[0].nonzero()[:, 0].tolist())
                 began = time.perf_counter()
-                matcher.accept(token)
+                matcher.consume_token(token)
                 steps.append((time.perf_counter() - began) * 1e6)
-                if matcher.is_complete:
+                if matcher.is_stopped():
                     break
     return {
         "mask_us_median": round(statistics.median(masks), 1),

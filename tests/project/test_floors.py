@@ -115,7 +115,7 @@ BUDGETS = {
     "slimrl_envs": 6_400,
     "slimrl_sandbox": 1_660,
     "slimrl_search": 3_750,
-    "slimrl_serve": 3_950,
+    "slimrl_serve": 3_610,
     "slimrl_tools": 7_950,
     "slimrl_view": 2_320,
 }

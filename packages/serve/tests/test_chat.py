@@ -1,12 +1,13 @@
-"""`/v1/chat/completions` answers messages and token ids."""
+"""`/v1/chat/completions` answers messages and token ids, and finds the tool calls that the model meant."""
 
+import json
 from typing import Any
 
 import httpx
 import pytest
 
 from packages.serve.tests.conftest import CONTEXT_LEN
-from packages.serve.tests.test_completions import events
+from packages.serve.tests.test_completions import complete, events
 from slimrl_serve.command import InferenceServer
 
 MESSAGES = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "What is the capital of France?"}]
@@ -15,20 +16,24 @@ CHAT = "/v1/chat/completions"
 
 
 def chat(http: httpx.Client, path: str = CHAT, **body: Any) -> dict[str, Any]:
-    reply = http.post(path, json=body)
-    assert reply.status_code == 200, reply.text
-    return reply.json()
+    return complete(http, path, **{"messages": MESSAGES, **body})
+
+
+def prompt_of(http: httpx.Client, **body: Any) -> str:
+    """The prompt of a chat as text."""
+    reply = chat(http, max_tokens=1, return_token_ids=True, **body)
+    return http.post("/detokenize", json={"tokens": reply["prompt_token_ids"]}).json()["prompt"]
 
 
 def test_the_prompt_is_what_a_rollout_of_ours_sees(http: httpx.Client, server: InferenceServer) -> None:
-    reply = chat(http, messages=MESSAGES, max_tokens=3, return_token_ids=True)
-    assert reply["prompt_token_ids"] == server.service.model.policy.chat.opening(MESSAGES)
+    reply = chat(http, max_tokens=3, return_token_ids=True)
+    assert reply["prompt_token_ids"] == server.service.policy.chat.opening(MESSAGES)
     assert http.post("/tokenize", json={"messages": MESSAGES}).json()["tokens"] == reply["prompt_token_ids"]
 
 
 def test_chat_on_tokens_continues_exactly_those_tokens(http: httpx.Client) -> None:
     options = {"max_tokens": 10, "temperature": 0, "logprobs": True, "top_logprobs": 2, "return_token_ids": True}
-    by_messages = chat(http, messages=MESSAGES, **options)
+    by_messages = chat(http, **options)
     tokens = by_messages["prompt_token_ids"]
     ignored = [{"role": "user", "content": "something else"}]
     by_tokens = chat(http, f"{CHAT}/tokens", messages=ignored, tokens=tokens, tools=None, **options)
@@ -37,7 +42,7 @@ def test_chat_on_tokens_continues_exactly_those_tokens(http: httpx.Client) -> No
 
 
 def test_every_token_has_a_log_probability_its_bytes_and_the_likeliest(http: httpx.Client) -> None:
-    reply = chat(http, messages=MESSAGES, max_tokens=10, logprobs=True, top_logprobs=3, return_token_ids=True, seed=1)
+    reply = chat(http, max_tokens=10, logprobs=True, top_logprobs=3, return_token_ids=True, seed=1)
     (choice,) = reply["choices"]
     content = choice["logprobs"]["content"]
     assert len(content) == len(choice["token_ids"])
@@ -45,7 +50,7 @@ def test_every_token_has_a_log_probability_its_bytes_and_the_likeliest(http: htt
         assert len(entry["top_logprobs"]) == 3
         assert entry["logprob"] <= max(top["logprob"] for top in entry["top_logprobs"])
         assert entry["token"].startswith("bytes:") or list(entry["token"].encode()) == entry["bytes"]
-    ids = chat(http, messages=MESSAGES, max_tokens=10, logprobs=True, return_tokens_as_token_ids=True, seed=1)
+    ids = chat(http, max_tokens=10, logprobs=True, return_tokens_as_token_ids=True, seed=1)
     named = [entry["token"] for entry in ids["choices"][0]["logprobs"]["content"]]
     assert named == [f"token_id:{token}" for token in choice["token_ids"]]
 
@@ -72,22 +77,55 @@ def test_a_stream_says_what_the_whole_reply_says(http: httpx.Client, extra: dict
 
 def test_a_final_message_is_continued(http: httpx.Client) -> None:
     messages = [*MESSAGES, {"role": "assistant", "content": "The capital"}]
-    reply = chat(http, messages=messages, max_tokens=2, continue_final_message=True, return_token_ids=True)
-    prompt = http.post("/detokenize", json={"tokens": reply["prompt_token_ids"]}).json()["prompt"]
-    assert prompt.endswith("assistant\nThe capital")
+    assert prompt_of(http, messages=messages, continue_final_message=True).endswith("assistant\nThe capital")
 
 
 @pytest.mark.nightly
 def test_without_a_bound_a_reply_may_fill_the_context(http: httpx.Client) -> None:
-    usage = chat(http, messages=MESSAGES, ignore_eos=True, temperature=0)["usage"]
-    assert usage["total_tokens"] == CONTEXT_LEN
+    assert chat(http, ignore_eos=True, temperature=0)["usage"]["total_tokens"] == CONTEXT_LEN
 
 
-def test_tools_reach_the_prompt_unless_they_are_not_to_be_used(http: httpx.Client) -> None:
-    def prompt(**extra: Any) -> str:
-        reply = chat(http, messages=MESSAGES[1:], max_tokens=1, return_token_ids=True, tools=TOOLS, **extra)
-        return http.post("/detokenize", json={"tokens": reply["prompt_token_ids"]}).json()["prompt"]
+@pytest.mark.parametrize(
+    ("choice", "is_there"),
+    [({}, True), ({"tool_choice": "auto", "parallel_tool_calls": True}, True), ({"tool_choice": "none"}, False)],
+)
+def test_tools_reach_the_prompt_unless_they_are_not_to_be_used(http: httpx.Client, choice: Any, is_there: bool) -> None:
+    assert ('"name": "add"' in prompt_of(http, messages=MESSAGES[1:], tools=TOOLS, **choice)) == is_there
 
-    assert '"name": "add"' in prompt()
-    assert '"name": "add"' in prompt(tool_choice="auto", parallel_tool_calls=True)
-    assert "add" not in prompt(tool_choice="none")
+
+def call_of(query: str) -> str:
+    return f"<tool_call>{json.dumps({'name': 'search_pages', 'arguments': {'query': query}})}</tool_call>"
+
+
+TAG = "what the tag </tool_call> is for"
+THOUGHTS = f"<think>\nI could call {call_of('draft')} first, but no.\n</think>"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("text", "in_thoughts", "content", "queries"),
+    [
+        (call_of(TAG), False, "", [TAG]),
+        (f"So: {call_of(TAG)}{call_of('b')}", False, "So:", [TAG, "b"]),
+        (f"{THOUGHTS}\n{call_of('meant')}", False, THOUGHTS, ["meant"]),
+        (f"{THOUGHTS.removeprefix('<think>')}{call_of('meant')}", True, THOUGHTS.removeprefix("<think>"), ["meant"]),
+        (f"{THOUGHTS}\n{call_of('a </think> b')}", False, THOUGHTS, ["a </think> b"]),
+        (f"{THOUGHTS}\nParis", False, f"{THOUGHTS}\nParis", []),
+        (f"<think>{call_of('draft')}", False, f"<think>{call_of('draft')}", []),
+    ],
+)
+def test_the_calls_of_a_reply_are_those_that_were_meant(
+    http: httpx.Client, text: str, in_thoughts: bool, content: str, queries: list[str], stream: bool
+) -> None:
+    prompt = complete(http, "/tokenize", prompt="So.<think>\n" if in_thoughts else "So.")["tokens"]
+    body = {"messages": MESSAGES, "tokens": prompt, "structured_outputs": {"choice": [text]}}
+    body["tools"] = [{"type": "function", "function": {"name": "search_pages"}}]
+    if stream:
+        choices = [chunk["choices"][0] for chunk in events(http, f"{CHAT}/tokens", body)]
+    else:
+        choices = chat(http, f"{CHAT}/tokens", **body)["choices"]
+    pieces = [choice.get("delta") or choice.get("message") or {} for choice in choices]
+    calls = [call["function"] for piece in pieces for call in piece.get("tool_calls", [])]
+    assert "".join(piece.get("content") or "" for piece in pieces) == content
+    assert [json.loads(call["arguments"])["query"] for call in calls] == queries
+    assert choices[-1]["finish_reason"] == ("tool_calls" if queries else "stop")

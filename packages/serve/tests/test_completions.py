@@ -3,37 +3,31 @@
 import json
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from packages.serve.tests.clients.serving import Reference
-from packages.serve.tests.conftest import CONTEXT_LEN
+from packages.serve.tests.conftest import CONTEXT_LEN, Reference
 from slimrl.inference.scheduler import RequestOptions
 from slimrl.types import SamplingParams
+from slimrl_serve.command import InferenceServer
 from slimrl_serve.text import Vocabulary
 from tests.tiny import END, tiny_tokenizer
 
+COMPLETIONS = "/v1/completions"
 PROMPT = list(range(10, 30))
-TEXT = "Ünïcode: 你好, 🙂🙃! The quick brown fox"
+ECHO = {"prompt": PROMPT, "echo": True, "logprobs": 1}
 
 
-@pytest.fixture(scope="module")
-def direct(tiny_dir: Path) -> Reference:
-    return Reference(tiny_dir)
-
-
-def complete(http: httpx.Client, **body: Any) -> dict[str, Any]:
-    reply = http.post("/v1/completions", json=body)
+def complete(http: httpx.Client, path: str = COMPLETIONS, **body: Any) -> dict[str, Any]:
+    reply = http.post(path, json=body)
     assert reply.status_code == 200, reply.text
     return reply.json()
 
 
 def events(http: httpx.Client, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The objects of a stream; the last line must be the mark of its end."""
-    lines = []
     with http.stream("POST", path, json={**body, "stream": True}) as reply:
         assert reply.headers["content-type"].startswith("text/event-stream")
         lines = [line.removeprefix("data: ") for line in reply.iter_lines() if line]
@@ -41,23 +35,33 @@ def events(http: httpx.Client, path: str, body: dict[str, Any]) -> Iterator[dict
     return map(json.loads, lines)
 
 
-def test_greedy_tokens_and_log_probabilities_are_the_engines(http: httpx.Client, direct: Reference) -> None:
+def test_greedy_tokens_and_log_probabilities_are_the_engines(http: httpx.Client, reference: Reference) -> None:
     rng = random.Random(0)
     for _ in range(10):
         prompt = [rng.randrange(3, 300) for _ in range(rng.randrange(1, 60))]
         body = {"prompt": prompt, "max_tokens": 20, "temperature": 0, "logprobs": 3, "return_token_ids": True}
         reply = complete(http, model="tiny", **body)
-        expected = direct.sample(prompt, SamplingParams(20, 0.0), RequestOptions(top_logprobs=3))
+        expected = reference.sample(prompt, SamplingParams(20, 0.0), RequestOptions(top_logprobs=3))
         (choice,) = reply["choices"]
         assert choice["token_ids"] == expected.completion_ids
         assert choice["prompt_token_ids"] == reply["prompt_token_ids"] == prompt
         assert choice["token_versions"] == [-1] * len(expected.completion_ids)
         assert choice["logprobs"]["token_logprobs"] == pytest.approx(expected.logprobs, abs=1e-4)
         assert choice["finish_reason"] == expected.finish_reason
-        assert choice["text"] == direct.policy.chat.text(expected.completion_ids)
+        assert choice["text"] == reference.policy.chat.text(expected.completion_ids)
         for named, logprob in zip(choice["logprobs"]["top_logprobs"], expected.logprobs, strict=True):
             assert max(named.values()) == pytest.approx(logprob, abs=1e-4)
         assert reply["usage"]["completion_tokens"] == len(expected.completion_ids)
+
+
+def test_sampled_tokens_have_the_log_probabilities_of_the_plain_forward(
+    http: httpx.Client, reference: Reference
+) -> None:
+    body = {"prompt": PROMPT, "max_tokens": 32, "seed": 4, "logprobs": 0, "return_token_ids": True, "min_tokens": 8}
+    (choice,) = complete(http, **body)["choices"]
+    # Before `min_tokens` no end can be drawn; the probabilities are those of what could.
+    scores = reference.score(PROMPT, choice["token_ids"])
+    assert choice["logprobs"]["token_logprobs"][8:] == pytest.approx(scores[8:], abs=1e-3)
 
 
 @pytest.mark.slow
@@ -71,62 +75,59 @@ def test_greedy_tokens_and_log_probabilities_are_the_engines(http: httpx.Client,
         {"seed": 6, "stop": "a", "include_stop_str_in_output": True},
         {"seed": 7, "skip_special_tokens": False, "stop_token_ids": [100, 101]},
         {"seed": 8, "prompt": "Hello", "echo": True, "logprobs": 2},
+        {"seed": 9, "n": 3, "echo": True, "ignore_eos": True},
     ],
 )
 def test_a_stream_says_what_the_whole_reply_says(http: httpx.Client, extra: dict[str, Any]) -> None:
     body = {"prompt": PROMPT, "max_tokens": 40, "logprobs": 1, "return_token_ids": True, **extra}
     whole = complete(http, **body)
-    *chunks, last = events(http, "/v1/completions", {**body, "stream_options": {"include_usage": True}})
+    *chunks, last = events(http, COMPLETIONS, {**body, "stream_options": {"include_usage": True}})
     for choice in whole["choices"]:
         mine = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == choice["index"]]
         assert "".join(piece["text"] for piece in mine) == choice["text"]
         assert [token for piece in mine for token in piece["token_ids"]] == choice["token_ids"]
-        for key in ("tokens", "text_offset"):
-            assert [item for piece in mine for item in piece["logprobs"][key]] == choice["logprobs"][key]
+        for key in ("tokens", "token_logprobs", "text_offset"):
+            streamed = [item for piece in mine for item in piece["logprobs"][key]]
+            assert streamed == choice["logprobs"][key] or streamed[1:] == pytest.approx(choice["logprobs"][key][1:])
         assert [piece["finish_reason"] for piece in mine][-1] == choice["finish_reason"]
         assert {piece["finish_reason"] for piece in mine[:-1]} <= {None}
     assert last["choices"] == []
-    assert {k: v for k, v in last["usage"].items() if "details" not in k} == {
-        k: v for k, v in whole["usage"].items() if "details" not in k
-    }
+    assert {**last["usage"], "prompt_tokens_details": {}} == {**whole["usage"], "prompt_tokens_details": {}}
 
 
 def test_a_seed_decides_the_text_and_choices_differ(http: httpx.Client) -> None:
-    body = {"prompt": PROMPT, "max_tokens": 12, "seed": 11, "n": 4}
-    texts = [choice["text"] for choice in complete(http, **body)["choices"]]
-    assert texts == [choice["text"] for choice in complete(http, **body)["choices"]]
-    assert len(set(texts)) > 1
-    assert texts[0] == complete(http, **{**body, "n": 1})["choices"][0]["text"]
-    assert texts != [choice["text"] for choice in complete(http, **{**body, "seed": 12})["choices"]]
+    def texts(**changes: Any) -> list[str]:
+        body = {"prompt": PROMPT, "max_tokens": 12, "seed": 11, "n": 4, **changes}
+        return [choice["text"] for choice in complete(http, **body)["choices"]]
+
+    assert texts() == texts() != texts(seed=12)
+    assert len(set(texts())) > 1
+    assert texts()[:1] == texts(n=1)
 
 
-def test_all_shapes_of_a_prompt_mean_the_same(http: httpx.Client) -> None:
+def test_all_shapes_of_a_prompt_mean_the_same_in_the_order_of_the_prompts(http: httpx.Client) -> None:
     text = "What is the capital?"
     token_ids = http.post("/tokenize", json={"prompt": text}).json()["tokens"]
     assert http.post("/detokenize", json={"tokens": token_ids}).json() == {"prompt": text}
     options = {"max_tokens": 5, "temperature": 0, "return_token_ids": True}
-    replies = [complete(http, prompt=prompt, **options) for prompt in (text, token_ids, [text] * 2, [token_ids] * 2)]
-    assert [len(reply["choices"]) for reply in replies] == [1, 1, 2, 2]
+    shapes: list[Any] = [text, token_ids, [text] * 2, [token_ids] * 2]
+    replies = [complete(http, prompt=prompt, **options) for prompt in shapes]
     choices = [choice for reply in replies for choice in reply["choices"]]
     assert len({(choice["text"], *choice["prompt_token_ids"]) for choice in choices}) == 1
     assert [choice["index"] for choice in replies[3]["choices"]] == [0, 1]
-
-
-def test_choices_stand_in_the_order_of_the_prompts(http: httpx.Client) -> None:
     reply = complete(http, prompt=[[10, 11], [20, 21]], n=2, max_tokens=2, return_token_ids=True)
     assert [choice["prompt_token_ids"] for choice in reply["choices"]] == [[10, 11], [10, 11], [20, 21], [20, 21]]
-    assert reply["usage"]["prompt_tokens"] == 4
+    assert reply["usage"]["prompt_tokens"] == 4 and "prompt_token_ids" not in reply
 
 
 @pytest.mark.parametrize("max_tokens", [0, 1])
-def test_an_echo_scores_the_prompt(http: httpx.Client, direct: Reference, max_tokens: int) -> None:
-    expected = direct.sample(PROMPT, SamplingParams(1, 0.0), RequestOptions(prompt_logprobs=2))
-    body = {"prompt": PROMPT, "max_tokens": max_tokens, "temperature": 0, "echo": True, "logprobs": 2}
+def test_an_echo_scores_the_prompt(http: httpx.Client, reference: Reference, max_tokens: int) -> None:
+    expected = reference.sample(PROMPT, SamplingParams(1, 0.0), RequestOptions(prompt_logprobs=2))
     for _ in range(2):  # the second time the prompt is in the cache
-        reply = complete(http, **body)
+        reply = complete(http, **{**ECHO, "max_tokens": max_tokens, "temperature": 0, "logprobs": 2})
         (choice,) = reply["choices"]
         scored = choice["logprobs"]
-        assert choice["text"].startswith(direct.policy.chat.text(PROMPT))
+        assert choice["text"].startswith(reference.policy.chat.text(PROMPT))
         assert len(scored["tokens"]) == len(scored["text_offset"]) == len(PROMPT) + max_tokens
         assert scored["token_logprobs"][0] is scored["top_logprobs"][0] is None
         own = scored["token_logprobs"][1 : len(PROMPT)]
@@ -134,6 +135,22 @@ def test_an_echo_scores_the_prompt(http: httpx.Client, direct: Reference, max_to
         for top, logprob, score in zip(scored["top_logprobs"][1:], own, expected.scored, strict=False):
             assert (max(top.values()) == logprob) == (score.rank == 1)
         assert reply["usage"]["completion_tokens"] == max_tokens
+
+
+def test_choices_of_one_prompt_score_it_once(server: InferenceServer, http: httpx.Client) -> None:
+    prompt = list(range(60, 90))
+    before = server.service.engine.counters.prefilled
+    first, *others = complete(http, **{**ECHO, "prompt": prompt, "n": 3, "max_tokens": 2})["choices"]
+    assert server.service.engine.counters.prefilled - before == len(prompt) - 1
+    for choice in others:
+        for key in ("tokens", "token_logprobs", "top_logprobs"):
+            assert choice["logprobs"][key][: len(prompt)] == first["logprobs"][key][: len(prompt)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 5.0])
+def test_an_echo_without_tokens_is_the_prompt_whatever_would_stop_it(http: httpx.Client, temperature: float) -> None:
+    body = {"prompt": f"The quick{END} fox", "max_tokens": 0, "echo": True, "stop": ["no such text", "x"], "seed": 3}
+    assert complete(http, **body, temperature=temperature)["choices"][0]["text"] == body["prompt"]
 
 
 def test_a_stop_token_ends_the_text_but_is_among_the_tokens(http: httpx.Client) -> None:
@@ -149,28 +166,16 @@ def test_a_stop_token_ends_the_text_but_is_among_the_tokens(http: httpx.Client) 
 
 def test_cached_prompt_tokens_are_told(http: httpx.Client) -> None:
     prompt = list(range(200, 240))
-    complete(http, prompt=prompt, max_tokens=1)
-    usage = complete(http, prompt=prompt, max_tokens=1)["usage"]
-    assert usage["prompt_tokens_details"] == {"cached_tokens": len(prompt) - 1}
+    usages = [complete(http, prompt=prompt, max_tokens=1)["usage"] for _ in range(2)]
+    assert usages[1]["prompt_tokens_details"] == {"cached_tokens": len(prompt) - 1}
 
 
-def test_a_prompt_may_fill_the_context_but_for_one_token(http: httpx.Client) -> None:
-    prompt = [5] * (CONTEXT_LEN - 1)
-    assert complete(http, prompt=prompt)["usage"]["completion_tokens"] == 1
-    reply = http.post("/v1/completions", json={"prompt": [*prompt, 5], "max_tokens": 1})
-    assert reply.status_code == 400
-    assert f"maximum context length is {CONTEXT_LEN} tokens" in reply.json()["error"]["message"]
-    assert reply.json()["error"]["code"] == "context_length_exceeded"
-    reply = http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": CONTEXT_LEN})
-    assert "maximum context length is" in reply.json()["error"]["message"]
-
-
-def test_generate_takes_and_gives_token_ids(http: httpx.Client, direct: Reference) -> None:
+def test_generate_takes_and_gives_token_ids(http: httpx.Client, reference: Reference) -> None:
     sampling = {"temperature": 0, "max_tokens": 9, "logprobs": 1, "n": 2}
     sampling |= {"repetition_penalty": 1.0, "skip_special_tokens": False, "stop_token_ids": []}
     body = {"model": "tiny", "token_ids": PROMPT, "sampling_params": sampling, "request_id": "r", "priority": 0}
-    reply = http.post("/inference/v1/generate", json=body).json()
-    expected = direct.sample(PROMPT, SamplingParams(9, 0.0), RequestOptions())
+    reply = complete(http, "/inference/v1/generate", **body)
+    expected = reference.sample(PROMPT, SamplingParams(9, 0.0), RequestOptions())
     assert reply["request_id"] == "r"
     for choice in reply["choices"]:
         assert choice["token_ids"] == expected.completion_ids
@@ -180,25 +185,54 @@ def test_generate_takes_and_gives_token_ids(http: httpx.Client, direct: Referenc
         assert [entry["logprob"] for entry in content] == pytest.approx(expected.logprobs, abs=1e-4)
 
 
+TOO_LONG = "context_length_exceeded"
+LONG = [5] * (CONTEXT_LEN - 3)  # three tokens fit behind it
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "wanted"),
+    [
+        (COMPLETIONS, {"prompt": [*LONG, 5, 5]}, 1),
+        (COMPLETIONS, {"prompt": [*LONG, 5, 5, 5], "max_tokens": 1}, TOO_LONG),
+        (COMPLETIONS, {"prompt": PROMPT, "max_tokens": CONTEXT_LEN}, TOO_LONG),
+        (COMPLETIONS, {"prompt": LONG, "max_tokens": 4}, TOO_LONG),  # as in vLLM
+        ("/v1/chat/completions/tokens", {"messages": [{"role": "user"}], "tokens": LONG, "max_tokens": 4}, TOO_LONG),
+        # The route of vLLM for token ids stops at the end of the context instead.
+        *(
+            ("/inference/v1/generate", {"token_ids": LONG, "sampling_params": {"ignore_eos": True, **sampling}}, 3)
+            for sampling in ({"max_tokens": 4}, {"max_tokens": 10_000, "min_tokens": 10}, {"max_tokens": 2**31 - 1}, {})
+        ),
+        *(("/inference/v1/generate", {"token_ids": [5] * (CONTEXT_LEN + more)}, TOO_LONG) for more in (0, 1)),
+    ],
+)
+def test_the_context_bounds_prompt_and_reply(http: httpx.Client, path: str, body: Any, wanted: int | str) -> None:
+    reply = http.post(path, json={**body, "return_token_ids": True} if path == COMPLETIONS else body)
+    if wanted == TOO_LONG:
+        error = reply.json()["error"]
+        assert (reply.status_code, error["code"]) == (400, wanted)
+        assert f"maximum context length is {CONTEXT_LEN} tokens" in error["message"]
+    else:
+        (choice,) = reply.json()["choices"]
+        assert (len(choice["token_ids"]), choice["finish_reason"]) == (wanted, "length")
+
+
 def test_tokenizer_info_has_the_special_tokens_as_text(http: httpx.Client) -> None:
     info = http.get("/tokenizer_info").json()
-    assert info["eos_token"] == "<|im_end|>"
-    assert http.post("/tokenize", json={"prompt": info["eos_token"], "add_special_tokens": False}).json()["tokens"] == [
-        2
-    ]
-    assert http.post("/tokenize", json={"prompt": "", "add_special_tokens": False}).json()["tokens"] == []
-    assert "im_start" in info["chat_template"]
+    assert info["eos_token"] == "<|im_end|>" and "im_start" in info["chat_template"]
+    for text, tokens in ((info["eos_token"], [2]), ("", [])):
+        assert complete(http, "/tokenize", prompt=text, add_special_tokens=False)["tokens"] == tokens
 
 
 @pytest.mark.parametrize("skips", [True, False])
-def test_an_echoed_text_is_pointed_into(http: httpx.Client, skips: bool) -> None:
-    prompt = f"{TEXT}{END}then"
-    for given in (prompt, Vocabulary(tiny_tokenizer(), 300).encode(prompt, add_special=False)):
-        body = {"prompt": given, "echo": True, "max_tokens": 0, "logprobs": 0, "skip_special_tokens": skips}
-        (choice,) = http.post("/v1/completions", json=body).json()["choices"]
-        assert choice["text"] == (prompt if given is prompt or not skips else prompt.replace(END, ""))
-        offsets = choice["logprobs"]["text_offset"]
-        assert offsets == sorted(offsets) and offsets[0] == 0
-        for name, offset in zip(choice["logprobs"]["tokens"], offsets, strict=True):
-            left_out = name == END and END not in choice["text"]
-            assert name.startswith("bytes:") or left_out or choice["text"][offset:].startswith(name)
+@pytest.mark.parametrize("as_text", [True, False])
+def test_an_echoed_text_is_pointed_into(http: httpx.Client, as_text: bool, skips: bool) -> None:
+    text = f"Ünïcode: 你好, 🙂🙃! The quick brown fox{END}then"
+    prompt = text if as_text else Vocabulary(tiny_tokenizer(), 300).encode(text, add_special=False)
+    body = {"prompt": prompt, "echo": True, "max_tokens": 0, "logprobs": 0, "skip_special_tokens": skips}
+    (choice,) = complete(http, **body)["choices"]
+    assert choice["text"] == (text if as_text or not skips else text.replace(END, ""))
+    offsets = choice["logprobs"]["text_offset"]
+    assert offsets == sorted(offsets) and offsets[0] == 0
+    for name, offset in zip(choice["logprobs"]["tokens"], offsets, strict=True):
+        left_out = name == END and END not in choice["text"]
+        assert name.startswith("bytes:") or left_out or choice["text"][offset:].startswith(name)

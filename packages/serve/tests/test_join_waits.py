@@ -24,62 +24,45 @@ Server = tuple[subprocess.Popen[str], str]
 dist: Any = torch.distributed  # its published types lack `TCPStore`
 
 
-def closed(stay: ExitStack) -> int:
-    """The port of a trainer that has died."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+def drip(connection: socket.socket) -> None:
+    """Send a byte a second, and never a whole answer."""
+    while True:
+        connection.sendall(b"\0")
+        time.sleep(1)
 
 
-def deaf(stay: ExitStack) -> int:
-    """That of one that was stopped: connections are accepted, and nothing is said."""
-    return int(stay.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1])
+def half_close(connection: socket.socket) -> None:
+    """Shut this end of the connection, and read on."""
+    connection.shutdown(socket.SHUT_WR)
+    while connection.recv(1024):
+        pass
 
 
-def alone(stay: ExitStack) -> int:
-    """That of a store whose other members are missing."""
-    limit = timedelta(seconds=5)
-    store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False, timeout=limit)
-    stay.callback(lambda: store)  # it lives as long as the test
-    return int(store.port)
-
-
-def drips(stay: ExitStack) -> int:
-    """That of one that sends a byte a second, and never a whole answer."""
-
-    def drip(connection: socket.socket) -> None:
-        while True:
-            connection.sendall(b"\0")
-            time.sleep(1)
-
-    return serving(stay, drip)
-
-
-def half_closed(stay: ExitStack) -> int:
-    """That of one that has shut its end of the connection, and reads on."""
-
-    def read(connection: socket.socket) -> None:
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(1024):
-            pass
-
-    return serving(stay, read)
-
-
-def serving(stay: ExitStack, act: Callable[[socket.socket], None]) -> int:
-    """The port of a listener that does the same with each connection."""
+def port_of(trainer: str | Callable[[socket.socket], None], stay: ExitStack) -> int:
+    """The port of a trainer that has died ("closed"), that was stopped ("deaf"), whose other members are missing
+    ("alone"), or that does the same with each connection."""
+    if trainer == "alone":
+        limit = timedelta(seconds=5)
+        store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False, timeout=limit)
+        stay.callback(lambda: store)  # it lives as long as the test
+        return int(store.port)
     listener = stay.enter_context(socket.create_server(("127.0.0.1", 0)))
-
-    def serve(connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            act(connection)
 
     def accept() -> None:
         with suppress(OSError):
-            while True:
+            while callable(trainer):
                 threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 
+    def serve(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            assert callable(trainer)
+            trainer(connection)
+
     threading.Thread(target=accept, daemon=True).start()
-    return int(listener.getsockname()[1])
+    port = int(listener.getsockname()[1])
+    if trainer == "closed":
+        listener.close()
+    return port
 
 
 @pytest.fixture(scope="module")
@@ -104,16 +87,16 @@ def ask(url: str, body: object) -> None:
         httpx.post(url, json=body, timeout=120)
 
 
-@pytest.mark.parametrize("trainer", [closed, deaf, alone, drips, half_closed])
+@pytest.mark.parametrize("trainer", ["closed", "deaf", "alone", drip, half_close])
 def test_a_trainer_that_gives_up_frees_the_server(
-    trainer: Callable[[ExitStack], int], server: Server, tiny_dir: Path
+    trainer: str | Callable[[socket.socket], None], server: Server, tiny_dir: Path
 ) -> None:
     _, url = server
     with ExitStack() as stay:
         while httpx.get(f"{url}/health").status_code != 200:
             time.sleep(0.1)
         with pytest.raises(httpx.TimeoutException):
-            httpx.post(f"{url}/init_weight_transfer_engine", json=call_to(trainer(stay)), timeout=1.0)
+            httpx.post(f"{url}/init_weight_transfer_engine", json=call_to(port_of(trainer, stay)), timeout=1.0)
         update = {"weight_dir": str(tiny_dir), "version": 7}
         assert httpx.post(f"{url}/update_weights", json=update, timeout=LIMIT_S).json()["version"] == 7
 
@@ -122,8 +105,8 @@ def test_ctrl_c_ends_a_server_that_waits_for_its_trainer(server: Server) -> None
     process, url = server  # this test is its end
     with ExitStack() as stay:
         calls = [
-            threading.Thread(target=ask, args=(f"{url}/init_weight_transfer_engine", call_to(trainer(stay))))
-            for trainer in (drips, deaf)
+            threading.Thread(target=ask, args=(f"{url}/init_weight_transfer_engine", call_to(port_of(trainer, stay))))
+            for trainer in (drip, "deaf")
         ]
         for call in calls:
             call.start()

@@ -7,36 +7,29 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
-from packages.serve.tests.conftest import SLOTS, config_of, serving
+from packages.serve.tests.conftest import SLOTS, InferenceServer, config_of, connected, eventually, idle, serving
 from slimrl.errors import UserError
 from slimrl.inference.cache import SlotCache
 from slimrl.inference.engine import Engine
-from slimrl_serve.command import InferenceServer, serve
+from slimrl_serve.command import serve
+from slimrl_serve.text import Vocabulary
 from tests.inference.naive import naive_greedy, naive_module
 
+COMPLETIONS, A = "/v1/completions", {"prompt": "a"}
 LONG = {"prompt": list(range(10, 30)), "max_tokens": 400, "ignore_eos": True, "return_token_ids": True}
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for another thread; the bound is only there to end a test that fails."""
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def idle(server: InferenceServer) -> bool:
-    load = server.service.thread.load
-    return server.service.thread.num_open == load.running == load.waiting == 0
+def fail(*arguments: object) -> Any:
+    raise ZeroDivisionError("a bug")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -47,7 +40,7 @@ def test_a_client_that_goes_away_frees_its_slots_running_or_waiting(server: Infe
         async with httpx.AsyncClient(base_url=server.address, timeout=30) as http:
 
             async def ask() -> None:
-                async with http.stream("POST", "/v1/completions", json={**LONG, "n": 3, "stream": stream}) as reply:
+                async with http.stream("POST", COMPLETIONS, json={**LONG, "n": 3, "stream": stream}) as reply:
                     async for _ in reply.aiter_lines():
                         pass
 
@@ -69,22 +62,21 @@ def test_a_client_that_goes_away_frees_its_slots_running_or_waiting(server: Infe
 
 @pytest.mark.slow
 def test_a_full_queue_is_429_and_says_when_to_come_back(tiny_dir: Path) -> None:
-    with serving(tiny_dir, max_slots=1, max_queue=2) as server, httpx.Client(base_url=server.address) as http:
+    with connected(tiny_dir, max_slots=1, max_queue=2) as (server, http):
         http.post("/pause")
 
         async def scenario() -> list[httpx.Response]:
             async with httpx.AsyncClient(base_url=server.address, timeout=30) as client:
-                waiting = [asyncio.create_task(client.post("/v1/completions", json={"prompt": "a"})) for _ in range(3)]
+                waiting = [asyncio.create_task(client.post(COMPLETIONS, json=A)) for _ in range(3)]
                 while server.service.thread.num_open < 3:
                     await asyncio.sleep(0.005)
-                rejected = await client.post("/v1/completions", json={"prompt": "a"})
+                rejected = await client.post(COMPLETIONS, json=A)
                 await client.post("/resume")
                 return [rejected, *await asyncio.gather(*waiting)]
 
-        rejected, *served = asyncio.run(scenario())
-        assert rejected.status_code == 429
-        assert int(rejected.headers["retry-after"]) > 0
-        assert [reply.status_code for reply in served] == [200] * 3
+        rejected, *others = asyncio.run(scenario())
+        assert rejected.status_code == 429 and int(rejected.headers["retry-after"]) > 0
+        assert [reply.status_code for reply in others] == [200] * 3
         assert "slimrl:requests_rejected_total 1.0" in http.get("/metrics").text
 
 
@@ -92,19 +84,11 @@ def test_a_paused_server_samples_nothing(server: InferenceServer, http: httpx.Cl
     assert http.post("/pause").json() == {"status": "paused", "version": server.service.engine.version}
     sampled = server.service.engine.counters.sampled
     with pytest.raises(httpx.ReadTimeout):
-        http.post("/v1/completions", json={"prompt": "a"}, timeout=0.3)
+        http.post(COMPLETIONS, json=A, timeout=0.3)
     assert server.service.engine.counters.sampled == sampled
-    assert http.get("/health").status_code == 200
+    assert http.get("/health").status_code == 200 and http.get("/is_paused").json() == {"is_paused": True}
     assert http.post("/resume").json()["status"] == "running"
-    assert http.post("/v1/completions", json={"prompt": "a"}).status_code == 200
-
-
-def new_weights(tiny_dir: Path, directory: Path, scale: float) -> dict[str, torch.Tensor]:
-    """A copy of the model whose weights are scaled; returns them."""
-    shutil.copytree(tiny_dir, directory)
-    weights = {name: tensor * scale for name, tensor in load_file(tiny_dir / "model.safetensors").items()}
-    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
-    return weights
+    assert http.post(COMPLETIONS, json=A).status_code == 200
 
 
 @pytest.mark.slow
@@ -122,23 +106,23 @@ def test_weights_change_under_load_and_every_token_knows_its_version(
 
     weights = {-1: load_file(tiny_dir / "model.safetensors")}
     for version in (1, 2, 3):
-        weights[version] = new_weights(tiny_dir, tmp_path / f"{version}", 1 + 0.1 * version)
+        shutil.copytree(tiny_dir, tmp_path / f"{version}")
+        weights[version] = {name: tensor * (1 + 0.1 * version) for name, tensor in weights[-1].items()}
+        save_file(weights[version], tmp_path / f"{version}" / "model.safetensors", metadata={"format": "pt"})
     prompts = [[10 + i, *range(20, 40)] for i in range(8)]
 
     async def scenario(server: InferenceServer) -> list[dict[str, Any]]:
         async with httpx.AsyncClient(base_url=server.address, timeout=60) as http:
-            body = {"temperature": 0, "max_tokens": 60, "return_token_ids": True, "logprobs": 0, "ignore_eos": True}
-            asked = [asyncio.create_task(http.post("/v1/completions", json={**body, "prompt": p})) for p in prompts]
+            body = {**LONG, "temperature": 0, "max_tokens": 60, "logprobs": 0}
+            asked = [asyncio.create_task(http.post(COMPLETIONS, json={**body, "prompt": p})) for p in prompts]
             for version in (1, 2, 3):
                 while server.service.engine.counters.sampled < 100 * version:
                     await asyncio.sleep(0.001)
                 update = {"weight_dir": str(tmp_path / f"{version}"), "version": version}
-                assert (await http.post("/update_weights", json=update)).json() == {
-                    "status": "updated",
-                    "version": version,
-                }
+                reply = await http.post("/update_weights", json=update)
+                assert reply.json() == {"status": "updated", "version": version}
             replies = await asyncio.gather(*asked)
-            replies.append(await http.post("/v1/completions", json={**body, "prompt": prompts[0]}))
+            replies.append(await http.post(COMPLETIONS, json={**body, "prompt": prompts[0]}))
             return [reply.json()["choices"][0] for reply in replies]
 
     with serving(tiny_dir) as server:
@@ -156,83 +140,89 @@ def test_weights_change_under_load_and_every_token_knows_its_version(
         assert choice["logprobs"]["token_logprobs"] == pytest.approx(logprobs, abs=1e-3)
 
 
+@pytest.mark.parametrize("case", ["missing", "unknown", "shape", "dtype", "torn", "empty"])
 def test_weights_that_do_not_belong_to_the_model_change_nothing(
-    tiny_dir: Path, tmp_path: Path, server: InferenceServer, http: httpx.Client
+    tiny_dir: Path, tmp_path: Path, server: InferenceServer, http: httpx.Client, case: str
 ) -> None:
+    path = tmp_path / "model.safetensors"
     good = load_file(tiny_dir / "model.safetensors")
     first, *others = good
-    broken = {
-        "missing": {name: good[name] for name in others},
-        "unknown": {**good, "surplus": good[first].clone()},
-        "shape": {**good, first: good[first][:-1].clone()},
-        "dtype": {name: tensor.bfloat16() for name, tensor in good.items()},
-    }
+    if case == "torn":
+        path.write_bytes((tiny_dir / "model.safetensors").read_bytes()[:-100])
+    elif case != "empty":
+        broken = {
+            "missing": {name: good[name] for name in others},
+            "unknown": {**good, "surplus": good[first].clone()},
+            "shape": {**good, first: good[first][:-1].clone()},
+            "dtype": {name: tensor.bfloat16() for name, tensor in good.items()},
+        }
+        save_file(broken[case], path)
     body = {"prompt": LONG["prompt"], "temperature": 0, "logprobs": 0}
-    before = http.post("/v1/completions", json=body).json()["choices"]
-    for name, tensors in broken.items():
-        (tmp_path / name).mkdir()
-        save_file(tensors, tmp_path / name / "model.safetensors")
-    (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / "model.safetensors").write_bytes((tiny_dir / "model.safetensors").read_bytes()[:-100])
-    (tmp_path / "empty").mkdir()
-    for name in (*broken, "torn", "empty"):
-        reply = http.post("/update_weights", json={"weight_dir": str(tmp_path / name), "version": 9})
-        assert reply.status_code == 400, name
-        assert reply.json()["error"]["param"] == "weight_dir"
+    before = http.post(COMPLETIONS, json=body).json()["choices"]
+    reply = http.post("/update_weights", json={"weight_dir": str(tmp_path), "version": 9})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "weight_dir")
     assert server.service.engine.version == -1
-    assert http.post("/v1/completions", json=body).json()["choices"] == before
+    assert http.post(COMPLETIONS, json=body).json()["choices"] == before
 
 
-def test_a_failed_step_costs_its_requests_and_not_the_server(
-    server: InferenceServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+class Panic(BaseException):
+    """A tokenizer's panic in Rust, which is no Exception."""
+
+
+FAULTS: dict[str, tuple[type, str, dict[str, Any]]] = {
+    "admission": (SlotCache, "copy_prefix", {}),  # the first, before a slot has these prompts
+    "a step": (Engine, "step", {}),
+    "a request": (Engine, "submit", {}),
+    "a decoder": (Vocabulary, "decode", {"stop": ["no such text"]}),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_failure_costs_its_requests_and_not_the_server(
+    server: InferenceServer,
+    http: httpx.Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: str,
+    stream: bool,
 ) -> None:
-    step = Engine.step
+    owner, name, more = FAULTS[fault]
+    function, first = vars(owner)[name], 100 + 50 * stream
+    # Prompts that share their beginnings.
+    body = {"prompt": [list(range(first, first + 20 + length)) for length in range(3)], "stream": stream, **more}
 
-    def fail_once(engine: Engine, max_prefill: int) -> Any:
-        monkeypatch.setattr(Engine, "step", step)
-        raise ZeroDivisionError("a bug")
+    def fail_once(*arguments: object, **named: object) -> Any:
+        monkeypatch.setattr(owner, name, function)
+        raise Panic("a bug")
 
-    for stream in (False, True):
-        monkeypatch.setattr(Engine, "step", fail_once)
-        reply = http.post("/v1/completions", json={"prompt": "a", "stream": stream})
-        if stream:
-            assert '"error":{"message":"The engine failed' in reply.text
-        else:
-            assert reply.status_code == 500
-            assert reply.json()["error"]["type"] == "server_error"
+    monkeypatch.setattr(owner, name, fail_once)
+    reply = http.post(COMPLETIONS, json=body)
+    if stream:
+        assert '"error":{"message":"The engine failed' in reply.text
+    else:
+        assert (reply.status_code, reply.json()["error"]["type"]) == (500, "server_error")
     assert "a bug" in caplog.text
-    assert http.post("/v1/completions", json={"prompt": "a"}).status_code == 200
+    assert http.post(COMPLETIONS, json=body).status_code == 200
     eventually(lambda: idle(server))
 
 
-def test_an_engine_that_cannot_go_on_is_told_by_health(
+@pytest.mark.slow
+def test_the_command_ends_with_its_engine(
     tiny_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*arguments: object) -> Any:
-        raise ZeroDivisionError("a bug")
-
-    with serving(tiny_dir) as server, httpx.Client(base_url=server.address) as http:
-        monkeypatch.setattr(Engine, "step", fail)
-        monkeypatch.setattr(Engine, "publish", fail)
-        assert http.post("/v1/completions", json={"prompt": "a"}).status_code == 500
-        eventually(lambda: server.service.thread.ended)
-        for reply in (http.get("/health"), http.post("/v1/completions", json={"prompt": "a"}), http.post("/pause")):
-            assert reply.status_code == 503
-            assert "must be started again" in reply.json()["error"]["message"]
-    assert "cannot go on" in caplog.text
-
-
-@pytest.mark.slow
-def test_the_command_ends_with_its_engine(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> Any:
-        raise ZeroDivisionError("a bug")
-
     def break_engine(address: str) -> None:
-        monkeypatch.setattr(Engine, "step", fail)
-        monkeypatch.setattr(Engine, "publish", fail)
-        assert httpx.post(f"{address}/v1/completions", json={"prompt": "a"}).status_code == 500
+        for name in ("step", "publish"):
+            monkeypatch.setattr(Engine, name, fail)
+        with httpx.Client(base_url=address) as http:
+            assert http.post(COMPLETIONS, json=A).status_code == 500
+            eventually(lambda: http.get("/health").status_code == 503)
+            for reply in (http.get("/health"), http.post(COMPLETIONS, json=A), http.post("/pause")):
+                assert reply.status_code == 503
+                assert "must be started again" in reply.json()["error"]["message"]
 
     assert serve(config_of(tiny_dir), break_engine) == 1
+    assert "cannot go on" in caplog.text
 
 
 @pytest.mark.slow
@@ -249,26 +239,33 @@ def test_a_cache_that_does_not_fit_ends_the_server_before_it_serves(
 
 @pytest.mark.slow
 def test_metrics_count_what_happened(tiny_dir: Path) -> None:
-    with serving(tiny_dir) as server, httpx.Client(base_url=server.address) as http:
+    with connected(tiny_dir) as (_, http):
         for _ in range(2):
-            http.post("/v1/completions", json={"prompt": LONG["prompt"], "max_tokens": 5, "ignore_eos": True})
-        lines = dict(line.rsplit(" ", 1) for line in http.get("/metrics").text.splitlines() if line[0] != "#")
-        label = '{model_name="tiny"}'
-        assert float(lines[f"slimrl:generation_tokens_total{label}"]) == 10
-        assert float(lines[f"slimrl:prefix_cache_hits_total{label}"]) == 19
-        assert float(lines[f"slimrl:prefix_cache_hit_rate{label}"]) == 0.5
-        assert float(lines[f"slimrl:num_requests_running{label}"]) == 0
-        assert float(lines["slimrl:time_to_first_token_seconds_count"]) == 2
-        assert float(lines['slimrl:request_success_total{finished_reason="length"}']) == 2
-        assert float(lines[f"slimrl:generation_tokens_per_second{label}"]) > 0
+            http.post(COMPLETIONS, json={**LONG, "max_tokens": 5})
+        lines = [line.rsplit(" ", 1) for line in http.get("/metrics").text.splitlines() if line[0] != "#"]
+    found = {name.replace('{model_name="tiny"}', "").removeprefix("slimrl:"): float(value) for name, value in lines}
+    wanted = {"generation_tokens_total": 10, "prefix_cache_hits_total": 19, "prefix_cache_hit_rate": 0.5}
+    wanted |= {"num_requests_running": 0, "time_to_first_token_seconds_count": 2}
+    wanted |= {'request_success_total{finished_reason="length"}': 2}
+    assert {name: found[name] for name in wanted} == wanted
+    assert found["generation_tokens_per_second"] > 0
+
+
+@contextmanager
+def command(program: str, model: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own, after the statements of a program."""
+    argv = ["inference", "--model.name", str(model), "--model.dtype", "float32", "--served_model_name", "tiny", *flags]
+    program = f"import sys, time; from slimrl.cli import main; {program}; sys.exit(main())"
+    with subprocess.Popen([sys.executable, "-c", program, *argv], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.nightly
 def test_the_command_serves_until_a_signal_ends_it(tiny_dir: Path) -> None:
-    argv = ["inference", "--port", "0", "--model.name", str(tiny_dir), "--model.dtype", "float32", "--max_slots", "2"]
-    argv += ["--context_len", "64", "--served_model_name", "tiny"]
-    program = "import sys; from slimrl.cli import main; sys.exit(main())"
-    with subprocess.Popen([sys.executable, "-c", program, *argv], stdout=subprocess.PIPE, text=True) as process:
+    with command("pass", tiny_dir, "--port", "0", "--max_slots", "2", "--context_len", "64") as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("tiny at http://127.0.0.1:")
@@ -282,29 +279,16 @@ def test_the_command_serves_until_a_signal_ends_it(tiny_dir: Path) -> None:
 @pytest.mark.nightly
 def test_a_signal_ends_the_command_while_the_model_loads(tiny_dir: Path) -> None:
     """Ctrl-C here, and SIGTERM above: both set the same event."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    program = """
-import sys, time
-from slimrl.cli import main
-from slimrl_serve import service
-service.load_policy = lambda config: time.sleep(600)
-sys.exit(main())
-"""
-    argv = [sys.executable, "-c", program, "inference", "--port", str(port), "--model.name", str(tiny_dir)]
-    with subprocess.Popen(argv) as process, httpx.Client() as http:
-        try:
-            eventually(lambda: status_of(http, f"http://127.0.0.1:{port}/health") == 503)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=30) == 0
-        finally:
-            process.kill()
 
+    def is_loading() -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"http://127.0.0.1:{port}/health").status_code == 503
+        return False
 
-def status_of(http: httpx.Client, url: str) -> int:
-    """The status of an answer; 0 if nothing listens."""
-    try:
-        return http.get(url).status_code
-    except httpx.TransportError:
-        return 0
+    endless = "from slimrl_serve import service; service.load_policy = lambda config: time.sleep(600)"
+    with command(endless, tiny_dir, "--port", str(port)) as process:
+        eventually(is_loading)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0

@@ -39,9 +39,14 @@ def post(rl: httpx.Client, path: str, body: Any = None, status: int = 200) -> An
     return reply.json()
 
 
-def generate(rl: httpx.Client, max_tokens: int = 8, **more: Any) -> dict[str, Any]:
-    body = {"token_ids": [5, 6, 7], "sampling_params": {"max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}}
-    choice: dict[str, Any] = post(rl, "/inference/v1/generate", {**body, **more})["choices"][0]
+def checksums(rl: httpx.Client) -> dict[str, str]:
+    found: dict[str, str] = post(rl, "/weight_checker", {"action": "checksum"})["checksums"]
+    return found
+
+
+def generate(rl: httpx.Client) -> dict[str, Any]:
+    body = {"token_ids": [5, 6, 7], "sampling_params": {"max_tokens": 8, "temperature": 0, "ignore_eos": True}}
+    choice: dict[str, Any] = post(rl, "/inference/v1/generate", body)["choices"][0]
     return choice
 
 
@@ -58,15 +63,15 @@ def weight_dir(tiny_dir: Path, directory: Path, factor: float) -> Path:
 def test_an_update_in_steps_changes_weights_at_its_end(
     rl: httpx.Client, own: InferenceServer, tiny_dir: Path, tmp_path: Path
 ) -> None:
-    before = post(rl, "/weight_checker", {"action": "checksum"})["checksums"]
+    before = checksums(rl)
     post(rl, "/init_weight_transfer_engine", {"init_info": {}})
     assert post(rl, "/start_weight_update")["message"]
     directory = weight_dir(tiny_dir, tmp_path / "new", 1.5)
     assert post(rl, "/update_weights", {"update_info": {"weight_dir": str(directory)}})["status"] == "received"
-    assert post(rl, "/weight_checker", {"action": "checksum"})["checksums"] == before
+    assert checksums(rl) == before
     post(rl, "/finish_weight_update", {"weight_version": "7"})
     assert rl.get("/weight_info").json() == {"weight_version": "7"}
-    after = post(rl, "/weight_checker", {"action": "checksum"})["checksums"]
+    after = checksums(rl)
     assert after.keys() == before.keys() and not set(after.values()) & set(before.values())
     choice = generate(rl)
     assert choice["weight_versions"] == [{"version": "7", "start": 0, "end": 8}]
@@ -74,7 +79,7 @@ def test_an_update_in_steps_changes_weights_at_its_end(
     # The old body of one call does the same, and gives the same checksums for the same weights.
     whole = weight_dir(tiny_dir, tmp_path / "old", 1.0)
     assert post(rl, "/update_weights", {"weight_dir": str(whole), "version": 8}) == {"status": "updated", "version": 8}
-    assert post(rl, "/weight_checker", {"action": "checksum"})["checksums"] == before
+    assert checksums(rl) == before
 
 
 @pytest.mark.slow
@@ -107,14 +112,14 @@ def test_a_step_that_cannot_be_done_is_refused_with_the_reason(
 
 
 def test_an_update_that_fails_has_ended_and_changed_nothing(rl: httpx.Client) -> None:
-    before = post(rl, "/weight_checker", {"action": "checksum"})["checksums"]
+    before = checksums(rl)
     post(rl, "/start_weight_update")
     error = post(rl, "/update_weights", {"update_info": {"weight_dir": "/nope"}}, 400)["error"]
     assert "/nope is not a directory" in error["message"]
     post(rl, "/finish_weight_update", {"weight_version": "3"}, 400)
     post(rl, "/start_weight_update")
     assert "lacks" in post(rl, "/finish_weight_update", {"weight_version": "3"}, 400)["error"]["message"]
-    assert post(rl, "/weight_checker", {"action": "checksum"})["checksums"] == before
+    assert checksums(rl) == before
 
 
 @contextmanager
@@ -128,6 +133,14 @@ def joined(rl: httpx.Client) -> Iterator[WeightGroup]:
     with WeightGroup(Meeting("127.0.0.1", port, 0, 2, CPU, 20.0), listener) as group:
         joining.join()
         yield group
+
+
+def send(rl: httpx.Client, group: WeightGroup, info: Any, tensors: dict[str, torch.Tensor], status: int = 200) -> Any:
+    """Broadcast tensors, and return the server's reply."""
+    with ThreadPoolExecutor() as pool:
+        updating = pool.submit(post, rl, "/update_weights", {"update_info": info}, status)
+        group.send(tensors.values())
+        return updating.result()
 
 
 def test_a_trainer_that_leaves_in_the_middle_of_a_broadcast_frees_the_server(
@@ -147,20 +160,18 @@ def test_a_trainer_that_leaves_in_the_middle_of_a_broadcast_frees_the_server(
 
 def test_weights_come_by_broadcast_in_parts_of_any_size(rl: httpx.Client, tiny_dir: Path, tmp_path: Path) -> None:
     weights = scaled(tiny_dir, 0.5)
-    with joined(rl) as group, ThreadPoolExecutor() as pool:
-        assert "no tensor" not in post(rl, "/start_weight_update")["message"]
+    with joined(rl) as group:
+        post(rl, "/start_weight_update")
         names = list(weights)
         for part in (names[:2], names[2:]):
             tensors = {name: weights[name] for name in part}
-            updating = pool.submit(post, rl, "/update_weights", {"update_info": describe_kinds(tensors)})
-            group.send(tensors.values())
-            assert updating.result()["status"] == "received"
+            assert send(rl, group, describe_kinds(tensors), tensors)["status"] == "received"
         post(rl, "/finish_weight_update", {"weight_version": "4"})
-        by_broadcast = post(rl, "/weight_checker", {"action": "checksum"})["checksums"]
+        by_broadcast = checksums(rl)
         # What the model has not is refused before anything is received, so that nobody waits for it.
         post(rl, "/start_weight_update")
         wrong = describe_kinds({"model.norm.weight": torch.zeros(10**9, device="meta")})
         assert "has the shape" in post(rl, "/update_weights", {"update_info": wrong}, 400)["error"]["message"]
     directory = weight_dir(tiny_dir, tmp_path / "same", 0.5)
     post(rl, "/update_weights", {"weight_dir": str(directory), "version": 5})
-    assert post(rl, "/weight_checker", {"action": "checksum"})["checksums"] == by_broadcast
+    assert checksums(rl) == by_broadcast

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from slimrl_serve.text import OVERLAP, WINDOW, GrowingText, Vocabulary
+from slimrl_serve.text import GrowingText, Vocabulary
 from tests.tiny import tiny_tokenizer
 
 TEXT = "Ünïcode: 你好, 🙂🙃! The quick brown fox \U0001f469\u200d\U0001f4bb jumps. "
@@ -79,7 +79,7 @@ def test_every_character_of_a_long_run_of_bytes_comes_out_when_it_is_complete(fa
 
     seen = grow(falling_back, falling_back.encode(text, add_special=False), GrowingText(decode))
     assert list(dict.fromkeys(seen)) == [text[:end] for end in range(len(text) + 1)]
-    assert max(lengths) <= WINDOW + OVERLAP
+    assert max(lengths) <= 24
 
 
 @pytest.mark.parametrize("seed", range(20))

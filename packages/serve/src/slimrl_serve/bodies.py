@@ -121,17 +121,6 @@ class StructuredOutputs(Request):
     grammar: Pattern | None = None
 
 
-class FunctionName(Body):
-    name: str
-
-
-class NamedTool(Request):
-    """A `tool_choice` that forces the call of one function."""
-
-    type: Literal["function"]
-    function: FunctionName
-
-
 class StreamOptions(Request):
     include_usage: bool | None = None
 
@@ -167,6 +156,12 @@ class Generation(Sampling):
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     response_format: ResponseFormat | None = None
+
+    @model_validator(mode="after")
+    def _check_stream(self) -> "Generation":
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options may only be set together with stream = true")
+        return self
 
 
 class CompletionBody(Generation):
@@ -238,7 +233,7 @@ class ChatBody(Generation, Rendering):
     max_completion_tokens: AtLeastOne | None = None
     logprobs: bool | None = None
     top_logprobs: Top | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | Tool | None = None  # a tool by its name, which is forced
     parallel_tool_calls: bool | None = None
 
 
@@ -335,15 +330,17 @@ class JoinInfo(Request):
     rank_offset: int = Field(ge=1, lt=2**16)
     world_size: int = Field(ge=2, le=2**16)
 
-
-class NoInfo(Request):
-    """An empty object, for updates from directories."""
+    @model_validator(mode="after")
+    def _check_rank(self) -> "JoinInfo":
+        if self.rank_offset >= self.world_size:
+            raise ValueError(f"rank_offset = {self.rank_offset} is not a rank of a group of {self.world_size}")
+        return self
 
 
 class InitTransferBody(Request):
-    """`POST /init_weight_transfer_engine`."""
+    """`POST /init_weight_transfer_engine`. The object is empty for updates from directories."""
 
-    init_info: JoinInfo | NoInfo
+    init_info: JoinInfo | Annotated[dict[str, Any], Field(max_length=0)]
 
 
 class FinishBody(Request):

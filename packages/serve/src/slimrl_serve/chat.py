@@ -1,138 +1,105 @@
-"""Formats `/v1/chat/completions`, with a prompt of messages or of token ids; `generation.py` does the sampling."""
+"""Formats `/v1/chat/completions`, with a prompt of messages or of token ids."""
 
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from slimrl.models.chat.thoughts import opens_thoughts
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
-from slimrl_serve import bodies
 from slimrl_serve.bodies import ChatBody, ChatMessage, ChatTokensBody, Rendering, Tool
 from slimrl_serve.errors import bad_request
-from slimrl_serve.generation import Choice, Wanted, start_generation, take_turns
-from slimrl_serve.logprobs import chat_logprobs, sampled_scores
-from slimrl_serve.reply import Reply
+from slimrl_serve.generation import Choice
+from slimrl_serve.reply import Plain, TextReply
 from slimrl_serve.service import Service
 
-CHUNK = "chat.completion.chunk"
 TAG_TOKENS = 16  # number of last prompt tokens to check; the opening tag of the thoughts fits in every tokenizer
 
 
-@dataclass(slots=True, eq=False)
-class Chat(Reply[ChatBody]):
+@dataclass(eq=False)
+class Chat(TextReply[ChatBody]):
     """One chat request. `in_thoughts` is True if the prompt ends with the opening tag of the thoughts."""
 
+    KINDS = ("chat.completion", "chat.completion.chunk")
+
     in_thoughts: bool = False
+    # A reader per choice holds back text that may become a tool call, so that no partial call is streamed.
+    readers: dict[int, ToolReader] = field(default_factory=dict)
 
-    @property
-    def prompt(self) -> list[int]:
-        """Return the token ids of the prompt."""
-        return self.generation.choices[0].job.prompt
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.body.tools and self.body.tool_choice != "none":
+            self.readers = {choice.index: ToolReader(self.in_thoughts) for choice in self.choices}
 
-    @property
-    def reads_tools(self) -> bool:
-        """True if tool calls are parsed from the replies."""
-        return bool(self.body.tools) and self.body.tool_choice != "none"
+    def first_pieces(self) -> Iterator[Plain]:
+        """Yield the role of each choice."""
+        for choice in self.choices:
+            yield _piece(choice, {"role": "assistant", "content": ""}, {})
 
-    async def whole(self) -> dict[str, Any]:
-        """Return the whole reply."""
-        await self.generation.finish()
-        choices = self.generation.choices
-        reply = self.head("chat.completion")
-        reply |= {"choices": await take_turns(self._choice, choices), "usage": self.generation.usage()}
-        if self.body.return_token_ids:
-            reply["prompt_token_ids"] = self.prompt
-        return reply
-
-    async def chunks(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the reply in pieces: the role, the content, the finish reason, and the usage if asked for."""
-        # A reader per choice holds back text that may become a tool call, so that no partial call is streamed.
-        choices = self.generation.choices if self.reads_tools else []
-        readers = {choice.index: ToolReader(self.in_thoughts) for choice in choices}
-        for choice in self.generation.choices:
-            first = self._chunk(choice.index, {"role": "assistant", "content": ""})
-            if self.body.return_token_ids:
-                first["prompt_token_ids"] = self.prompt
-            yield first
-        async for choice, done in self.generation.changes():
-            # The number of tokens is read once: the engine's thread may append more while this piece is written.
-            start = choice.told
-            text, end = choice.text_so_far(done), len(choice.token_ids)
-            deltas = self._deltas(text, choice, readers, done)
-            extras = self._extras(choice, start, end)
-            # A token without visible text, such as a part of a character, still has a log-probability to report.
-            if not deltas and extras and end > start:
-                deltas = [{"content": ""}]
-            for delta in deltas:
-                yield self._chunk(choice.index, delta, extras)
-                extras = {}  # these cover all new tokens, so they are sent with the first piece only
-            choice.told = end
-            if done:
-                called = choice.index in readers and readers[choice.index].num_calls > 0
-                yield self._chunk(choice.index, {}, {"finish_reason": _reason(choice, called)})
-        for chunk in self.last_chunks(CHUNK):
-            yield chunk
-
-    def _deltas(self, text: str, choice: Choice, readers: dict[int, ToolReader], done: bool) -> list[dict[str, Any]]:
-        """Return the new content and tool calls of a choice; `text` is its text so far."""
-        if choice.index not in readers:
-            new, choice.shown = text[choice.shown :], len(text)
-            return [{"content": new}] if new else []
-        reader = readers[choice.index]
-        deltas: list[dict[str, Any]] = []
-        num_before = reader.num_calls
-        for part in reader.read(text, done):
+    def pieces(self, choice: Choice, text: str, tokens: tuple[int, int], done: bool) -> Iterator[Plain]:
+        """Yield the new content and calls, and the finish reason."""
+        deltas: list[Plain] = []
+        num_before = self._num_calls(choice)
+        for part in self._read(choice, text, done):
             if isinstance(part, str):
                 deltas.append({"content": part})
             else:
                 deltas.append({"tool_calls": [{"index": num_before, **_call(part)}]})
                 num_before += 1
-        return deltas
+        extras = self._extras(choice, *tokens)
+        # A token without visible text, such as a part of a character, still has a log-probability to report.
+        if not deltas and extras and tokens[1] > tokens[0]:
+            deltas = [{"content": ""}]
+        for delta in deltas:
+            yield _piece(choice, delta, extras)
+            extras = {}  # these cover all new tokens, so they are sent with the first piece only
+        if done:
+            yield _piece(choice, {}, {"finish_reason": self._reason(choice)})
 
-    def _chunk(self, index: int, delta: dict[str, Any], extras: dict[str, Any] | None = None) -> dict[str, Any]:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **(extras or {})}
-        return self.head(CHUNK) | {"choices": [choice]}
+    def whole_choice(self, choice: Choice) -> Plain:
+        """Return a choice with its message."""
+        parts = self._read(choice, choice.text_so_far(done=True), done=True)
+        calls = [_call(part) for part in parts if isinstance(part, ToolCall)]
+        content = "".join(part for part in parts if isinstance(part, str)) or (None if calls else "")
+        # OpenAI omits the key without calls.
+        message: Plain = {"role": "assistant", "content": content} | ({"tool_calls": calls} if calls else {})
+        extras = {"logprobs": None, **self._extras(choice, 0, len(choice.token_ids))}
+        return {"index": choice.index, "message": message, "finish_reason": self._reason(choice), **extras}
 
-    def _extras(self, choice: Choice, start: int, end: int) -> dict[str, Any]:
+    def _read(self, choice: Choice, text: str, done: bool) -> list[str | ToolCall]:
+        """Return the new texts and calls of a choice; `text` is its text so far."""
+        if choice.index in self.readers:
+            return self.readers[choice.index].read(text, done)
+        return [new] if (new := text[choice.shown :]) else []
+
+    def _extras(self, choice: Choice, start: int, end: int) -> Plain:
         """Return the log-probabilities and token ids of the sampled tokens `start..end`, if they were requested."""
         extras = self.token_ids(choice, start, end)
         if self.body.logprobs:
-            scores = sampled_scores(choice, start, end, self.body.top_logprobs or 0)
-            extras["logprobs"] = chat_logprobs(self.names, scores)
+            scores = choice.scores(start, end, self.body.top_logprobs or 0)
+            extras["logprobs"] = self.names.chat_logprobs(scores)
         return extras
 
-    def _choice(self, choice: Choice) -> dict[str, Any]:
-        text, calls = choice.text_so_far(done=True), []
-        message: dict[str, Any] = {"role": "assistant", "content": text}
-        if self.reads_tools:
-            parts = ToolReader(self.in_thoughts).read(text, closed=True)
-            calls = [part for part in parts if isinstance(part, ToolCall)]
-            message["content"] = "".join(part for part in parts if isinstance(part, str)) or (None if calls else "")
-        # OpenAI omits the key without calls.
-        if calls:
-            message["tool_calls"] = [_call(call) for call in calls]
-        extras = {"logprobs": None, **self._extras(choice, 0, len(choice.token_ids))}
-        return {"index": choice.index, "message": message, "finish_reason": _reason(choice, bool(calls)), **extras}
+    def _num_calls(self, choice: Choice) -> int:
+        return self.readers[choice.index].num_calls if choice.index in self.readers else 0
+
+    def _reason(self, choice: Choice) -> str:
+        # A reply that was cut off at its maximum length has the reason "length", even if it has calls.
+        called = self._num_calls(choice) > 0
+        return "tool_calls" if called and choice.finish_reason == "stop" else choice.finish_reason
 
 
 async def open_chat(service: Service, body: ChatBody) -> Chat:
     """Check, tokenize and queue a request. Raises ApiError if it is invalid, or the queue is full."""
-    name = service.check_model(body.model)
+    service.check_model(body.model)
     if body.top_logprobs is not None and not body.logprobs:
         raise bad_request("top_logprobs needs logprobs = true.", "top_logprobs")
-    check_stream(body)
     prompt = body.tokens if isinstance(body, ChatTokensBody) else await _prompt(service, body)
     asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    wanted = Wanted(
-        max_tokens=service.check_prompt(prompt, asked),
-        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        streams=bool(body.stream),
-    )
-    in_thoughts = opens_thoughts(service.model.vocabulary.decode(prompt[-TAG_TOKENS:], skip_special=False))
+    max_tokens = service.check_prompt(prompt, asked)
+    in_thoughts = opens_thoughts(service.vocabulary.decode(prompt[-TAG_TOKENS:], skip_special=False))
     grammar = await service.formats.grammar_of(body, in_thoughts)
-    generation = start_generation(service, [prompt], body, [wanted], f"chatcmpl-{uuid.uuid4().hex}", grammar)
-    return Chat(generation, service, body, name, in_thoughts)
+    top = (body.top_logprobs or 0) if body.logprobs else None
+    return Chat(service, body, f"chatcmpl-{uuid.uuid4().hex}", [prompt], [max_tokens], top, grammar, in_thoughts)
 
 
 async def _prompt(service: Service, body: ChatBody) -> list[int]:
@@ -142,9 +109,6 @@ async def _prompt(service: Service, body: ChatBody) -> list[int]:
 
 def render(service: Service, body: Rendering, messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> str:
     """Return the text of a conversation. Raises ApiError 400 if the body's settings contradict each other."""
-    own = body.chat_template_kwargs or {}
-    writer = service.model.writer
-    writer.check_settings(own)
     # By default a reply is generated, unless the last message is to be continued.
     continues = bool(body.continue_final_message)
     generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
@@ -154,20 +118,13 @@ def render(service: Service, body: Rendering, messages: Sequence[ChatMessage], t
             "of them.",
             "continue_final_message",
         )
-    settings = {"add_generation_prompt": generates, "continue_final_message": continues, **own}
-    return writer.write(messages, tools, settings)
+    settings = {"add_generation_prompt": generates, "continue_final_message": continues}
+    return service.writer.write(messages, tools, settings, body.chat_template_kwargs or {})
 
 
-def check_stream(body: bodies.Generation) -> None:
-    """Raise ApiError 400 for fields that contradict `stream`."""
-    if body.stream_options is not None and not body.stream:
-        raise bad_request("stream_options may only be set together with stream = true.", "stream_options")
+def _piece(choice: Choice, delta: Plain, extras: Plain) -> Plain:
+    return {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None, **extras}
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call(call: ToolCall) -> Plain:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-
-
-def _reason(choice: Choice, called: bool) -> str:
-    # A reply that was cut off at its maximum length has the reason "length", even if it has calls.
-    return "tool_calls" if called and choice.finish_reason == "stop" else choice.finish_reason

@@ -23,22 +23,18 @@ POLL_S = 0.2
 FAILED = 1
 
 
-class InferenceServer:
+class InferenceServer(HttpServer):
     """Context manager for a service and its HTTP server. On entry it waits until the model is loaded, or until
     `stopped` is set."""
 
     def __init__(self, config: ServeConfig, stopped: threading.Event | None = None) -> None:
         listening = listen(config.host, config.port)
         self.service = Service(config)
-        self.http = HttpServer(make_app(self.service), listening, config.grace_s)
         self._stopped = stopped or threading.Event()
-
-    @property
-    def address(self) -> str:
-        return self.http.address
+        super().__init__(make_app(self.service), listening, config.grace_s)
 
     def __enter__(self) -> "InferenceServer":
-        self.http.start()
+        self.start()
         try:
             loaded = self.service.thread.loaded
             while not self._stopped.is_set() and not wait([loaded], POLL_S).done:
@@ -46,21 +42,21 @@ class InferenceServer:
             if loaded.done():
                 loaded.result()
         except BaseException:
-            self.http.stop()
+            self.stop()
             raise
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.http.stop()
+        self.stop()
 
     def check_alive(self) -> None:
         """Raise UserError if the HTTP server has stopped."""
-        if not self.http.wait(0):
+        if not self.is_alive:
             raise UserError("The HTTP server ended by itself; the lines above have the reason.")
 
     def describe(self) -> str:
         """Return a line with the served model, the address and the main settings."""
-        config, policy = self.service.config, self.service.model.policy
+        config, policy = self.service.config, self.service.policy
         key = "" if config.api_key else ", no API key"
         return (
             f"{self.service.name} at {self.address}/v1: {config.max_slots} slots of {config.context_len} tokens, "
@@ -75,7 +71,7 @@ def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
     with until_signal() as stopped, InferenceServer(config, stopped) as server:
         if not stopped.is_set():
             print(server.describe(), flush=True)
-            if server.service.model.policy.device.type == "cpu" and (reason := why_slow()):
+            if server.service.policy.device.type == "cpu" and (reason := why_slow()):
                 print(reason, flush=True)
             announce(server.address)
         while not stopped.wait(POLL_S):

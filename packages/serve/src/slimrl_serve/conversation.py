@@ -3,8 +3,8 @@
 A template that renders tools, calls and results gets them unchanged. For other templates, this module writes them into
 messages, in the form that most such models know from training: the functions as JSON in the system message, a call as
 JSON in `<tool_call>` tags, and a result as a user's message in `<tool_response>` tags. No template can write a call if
-its arguments are not an object. Such calls and their results always become text, so the model sees its mistake and can
-try again.
+its arguments are not an object. Replies with such a call, and their results, always become text, so the model sees its
+mistake and can try again.
 """
 
 import inspect
@@ -19,7 +19,7 @@ from slimrl.io.text import is_too_deep, is_writable
 from slimrl.models.chat.render import with_date
 from slimrl.models.chat.results import in_order_of_calls
 from slimrl.models.chat.tool_calls import MARKER, TEMPLATE_ERRORS, render_tools
-from slimrl_serve.bodies import ChatMessage, Tool
+from slimrl_serve.bodies import ChatMessage, Tool, ToolCall
 from slimrl_serve.errors import bad_request
 
 Plain = dict[str, Any]  # a message or tool in the form for templates
@@ -43,12 +43,18 @@ class PromptWriter:
         self._tokenizer = tokenizer
         self._day = day
         # Names that a client must not set through `chat_template_kwargs`, such as `tokenize` or another template.
-        self._own_settings = set(inspect.signature(tokenizer.apply_chat_template).parameters)
+        self._arguments = set(inspect.signature(tokenizer.apply_chat_template).parameters)
         self._knows_tools = render_tools(tokenizer) is not None
         self._whole = set[str]()  # shapes of conversations that the template renders completely
 
-    def write(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: Plain) -> str:
-        """Return the text of the prompt. The template receives `settings`, such as `add_generation_prompt`."""
+    def write(
+        self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: Plain, own: Plain | None = None
+    ) -> str:
+        """Return the text of the prompt. The template receives `settings`, such as `add_generation_prompt`, and the
+        client's `own` settings."""
+        if taken := sorted(self._arguments & set(own or ())):
+            raise bad_request(f"chat_template_kwargs cannot set {taken[0]}.", "chat_template_kwargs")
+        settings = settings | (own or {})
         try:
             plain = in_order_of_calls([_message(message) for message in messages])
         except ValueError as error:
@@ -61,33 +67,37 @@ class PromptWriter:
         self._check_whole(plain, functions, settings)
         return self._render(plain, functions, settings)
 
-    def check_settings(self, settings: Plain) -> None:
-        """Raise ApiError 400 for settings that are arguments of `apply_chat_template` and not the template's own."""
-        if taken := sorted(self._own_settings & set(settings)):
-            raise bad_request(f"chat_template_kwargs cannot set {taken[0]}.", "chat_template_kwargs")
-
     def _check_whole(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> None:
         """Raise ApiError 400 if the template leaves out a message, a call or a tool. Each shape of a conversation is
         checked once: render it with markers in place of all contents and names of calls and tools, and search the text
         for the markers. A template may change real contents (thoughts of earlier turns)."""
-        marked = [_mark(message, f"{MARKER}{index}.") for index, message in enumerate(messages)]
-        offered = [_rename(tool, f"{MARKER}tool{index}.") for index, tool in enumerate(tools)]
-        calls = [len(message.get("tool_calls", ())) for message in messages]
-        shape = repr(([(message["role"], message["content"]) for message in marked], calls, len(tools), settings))
+        parts = [(one["role"], bool(one["content"].strip()), len(one.get("tool_calls", ()))) for one in messages]
+        shape = repr((parts, len(tools), settings))
         if shape in self._whole:
             return
-        text = self._render(marked, offered, settings)
-        marks = [(f"the {message['role']} message", message["content"]) for message in marked if _says(message)]
-        made = [call for message in marked for call in message.get("tool_calls", ())]
-        marks += [("a call", call["function"]["name"]) for call in made]
-        marks += [("a tool", tool["function"]["name"]) for tool in offered]
-        for left_out, mark in marks:
-            if mark not in text:
-                raise bad_request(
-                    f"messages: the chat template of the model leaves out {left_out} of a conversation with the "
-                    f"roles {', '.join(one['role'] for one in messages)}. Write it into a message of another role.",
-                    "messages",
-                )
+        marks: dict[str, str] = {}  # the part of the conversation that each marker stands for
+
+        def mark(part: str) -> str:
+            marks[name := f"{MARKER}{len(marks)}."] = part
+            return name
+
+        def rename(plain: Plain, part: str) -> Plain:
+            return {**plain, "function": {**plain["function"], "name": mark(part)}}
+
+        marked = list[Plain]()
+        for message in messages:
+            if calls := message.get("tool_calls"):  # many templates omit the text of a message with calls
+                marked.append({**message, "tool_calls": [rename(call, "a call") for call in calls]})
+            else:
+                text = mark(f"the {message['role']} message") if message["content"].strip() else ""
+                marked.append({**message, "content": text})
+        text = self._render(marked, [rename(tool, "a tool") for tool in tools], settings)
+        if lost := [part for name, part in marks.items() if name not in text]:
+            raise bad_request(
+                f"messages: the chat template of the model leaves out {lost[0]} of a conversation with the roles "
+                f"{', '.join(message['role'] for message in messages)}. Write it into a message of another role.",
+                "messages",
+            )
         if len(self._whole) >= MAX_SHAPES:
             self._whole.clear()
         self._whole.add(shape)
@@ -106,24 +116,6 @@ class PromptWriter:
         return cast(str, text)
 
 
-def _says(message: Plain) -> bool:
-    """Return True if the template must write the message's content. Many templates omit the text of a message with
-    calls."""
-    return bool(message["content"].strip()) and not message.get("tool_calls")
-
-
-def _mark(message: Plain, mark: str) -> Plain:
-    """Return the message with the mark as its content, or in the names of its calls."""
-    if calls := message.get("tool_calls"):
-        return {**message, "tool_calls": [_rename(call, f"{mark}{index}.") for index, call in enumerate(calls)]}
-    return {**message, "content": mark} if _says(message) else message
-
-
-def _rename(plain: Plain, name: str) -> Plain:
-    """Return the call or tool with another name."""
-    return {**plain, "function": {**plain["function"], "name": name}}
-
-
 def _message(message: ChatMessage) -> Plain:
     """Return a message in the form for templates: its content is one text, and the arguments of calls are objects."""
     content = message.content
@@ -132,21 +124,17 @@ def _message(message: ChatMessage) -> Plain:
     if content is None and message.role != "assistant":
         raise bad_request(f"messages: the {message.role} message has no content.", "messages")
     # "developer" is OpenAI's newer name for the system role. Templates do not have it.
-    plain: Plain = {"role": "system" if message.role == "developer" else message.role, "content": content or ""}
-    if message.name is not None:
-        plain["name"] = message.name
-    if message.tool_call_id is not None:
-        plain["tool_call_id"] = message.tool_call_id
+    role = "system" if message.role == "developer" else message.role
+    plain: Plain = message.model_dump(include={"name", "tool_call_id"}, exclude_none=True)
+    plain |= {"role": role, "content": content or ""}
     if message.tool_calls:
-        plain["tool_calls"] = [
-            {
-                "id": call.id or "",
-                "type": "function",
-                "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)},
-            }
-            for call in message.tool_calls
-        ]
+        plain["tool_calls"] = [_call(call) for call in message.tool_calls]
     return plain
+
+
+def _call(call: ToolCall) -> Plain:
+    function = {"name": call.function.name, "arguments": _arguments(call.function.arguments)}
+    return {"id": call.id or "", "type": "function", "function": function}
 
 
 def _arguments(given: Any) -> Any:
@@ -164,30 +152,26 @@ def _arguments(given: Any) -> Any:
 
 
 def _as_text(messages: list[Plain], every_call: bool) -> list[Plain]:
-    """Return the conversation with calls and their results as text, in the roles that every template has. With
-    `every_call` convert all calls, else only calls with arguments that are not an object. A result belongs to the call
-    with the same id, or without an id to the last calls."""
+    """Return the conversation with calls and their results as text, in the roles that every template has. Without
+    `every_call`, convert only replies with a call whose arguments are not an object, and the results after them."""
     written: list[Plain] = []
-    ids: set[str] = set()  # ids of the last reply's calls that became text
     results: Plain | None = None  # the message with the results so far
+    converts = every_call
     for message in messages:
-        if message["role"] == "tool" and (every_call or message.get("tool_call_id", "") in ids):
+        if message["role"] == "tool" and converts:
             text = f"<tool_response>\n{message['content']}\n</tool_response>"
             # Results of several calls are adjacent and become one message, as many templates need alternating roles.
             if results is None:
-                results = {"role": "user", "content": text}
-                written.append(results)
+                written.append(results := {"role": "user", "content": text})
             else:
                 results["content"] += f"\n{text}"
             continue
         results = None
-        if calls := message.pop("tool_calls", []):
-            kept = [] if every_call else [call for call in calls if isinstance(call["function"]["arguments"], dict)]
-            texts = [f"<tool_call>\n{_call_text(call['function'])}\n</tool_call>" for call in calls if call not in kept]
-            ids = {call["id"] for call in calls if call not in kept} | (set() if kept else {""})
-            # Text and calls are on separate lines; empty content is left out if there are calls.
-            message["content"] = "\n".join([*([message["content"]] if message["content"] or not texts else []), *texts])
-            message |= {"tool_calls": kept} if kept else {}
+        if calls := [call["function"] for call in message.get("tool_calls", ())]:
+            converts = every_call or not all(isinstance(call["arguments"], dict) for call in calls)
+            if converts:
+                texts = [f"<tool_call>\n{_call_text(call)}\n</tool_call>" for call in calls]
+                message = {"role": "assistant", "content": "\n".join([*filter(None, [message["content"]]), *texts])}
         written.append(message)
     return written
 

@@ -14,16 +14,11 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from slimrl.errors import UserError
+from slimrl.io.http_access import Refusal
 
 LOG = logging.getLogger(__name__)
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 LONGEST_MESSAGE = 500  # characters of pydantic's own messages, which quote the body
-ERROR = {"type": "object", "required": ["error"], "properties": {"error": {}}}
-CONTENT = {"application/json": {"schema": ERROR}}
-ERRORS: dict[int | str, dict[str, Any]] = {  # of every route, in the form of `/openapi.json`
-    "4XX": {"description": "The request is refused, and why.", "content": CONTENT},
-    "5XX": {"description": "The server is not ready, or at fault.", "content": CONTENT},
-}
 BUG = "Internal error of the server; its log has the details."
 
 
@@ -31,13 +26,7 @@ class ApiError(HTTPException):
     """An answer with an error status. `param` names the wrong field of the body."""
 
     def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str = "",
-        code: str = "",
-        headers: Mapping[str, str] | None = None,
+        self, status: int, message: str, *, param: str = "", code: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(status, message, dict(headers or {}))
         self.param = param
@@ -70,26 +59,28 @@ def too_long(context_len: int, wanted: str) -> ApiError:
 
 def error_body(error: ApiError) -> dict[str, Any]:
     """Return the JSON body of an error."""
-    status = error.status_code
-    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {
-        "error": {"message": error.detail, "type": kind, "param": error.param or None, "code": error.code or None},
-    }
+    kind = TYPES.get(error.status_code, "invalid_request_error" if error.status_code < 500 else "server_error")
+    fields = {"message": error.detail, "type": kind, "param": error.param or None, "code": error.code or None}
+    return {"error": fields}
 
 
-def respond(error: ApiError) -> JSONResponse:
-    """Return the response of an error."""
-    return JSONResponse(error_body(error), error.status_code, error.headers)
+def refuse(refusal: Refusal) -> JSONResponse:
+    """Return the response to a request that is refused before it reaches a route."""
+    return _respond(ApiError(refusal.status, refusal.message, code=refusal.code, headers=refusal.headers))
 
 
 def install_handlers(app: FastAPI) -> None:
     """Install the handler that formats every error of the app."""
 
     def answer(request: Request, error: Exception) -> JSONResponse:
-        return respond(_as_api_error(request, error))
+        return _respond(_as_api_error(request, error))
 
     for kind in (HTTPException, RequestValidationError, UserError, Exception):
         app.add_exception_handler(kind, answer)
+
+
+def _respond(error: ApiError) -> JSONResponse:
+    return JSONResponse(error_body(error), error.status_code, error.headers)
 
 
 def _as_api_error(request: Request, error: Exception) -> ApiError:

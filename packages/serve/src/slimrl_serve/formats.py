@@ -5,32 +5,17 @@ grammars are kept, since clients send the same schema or tools with each request
 """
 
 import asyncio
+import functools
 import json
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
-from slimrl_serve.bodies import (
-    ChatBody,
-    FunctionSpec,
-    Generation,
-    NamedTool,
-    ResponseFormat,
-    Sampling,
-    StructuredOutputs,
-)
+from slimrl_serve.bodies import ChatBody, FunctionSpec, Generation, Sampling, StructuredOutputs, Tool
 from slimrl_serve.errors import ApiError, bad_request
-from slimrl_serve.grammar import (
-    Grammar,
-    GrammarCompiler,
-    GrammarError,
-    json_source,
-    lark_source,
-    literal,
-    regex_source,
-)
-from slimrl_serve.grammar_trial import TrialError, is_costly, try_to_compile
+from slimrl_serve.grammar import Grammar, GrammarCompiler, lark_source, literal, regex_source
+from slimrl_serve.grammar_trial import GrammarError, is_costly, try_to_compile
 
 MAX_SOURCE = 2**17  # characters
 COMPILE_S = 15.0  # includes the wait for other grammars and the trial; one within llguidance's limits takes up to 2 s
@@ -40,21 +25,21 @@ NUM_KEPT = 32
 SPACES = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,32})?"}
 # Text without the opening tag of thoughts.
 PLAIN_RULE = f"PLAIN: TEXT & ~/{OPEN_THOUGHTS}(.|\\n)*/"
-PLAIN = json.dumps(PLAIN_RULE)[1:-1]  # the rule as it is written in a source
+OWN = (json.dumps(PLAIN_RULE)[1:-1], json.dumps(SPACES["whitespace_pattern"]))  # as they are written in a source
 CALL_END = "}\n" + CLOSE
 ANY_OBJECT = {"type": "object"}
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class Formats:
-    """Compiles the grammars of one model. All calls must come from one event loop."""
+    """Compiles the grammars of one model."""
 
     def __init__(self, make_compiler: Callable[[], GrammarCompiler]) -> None:
-        self._make_compiler = make_compiler
-        self._compiler: GrammarCompiler | None = None
-        self._lock = asyncio.Lock()  # one thread compiles at a time; the other tasks wait without a thread
-        self._trials = asyncio.Semaphore(NUM_TRIALS)
-        self._tasks: OrderedDict[str, asyncio.Task[Grammar]] = OrderedDict()  # keyed by source
+        self._compiler = functools.cache(make_compiler)  # reading the vocabulary takes a second or two
+        self._compile = functools.lru_cache(NUM_KEPT)(lambda source: self._compiler().compile(source))
+        self._try = functools.lru_cache(NUM_KEPT)(try_to_compile)
+        # One thread compiles at a time. A task that is cancelled leaves its thread running.
+        self._compiles, self._trials = ThreadPoolExecutor(1, "grammar"), ThreadPoolExecutor(NUM_TRIALS, "grammar")
 
     async def grammar_of(self, body: Sampling, in_thoughts: bool = False) -> Grammar | None:
         """Return the grammar for the reply to `body`; None without constraints. `in_thoughts` is True if the prompt has
@@ -69,36 +54,16 @@ class Formats:
             raise bad_request(
                 f"{param} comes to {len(source)} characters of grammar; {MAX_SOURCE} are the most.", param
             )
+        run = asyncio.get_running_loop().run_in_executor
         try:
             async with asyncio.timeout(COMPILE_S):
-                # Requests with the same source share a task. The task and its thread continue if these requests are
-                # cancelled.
-                return await asyncio.shield(self._task_of(source))
-        except (GrammarError, TrialError) as error:
+                if is_costly(source.replace(OWN[0], "").replace(OWN[1], "")):
+                    await run(self._trials, self._try, source)
+                return await run(self._compiles, self._compile, source)
+        except GrammarError as error:
             raise bad_request(f"{param} cannot be obeyed: {error}.", param) from error
         except TimeoutError as error:
             raise ApiError(503, f"{param} was not compiled within {COMPILE_S:g} s.", param=param) from error
-
-    def _task_of(self, source: str) -> "asyncio.Task[Grammar]":
-        task = self._tasks.get(source)
-        if task is None or (task.done() and (task.cancelled() or task.exception())):
-            task = self._tasks[source] = asyncio.create_task(self._compile(source))
-        self._tasks.move_to_end(source)
-        if len(self._tasks) > NUM_KEPT:
-            self._tasks.popitem(last=False)
-        return task
-
-    async def _compile(self, source: str) -> Grammar:
-        if is_costly(source.replace(PLAIN, "").replace(json.dumps(SPACES["whitespace_pattern"]), "")):
-            async with self._trials:
-                await try_to_compile(source)
-        async with self._lock:
-            return await asyncio.to_thread(self._compile_now, source)
-
-    def _compile_now(self, source: str) -> Grammar:
-        if self._compiler is None:  # reading the vocabulary takes a second or two
-            self._compiler = self._make_compiler()
-        return self._compiler.compile(source)
 
 
 def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
@@ -114,57 +79,51 @@ def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
     if not formats:
         return "", ""
     name, form = formats[0]
-    return name, json_source(_with_spaces(form)) if isinstance(form, dict) else form
+    return name, json.dumps({"grammars": [{"json_schema": _with_spaces(form)}]}) if isinstance(form, dict) else form
 
 
 def _formats(body: Sampling) -> list[tuple[str, Any]]:
     """Return the names of the fields that request a format, each with its JSON schema or its grammar's source."""
     found: list[tuple[str, Any]] = []
-    if isinstance(body, Generation) and body.response_format and body.response_format.type != "text":
-        found.append(("response_format", _schema_of(body.response_format)))
+    if isinstance(body, Generation) and (given := body.response_format) and given.type != "text":
+        if given.type == "json_schema" and given.json_schema is None:
+            raise bad_request("response_format of the type json_schema needs its json_schema.", "response_format")
+        schema = given.json_schema.schema_ if given.type == "json_schema" and given.json_schema else None
+        found.append(("response_format", ANY_OBJECT if schema is None else schema))
     if body.structured_outputs is not None:
         found += [("structured_outputs", form) for form in _of_structured_outputs(body.structured_outputs)]
     return found
 
 
-def _schema_of(given: ResponseFormat) -> dict[str, Any]:
-    if given.type == "json_schema" and given.json_schema is None:
-        raise bad_request("response_format of the type json_schema needs its json_schema.", "response_format")
-    schema = given.json_schema.schema_ if given.type == "json_schema" and given.json_schema else None
-    return ANY_OBJECT if schema is None else schema
-
-
 def _of_structured_outputs(given: StructuredOutputs) -> list[Any]:
-    name, found = "structured_outputs", list[Any]()
-    if given.json_ is not None:
-        try:
-            schema = json.loads(given.json_) if isinstance(given.json_, str) else given.json_
-        except (ValueError, RecursionError) as error:
-            raise bad_request(f"{name}: the schema is not JSON: {error}.", name) from None
-        if not isinstance(schema, dict):
-            raise bad_request(f"{name}: a schema must be a JSON object.", name)
-        found.append(schema)
-    if given.json_object:
-        found.append(ANY_OBJECT)
-    if given.regex is not None:
-        found.append(regex_source(given.regex))
-    if given.choice is not None:
-        found.append(lark_source([f"start: {' | '.join(map(literal, given.choice))}"]))
-    if given.grammar is not None:
-        found.append(given.grammar)
+    name, schema = "structured_outputs", given.json_
+    try:
+        schema = json.loads(schema) if isinstance(schema, str) else schema
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"{name}: the schema is not JSON: {error}.", name) from None
+    if not isinstance(schema, dict | None):
+        raise bad_request(f"{name}: a schema must be a JSON object.", name)
+    forms = [
+        schema,
+        ANY_OBJECT if given.json_object else None,
+        regex_source(given.regex) if given.regex is not None else None,
+        lark_source([f"start: {' | '.join(map(literal, given.choice))}"]) if given.choice is not None else None,
+        given.grammar,
+    ]
+    found = [form for form in forms if form is not None]
     if not found:
         raise bad_request(f"{name} needs one of json, json_object, regex, choice and grammar.", name)
     return found
 
 
-def _with_spaces(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _with_spaces(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "x-guidance": SPACES}
 
 
 def _tools(body: ChatBody) -> list[FunctionSpec]:
     """Return the functions with constrained calls; an empty list if calls are unconstrained or forbidden."""
     choice, functions = body.tool_choice, [tool.function for tool in body.tools or []]
-    if isinstance(choice, NamedTool):
+    if isinstance(choice, Tool):
         wanted = [function for function in functions if function.name == choice.function.name]
         if not wanted:
             raise bad_request(f"tool_choice names {choice.function.name!r:.80}, which is none of tools.", "tool_choice")
@@ -184,8 +143,8 @@ def _calls_source(
 ) -> tuple[str, str]:
     """Return the constraining field and the source for replies that may call functions. A forced reply has only calls.
     Any other reply is text with calls, or, if there is a `schema`, either calls or JSON."""
-    forced = isinstance(body.tool_choice, NamedTool) or body.tool_choice == "required"
-    several = body.parallel_tool_calls is not False and not isinstance(body.tool_choice, NamedTool)
+    forced = isinstance(body.tool_choice, Tool) or body.tool_choice == "required"
+    several = body.parallel_tool_calls is not False and not isinstance(body.tool_choice, Tool)
     calls = [_call_rule(function, forced or bool(function.strict)) for function in functions]
     lines = [f"tail: ({' | '.join(calls)}) {literal(CALL_END)}"]
     call = f"{literal(OPEN)} tail"
@@ -196,8 +155,7 @@ def _calls_source(
         # Text up to the next tag is lazy, so that only a call can follow a tag. It contains no thoughts, because calls
         # within thoughts do not count.
         lines.append("reply: " + ("(head tail)* TEXT" if several else "TEXT | head tail"))
-        lines.append(PLAIN_RULE)
-        lines.append(f"head[lazy]: PLAIN {literal(OPEN)}")
+        lines += [PLAIN_RULE, f"head[lazy]: PLAIN {literal(OPEN)}"]
     if in_thoughts:
         lines += ["start: thoughts reply", f"thoughts[lazy]: TEXT {literal(CLOSE_THOUGHTS)} /\\n{{0,2}}/"]
     elif forced or schema is not None:

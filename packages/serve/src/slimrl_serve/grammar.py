@@ -1,6 +1,6 @@
 """Grammars that a reply must follow. The package llguidance finds the allowed next tokens. Independent of models.
 
-A `Grammar` is compiled once, and many sequences may use it. Each sequence has its own copy, which follows its tokens.
+A grammar is compiled once, and many sequences may use it. Each sequence has its own copy, which follows its tokens.
 Grammars may be hostile, so the cost of compiling and of each step is bounded. If a grammar exceeds these bounds, or
 llguidance does not support it, a `GrammarError` with the reason is raised.
 """
@@ -8,6 +8,7 @@ llguidance does not support it, a `GrammarError` with the reason is raised.
 import functools
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,41 +17,14 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import require
+from slimrl_serve.grammar_trial import GrammarError
 
+Grammar = Any  # a compiled grammar, or the state of one sequence in it: llguidance's `LLMatcher`
 PURPOSE = "A reply in a given format"
 MAX_THREADS = 8
 SHORT = 300  # characters of a reason
 # One step may take some 10 ms, and the states of one sequence's lexer some 40 MB.
 LIMITS = {"max_lexer_states": 20_000, "max_grammar_size": 100_000, "verbose_errors": False}
-
-
-class GrammarError(Exception):
-    """A grammar cannot be used, or a sequence cannot continue with it; the message is the reason, in one line."""
-
-
-class Grammar:
-    """A compiled grammar, or the state of one sequence in it."""
-
-    def __init__(self, state: Any) -> None:
-        self.state = state
-
-    def begin(self) -> "Grammar":
-        """Return the state of a new sequence without tokens."""
-        return Grammar(self.state.deep_copy())
-
-    @property
-    def is_complete(self) -> bool:
-        """True if only the end of the sequence may follow."""
-        return bool(self.state.is_stopped())
-
-    @property
-    def error(self) -> str:
-        """The reason why the sequence cannot continue; an empty text if it can."""
-        return one_line(self.state.get_error())
-
-    def accept(self, token: int) -> None:
-        """Advance the sequence by `token`. The token mask must have allowed it."""
-        self.state.consume_token(token)
 
 
 class GrammarCompiler:
@@ -83,17 +57,14 @@ class GrammarCompiler:
             state.compute_bitmask()
         if reason := one_line(state.get_error()):
             raise GrammarError(reason)
-        return Grammar(state)
-
-
-def json_source(schema: dict[str, Any]) -> str:
-    """Return the source of a grammar for JSON that follows a schema."""
-    return json.dumps({"grammars": [{"json_schema": schema}]})
+        return state
 
 
 def regex_source(pattern: str) -> str:
     """Return the source of a grammar for texts that fully match a regular expression."""
-    return json.dumps({"grammars": [{"lark_grammar": f"start: /{_in_slashes(pattern)}/"}]})
+    # Escape each slash that is not escaped yet.
+    slashed = re.sub(r"(\\.)|/", lambda found: found[1] or "\\/", pattern, flags=re.DOTALL)
+    return lark_source([f"start: /{slashed}/"])
 
 
 def lark_source(lines: Sequence[str]) -> str:
@@ -112,9 +83,9 @@ def token_masks(matchers: Sequence[Grammar], num_tokens: int, device: torch.devi
     num_words = (num_tokens + 31) // 32
     packed = torch.zeros(len(matchers), num_words, dtype=torch.int32)
     if len(matchers) == 1:
-        matchers[0].state.unsafe_compute_mask_ptr(packed.data_ptr(), 4 * num_words)
+        matchers[0].unsafe_compute_mask_ptr(packed.data_ptr(), 4 * num_words)
     else:
-        places = [(matcher.state, row) for row, matcher in enumerate(matchers)]
+        places = [(matcher, row) for row, matcher in enumerate(matchers)]
         _executor().unsafe_compute_mask_ptr(places, packed.data_ptr(), 4 * num_words, len(matchers))
     # Send bits to the device, an eighth of the bytes of booleans, and unpack them there.
     bytes_NB = packed.view(torch.uint8).to(device)
@@ -132,13 +103,3 @@ def one_line(text: str) -> str:
 @functools.cache
 def _executor() -> Any:
     return require("llguidance", "server", PURPOSE).LLExecutor(num_threads=min(MAX_THREADS, os.cpu_count() or 1))
-
-
-def _in_slashes(pattern: str) -> str:
-    """Escape each unescaped slash of the pattern, so that the pattern can be written between slashes. Return the
-    result."""
-    written, escaped = [], False
-    for character in pattern:
-        written.append("\\/" if character == "/" and not escaped else character)
-        escaped = character == "\\" and not escaped
-    return "".join(written)

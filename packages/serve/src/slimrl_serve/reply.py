@@ -1,73 +1,239 @@
-"""Sends the reply to a sampling request, whole or as server-sent events, and cancels the sampling if the client leaves.
+"""Runs the choices of a sampling request, and sends the reply: whole, or as server-sent events.
 
-In both cases the request's generation is closed at the end, and is notified if the client has left.
+In both cases the reply is closed at the end. If the client leaves, the sampling is cancelled.
 """
 
 import asyncio
 import json
 import logging
+import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from slimrl_serve import bodies
-from slimrl_serve.errors import BUG, ApiError, error_body
-from slimrl_serve.generation import Choice, Generation
-from slimrl_serve.http.guard import ClientGone, run_unless_gone
-from slimrl_serve.logprobs import TokenNames
+from slimrl_serve.bodies import Generation, Sampling
+from slimrl_serve.errors import BUG, ApiError, bad_request, error_body
+from slimrl_serve.generation import Choice, check_scores, request_options, sampling_params
+from slimrl_serve.grammar import Grammar
+from slimrl_serve.http.guard import run_unless_gone
 from slimrl_serve.service import Service
+from slimrl_serve.text import GrowingText, TokenNames
 
 LOG = logging.getLogger(__name__)
+SEED_STEP = 0x9E3779B97F4A7C15  # between the seeds of one request's choices (the golden ratio times 2^64)
 Plain = dict[str, Any]
-Chunks = AsyncIterator[Plain]
-T = TypeVar("T")
-B = TypeVar("B", bound=bodies.Generation)
+B = TypeVar("B", bound=Sampling)
+G = TypeVar("G", bound=Generation)
 
 
-@dataclass(slots=True, eq=False)
-class Reply(Generic[B]):
-    """The reply of Chat Completions or Completions. `name` is the name of the served model."""
+@dataclass(eq=False)
+class Reply(ABC, Generic[B]):
+    """The choices of one request: `n` for each prompt, in the prompts' order. Creating the reply queues them. Call
+    `close` at the end, to free their slots. Raises ApiError 400 for invalid settings, and 429 if the queue is full.
 
-    generation: Generation
+    `top_logprobs` is None for no log-probabilities, and 0 for the tokens alone. All choices follow the `grammar`.
+    """
+
     service: Service
     body: B
-    name: str
+    request_id: str
+    prompts: Sequence[list[int]]
+    max_tokens: Sequence[int]  # for each prompt
+    top_logprobs: int | None = None
+    grammar: Grammar | None = None
+
+    def __post_init__(self) -> None:
+        self.began = time.monotonic()
+        self.arrived = asyncio.Event()
+        self.is_closed = False
+        self.choices = self._make_choices(self.body.n or 1)
+        for choice in self.choices:
+            self.service.thread.submit(choice)
+
+    @property
+    def echoes(self) -> bool:
+        """True if the prompts have log-probabilities, too."""
+        return False
+
+    @property
+    def streams(self) -> bool:
+        """True if the reply is a stream."""
+        return False
+
+    def _make_choices(self, num: int) -> list[Choice]:
+        vocabulary, body, top, scores = self.service.vocabulary, self.body, self.top_logprobs, self.echoes
+        self.service.check_room(len(self.prompts) * num)
+        if top is not None:
+            num_scored = num * sum(self.max_tokens) + scores * sum(map(len, self.prompts))
+            check_scores(self.service, num_scored * (top + 1))
+        seed = random.getrandbits(63) if body.seed is None else body.seed
+        decode = partial(vocabulary.decode, skip_special=body.skip_special_tokens is not False)
+        choices: list[Choice] = []
+        for prompt, most in zip(self.prompts, self.max_tokens, strict=True):
+            options = request_options(body, most, vocabulary.num_tokens, self.grammar)
+            first: Choice | None = None
+            for _ in range(num):
+                # Every choice has its own seed: the choices of a prompt differ, and repeat with the request's seed.
+                params = sampling_params(body, most, (seed + len(choices) * SEED_STEP) % 2**64)
+                text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output), options.min_tokens)
+                # One choice scores the prompt; the others find it in the cache.
+                prompt_top = top if scores and top is not None and first is None else -1
+                asked = replace(options, top_logprobs=top or 0, prompt_logprobs=prompt_top)
+                choice = Choice(prompt, params, asked, index=len(choices), text=text, max_tokens=most, first=first)
+                choice.streams, choice.arrived = self.streams, self.arrived
+                # Without stop strings the text is not decoded after each token, but only when a reply needs it.
+                if params.stop:
+                    choice.finished = text.is_finished
+                first = first or choice
+                choices.append(choice)
+        return choices
+
+    @abstractmethod
+    def whole_choice(self, choice: Choice) -> Plain:
+        """Return a finished choice."""
+
+    @abstractmethod
+    async def whole(self) -> Plain:
+        """Return the whole reply."""
+
+    async def all_choices(self) -> list[Plain]:
+        """Wait for all choices, and return them."""
+        async for _ in self.changes():
+            pass
+        written = []
+        for choice in self.choices:
+            written.append(self.whole_choice(choice))
+            await asyncio.sleep(0)  # serve other requests in between, because thousands of tokens take a while
+        return written
+
+    async def changes(self) -> AsyncIterator[tuple[Choice, bool]]:
+        """Yield each choice when it has new tokens, with a flag. The flag is True when the choice is done.
+
+        Use this flag instead of `is_done`, because the engine may finish the choice at any moment. Raises ApiError 500
+        if the engine fails, and 400 if a choice cannot follow its grammar.
+        """
+        running = list(self.choices)
+        while running:
+            await self.arrived.wait()
+            self.arrived.clear()
+            for choice in list(running):
+                done = choice.is_done
+                if choice.failed:
+                    raise ApiError(500, "The engine failed while it computed this request.")
+                if choice.request and choice.request.failure:
+                    raise bad_request(f"The reply could not obey what it must: {choice.request.failure}.")
+                if not choice.prompt_is_scored:
+                    continue  # the first choice will wake this loop when the prompt is scored
+                if done:
+                    running.remove(choice)
+                if done or len(choice.token_ids) > choice.told:
+                    yield choice, done
+
+    def close(self, client_left: bool) -> None:
+        """Stop every choice and count its outcome; later calls do nothing."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        metrics = self.service.metrics
+        for choice in self.choices:
+            done = choice.is_done  # read once, because the engine may finish the choice at any moment
+            self.service.thread.close(choice)
+            if choice.first_token_at:
+                metrics.first_token.observe(choice.first_token_at - self.began)
+            if done and not choice.failed:
+                metrics.latency.observe(choice.finished_at - self.began)
+            reason = "error" if choice.failed else choice.finish_reason if done else "abort"
+            metrics.finished.labels(reason).inc()
+            metrics.disconnects.inc(client_left and not done)
+
+
+@dataclass(eq=False)
+class TextReply(Reply[G]):
+    """The reply of Chat Completions or Completions, which may be a stream."""
+
+    KINDS: ClassVar[tuple[str, str]]  # the field `object` of a whole reply, and of a piece
     created: int = field(default_factory=lambda: int(time.time()), kw_only=True)
+
+    @property
+    def streams(self) -> bool:
+        """True if the reply is a stream."""
+        return bool(self.body.stream)
+
+    def first_pieces(self) -> Iterator[Plain]:
+        """Yield the pieces of choices before the first token."""
+        yield from ()
+
+    @abstractmethod
+    def pieces(self, choice: Choice, text: str, tokens: tuple[int, int], done: bool) -> Iterator[Plain]:
+        """Yield the new pieces of a choice. `text` is its text so far, and `tokens` are the start and end of its new
+        tokens."""
+
+    async def whole(self) -> Plain:
+        """Return the whole reply."""
+        choices = await self.all_choices()
+        return self._head(0) | {"choices": choices} | self._prompt() | {"usage": self._usage()}
+
+    async def chunks(self) -> AsyncIterator[Plain]:
+        """Yield the reply in pieces, and the token counts if requested."""
+        for piece in self.first_pieces():
+            yield self._head(1) | {"choices": [piece]} | self._prompt()
+        async for choice, done in self.changes():
+            # The number of tokens is read once: the engine's thread may append more while this piece is written. Text
+            # may lag behind the tokens, because incomplete characters and stop strings are held back.
+            text, end = choice.text_so_far(done), len(choice.token_ids)
+            for piece in self.pieces(choice, text, (choice.told, end), done):
+                yield self._head(1) | {"choices": [piece]}
+            choice.told, choice.shown = end, len(text)
+        if self.body.stream_options and self.body.stream_options.include_usage:
+            yield self._head(1) | {"choices": [], "usage": self._usage()}
 
     @property
     def names(self) -> TokenNames:
         """The writer of tokens as text."""
-        return TokenNames(self.service.model.vocabulary, bool(self.body.return_tokens_as_token_ids))
-
-    def head(self, kind: str) -> Plain:
-        """Return the fields that every reply and every piece of a reply has."""
-        return {"id": self.generation.request_id, "object": kind, "created": self.created, "model": self.name}
-
-    def last_chunks(self, kind: str) -> list[Plain]:
-        """Return the piece with the token counts, if requested."""
-        if not (self.body.stream_options and self.body.stream_options.include_usage):
-            return []
-        return [self.head(kind) | {"choices": [], "usage": self.generation.usage()}]
+        return TokenNames(self.service.vocabulary, bool(self.body.return_tokens_as_token_ids))
 
     def token_ids(self, choice: Choice, start: int, end: int) -> Plain:
         """Return the sampled tokens `start..end` and their weight versions, if requested."""
         if not self.body.return_token_ids:
             return {}
-        versions = choice.request.versions[start:end]
+        versions = choice.sequence.versions[start:end]
         return {"token_ids": choice.token_ids[start:end], "token_versions": versions}
+
+    def _head(self, kind: int) -> Plain:
+        """Return the fields of every reply and of every piece."""
+        model = self.service.name
+        return {"id": self.request_id, "object": self.KINDS[kind], "created": self.created, "model": model}
+
+    def _prompt(self) -> Plain:
+        """Return the token ids of the prompt, if they were requested and there is only one."""
+        one = self.body.return_token_ids and len(self.prompts) == 1
+        return {"prompt_token_ids": self.prompts[0]} if one else {}
+
+    def _usage(self) -> Plain:
+        """Return the token counts of the reply; a prompt counts once for all its choices."""
+        prompt, sampled = sum(map(len, self.prompts)), sum(len(choice.token_ids) for choice in self.choices)
+        cached = sum(choice.sequence.cached for choice in self.choices if choice.first is None)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": sampled,
+            "total_tokens": prompt + sampled,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
 
 
 class EventStream(StreamingResponse):
-    """A reply as server-sent events. Its generation is closed even if nothing was sent."""
+    """A reply as server-sent events. The reply is closed even if nothing was sent."""
 
-    def __init__(self, generation: Generation, chunks: Chunks) -> None:
-        super().__init__(self._lines(chunks), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-        self._close = generation.close
+    def __init__(self, reply: TextReply[Any]) -> None:
+        super().__init__(self._lines(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        self._reply = reply
         self._ended = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,11 +244,11 @@ class EventStream(StreamingResponse):
             cancelled = True
             raise
         finally:
-            self._close(not self._ended and not cancelled)
+            self._reply.close(not self._ended and not cancelled)
 
-    async def _lines(self, chunks: Chunks) -> AsyncIterator[bytes]:
+    async def _lines(self) -> AsyncIterator[bytes]:
         try:
-            async for chunk in chunks:
+            async for chunk in self._reply.chunks():
                 yield _event(chunk)
         except ApiError as error:
             yield _event(error_body(error))
@@ -97,24 +263,9 @@ def _event(chunk: Plain) -> bytes:
     return f"data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
 
 
-async def answer(request: Request, generation: Generation, reply: Coroutine[Any, Any, Plain] | Chunks) -> Response:
-    """Return the reply of a started generation: a coroutine is awaited, and an iterator becomes a stream."""
-    if isinstance(reply, AsyncIterator):
+async def answer(request: Request, reply: Reply[Any]) -> Response:
+    """Return the response of a reply, in events if its body asks for a stream."""
+    if isinstance(reply, TextReply) and reply.streams:
         # The status line is sent before the first token, so later errors are sent as events.
-        return EventStream(generation, reply)
-    return JSONResponse(await unless_gone(request, reply, generation.close))
-
-
-async def unless_gone(
-    request: Request, work: Coroutine[Any, Any, T], close: Callable[[bool], None] = lambda client_left: None
-) -> T:
-    """Return the result of `work`. If the client disconnects, cancel `work` and raise ClientGone. `close` is called in
-    every case, to free the slots."""
-    client_left = False
-    try:
-        return await run_unless_gone(work, request.receive)
-    except ClientGone:
-        client_left = True
-        raise
-    finally:
-        close(client_left)
+        return EventStream(reply)
+    return JSONResponse(await run_unless_gone(reply.whole(), request.receive, reply.close))

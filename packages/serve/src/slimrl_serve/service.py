@@ -6,7 +6,6 @@ It does not depend on OpenAI's formats; they are in `chat.py` and `completions.p
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -29,17 +28,13 @@ RETRY_AFTER_S = 1
 NOT_GIVEN = -1  # the version of the initial weights; no run uses it
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """The policy, its vocabulary (text to token ids and back), and the writer of its prompts."""
+class Service:
+    """The model behind all routes: its policy, vocabulary (text to token ids and back), and the writer of its prompts.
+    It is loaded on the engine's thread; until then routes answer 503."""
 
     policy: Policy
     vocabulary: Vocabulary
     writer: PromptWriter
-
-
-class Service:
-    """The model behind all routes. It is loaded on the engine's thread; until then routes answer 503."""
 
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
@@ -48,11 +43,11 @@ class Service:
         self.thread = EngineThread(self._load)
         self.metrics = ServerMetrics(self.thread, self.name)
         self.formats = Formats(self._grammar_compiler)
-        self._model: ServedModel | None = None
 
     def _load(self) -> Engine:
+        """Return the engine. Raises UserError if it lacks the memory to sample, before there are requests."""
         config = self.config
-        policy = load_policy(config.model)
+        self.policy = policy = load_policy(config.model)
         module: Any = policy.module
         longest = module.config.max_position_embeddings
         if config.context_len > longest:
@@ -60,31 +55,31 @@ class Service:
                 f"context_len = {config.context_len} is more than the {longest} positions that {policy.source} was "
                 f"made for. Set --context_len to {longest} or less."
             )
-        vocabulary = Vocabulary(policy.tokenizer, module.get_input_embeddings().num_embeddings)
+        self.vocabulary = Vocabulary(policy.tokenizer, module.get_input_embeddings().num_embeddings)
+        self.writer = PromptWriter(policy.tokenizer, date_of(config.model))
         lengths = config.max_slots, config.context_len, config.lookup_tokens
         engine = Engine(policy.module, policy.chat.stop_ids, *lengths, config.quantization)
-        _reserve(engine, config)
+        try:
+            engine.reserve()
+        except (RuntimeError, MemoryError) as error:  # PyTorch's errors for a lack of memory, on any device
+            raise UserError(
+                f"The model is loaded but cannot sample: {error}. If memory is short, set a smaller --max_slots "
+                f"(max_slots = {config.max_slots}) or --context_len (context_len = {config.context_len}): each slot "
+                "has a key-value cache of context_len tokens."
+            ) from error
         engine.version = NOT_GIVEN
-        self._model = ServedModel(policy, vocabulary, PromptWriter(policy.tokenizer, date_of(config.model)))
         return engine
 
     def _grammar_compiler(self) -> GrammarCompiler:
-        policy = self.model.policy
-        return GrammarCompiler(policy.tokenizer, self.model.vocabulary.num_tokens, policy.chat.stop_ids)
+        return GrammarCompiler(self.policy.tokenizer, self.vocabulary.num_tokens, self.policy.chat.stop_ids)
 
     def check_ready(self) -> None:
         """Raise ApiError 503 while the model is loading, and after its engine has stopped."""
+        loaded = self.thread.loaded
         if self.thread.ended:
             raise ApiError(503, "The engine has ended; the server's log says why, and it must be started again.")
-        if self._model is None or not self.thread.loaded.done():
+        if not loaded.done() or loaded.exception():
             raise ApiError(503, "The model is still being loaded.", headers={"Retry-After": str(RETRY_AFTER_S)})
-
-    @property
-    def model(self) -> ServedModel:
-        """The loaded model. Raises ApiError 503 as `check_ready` does."""
-        self.check_ready()
-        assert self._model is not None
-        return self._model
 
     @property
     def engine(self) -> Engine:
@@ -107,28 +102,26 @@ class Service:
             "max_model_len": self.config.context_len,
         }
 
-    def check_model(self, name: str | None) -> str:
-        """Return the served model's name. Raises ApiError 404 if `name` is another name; None is accepted."""
-        if name is None or name == self.name:
-            return self.name
-        why = f"The model `{name[:LONGEST_NAME]}` does not exist. This server has `{self.name}`."
-        raise ApiError(404, why, param="model", code="model_not_found")
+    def check_model(self, name: str | None) -> None:
+        """Raise ApiError 404 if `name` is not the served model's name; None is accepted."""
+        if name is not None and name != self.name:
+            why = f"The model `{name[:LONGEST_NAME]}` does not exist. This server has `{self.name}`."
+            raise ApiError(404, why, param="model", code="model_not_found")
 
     async def encode_prompt(self, text: str, add_special: bool) -> list[int]:
         """Return the token ids of a prompt. Raises ApiError 400 for a prompt that cannot fit, before tokenizing it."""
         # No token covers more characters than the longest token.
-        fewest = len(text) // self.model.vocabulary.longest_token
+        fewest = len(text) // self.vocabulary.longest_token
         if fewest > self.config.context_len:
             raise too_long(self.config.context_len, f"your prompt has more than {fewest} tokens")
         return await self.encode(text, add_special)
 
     async def encode(self, text: str, add_special: bool) -> list[int]:
         """Return the token ids of a text."""
-        vocabulary = self.model.vocabulary
         # With a thread the event loop can continue meanwhile; for a short text the thread costs more than encoding.
         if len(text) < LONG_TEXT:
-            return vocabulary.encode(text, add_special)
-        return await asyncio.to_thread(vocabulary.encode, text, add_special)
+            return self.vocabulary.encode(text, add_special)
+        return await asyncio.to_thread(self.vocabulary.encode, text, add_special)
 
     def check_prompt(self, token_ids: Sequence[int], max_tokens: int | None) -> int:
         """Return the maximum number of tokens to sample. Raises ApiError 400 if prompt or `max_tokens` do not fit."""
@@ -143,7 +136,7 @@ class Service:
 
     def room_behind(self, token_ids: Sequence[int]) -> int:
         """Return the number of tokens that fit after a prompt. Raises ApiError 400 if the prompt does not fit."""
-        context_len, num_tokens = self.config.context_len, self.model.vocabulary.num_tokens
+        context_len, num_tokens = self.config.context_len, self.vocabulary.num_tokens
         if not token_ids:
             raise bad_request("The prompt has no tokens; it needs at least one.", "prompt")
         if (highest := max(token_ids)) >= num_tokens:
@@ -179,15 +172,3 @@ def ready_service(request: Request) -> Service:
 
 
 Served = Annotated[Service, Depends(ready_service)]
-
-
-def _reserve(engine: Engine, config: ServeConfig) -> None:
-    """Raise UserError if the engine lacks the memory to sample, before there are requests."""
-    try:
-        engine.reserve()
-    except (RuntimeError, MemoryError) as error:  # PyTorch's errors for a lack of memory, on any device
-        raise UserError(
-            f"The model is loaded but cannot sample: {error}. If memory is short, set a smaller --max_slots "
-            f"(max_slots = {config.max_slots}) or --context_len (context_len = {config.context_len}): each slot has a "
-            "key-value cache of context_len tokens."
-        ) from error

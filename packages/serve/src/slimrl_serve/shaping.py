@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from slimrl.models.device import to_device
-from slimrl_serve.grammar import Grammar, token_masks
+from slimrl_serve.grammar import Grammar, one_line, token_masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Shaper:
 
     def __post_init__(self) -> None:
         if self.shaping.grammar is not None:
-            self.matcher = self.shaping.grammar.begin()
+            self.matcher = self.shaping.grammar.deep_copy()
 
     @property
     def depends_on_tokens(self) -> bool:
@@ -56,23 +56,19 @@ class Shaper:
     @property
     def is_complete(self) -> bool:
         """True if the grammar allows only the end."""
-        return self.matcher is not None and self.matcher.is_complete
+        return self.matcher is not None and bool(self.matcher.is_stopped())
 
     @property
     def error(self) -> str:
         """The reason why the sequence cannot continue; an empty text if it can."""
-        return self.matcher.error if self.matcher is not None else ""
+        return one_line(self.matcher.get_error()) if self.matcher is not None else ""
 
     def accept(self, token: int) -> None:
         """Record a sampled token."""
         if self.depends_on_tokens:
             self.uncounted.append(token)
         if self.matcher is not None:
-            self.matcher.accept(token)
-
-    def shape(self, logits_NV: Tensor, shapers: Sequence["Shaper"]) -> Tensor:
-        """Return the result of `shape_logits`."""
-        return shape_logits(logits_NV, shapers)
+            self.matcher.consume_token(token)  # the token mask has allowed it
 
     def counts(self, num_tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return two tensors `[num_tokens]`: the number of occurrences of each token in the reply, and True for each
@@ -88,20 +84,20 @@ class Shaper:
             self.uncounted.clear()
         return counts_V, seen_V
 
-
-def shape_logits(logits_NV: Tensor, shapers: Sequence[Shaper]) -> Tensor:
-    """Return the changed logits in float32, because many penalties are smaller than the precision of bfloat16."""
-    shaped_NV = logits_NV.float() if logits_NV.dtype != torch.float32 else logits_NV.clone()
-    _add_biases(shaped_NV, shapers)
-    # Apply the penalties before the mask: subtracting from -inf would change nothing.
-    _apply_penalties(shaped_NV, shapers)
-    matchers = {row: shaper.matcher for row, shaper in enumerate(shapers) if shaper.matcher is not None}
-    if matchers:
-        allowed = token_masks([*matchers.values()], shaped_NV.shape[1], shaped_NV.device)
-        rows = to_device([*matchers], torch.long, shaped_NV.device)
-        # Sampling normalises the rest, so log-probabilities refer to the allowed tokens.
-        shaped_NV[rows] = shaped_NV[rows].masked_fill(~allowed, -torch.inf)
-    return shaped_NV
+    def shape(self, logits_NV: Tensor, shapers: Sequence["Shaper"]) -> Tensor:
+        """Return the changed logits of several sequences in float32, because many penalties are smaller than the
+        precision of bfloat16."""
+        shaped_NV = logits_NV.float() if logits_NV.dtype != torch.float32 else logits_NV.clone()
+        _add_biases(shaped_NV, shapers)
+        # Apply the penalties before the mask: subtracting from -inf would change nothing.
+        _apply_penalties(shaped_NV, shapers)
+        matchers = {row: shaper.matcher for row, shaper in enumerate(shapers) if shaper.matcher is not None}
+        if matchers:
+            allowed = token_masks([*matchers.values()], shaped_NV.shape[1], shaped_NV.device)
+            rows = to_device([*matchers], torch.long, shaped_NV.device)
+            # Sampling normalises the rest, so log-probabilities refer to the allowed tokens.
+            shaped_NV[rows] = shaped_NV[rows].masked_fill(~allowed, -torch.inf)
+        return shaped_NV
 
 
 def _add_biases(logits_NV: Tensor, shapers: Sequence[Shaper]) -> None:

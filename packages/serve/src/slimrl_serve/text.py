@@ -7,18 +7,16 @@ while another thread extends it.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
+from slimrl.inference.sampling import Top
 from slimrl.io.text import byte_alphabet, partial_mark_length
 
+Score = tuple[int, float, Top]  # a token, its log-probability, and the most likely tokens at its position
 BROKEN = "\ufffd"  # the text of an incomplete character
-# At most this many tokens are decoded again with every new token, unless they are one long run of incomplete
-# characters.
-WINDOW = 24
-OVERLAP = 8  # tokens that a moved window keeps
-LONGEST = 4  # maximum number of bytes in a character, and so of its tokens
 
 
 class Vocabulary:
@@ -79,6 +77,28 @@ class Vocabulary:
         return text.encode()
 
 
+@dataclass(frozen=True, slots=True)
+class TokenNames:
+    """Writes tokens as text, or as `token_id:17` if `as_ids`."""
+
+    vocabulary: Vocabulary
+    as_ids: bool = False
+
+    def name(self, token: int) -> str:
+        return f"token_id:{token}" if self.as_ids else self.vocabulary.token_text(token)
+
+    def chat_logprobs(self, scores: Sequence[Score]) -> dict[str, Any]:
+        """Return the `logprobs` of a chat's tokens."""
+
+        def entry(token: int, logprob: float) -> dict[str, Any]:
+            return {"token": self.name(token), "logprob": logprob, "bytes": list(self.vocabulary.token_bytes(token))}
+
+        content = []
+        for token, logprob, top in scores:
+            content.append(entry(token, logprob) | {"top_logprobs": [entry(*pair) for pair in top]})
+        return {"content": content}
+
+
 class GrowingText:
     """The text of a sequence that is being sampled, up to the first stop string.
 
@@ -98,7 +118,8 @@ class GrowingText:
         self._include_stop = include_stop
         self._min_tokens = min_tokens
         self._start = 0  # the first token of the window that is decoded with every new token
-        self._given = 0  # characters of the window's text that are settled already
+        self._read = 0  # where the window moves to
+        self._known = 0  # settled characters of the window
         self.settled = ""
         self.end = -1
 
@@ -110,20 +131,21 @@ class GrowingText:
 
     def grow(self, token_ids: Sequence[int], closed: bool = False) -> None:
         """Extend the text to the sequence so far. `closed` is True if the sequence is complete."""
-        window = token_ids[self._start :]
-        text = self._decode(window)
+        # The tokens before `_read` are decoded again, since some tokens have another text at the start of a sequence.
+        text = self._decode(token_ids[self._start :])
         # Trailing replacement characters may become a character with the next token.
         held = 0 if closed else len(text) - len(text.rstrip(BROKEN))
-        new = text[self._given : len(text) - held]
-        self._given = max(self._given, len(text) - held)
+        new = text[self._known : len(text) - held]
+        self._known += len(new)
+        # The window moves on to whole characters, because decoding everything would take quadratic time.
+        if new and not held:
+            self._start, self._read = self._read, len(token_ids)
+            self._known = len(self._decode(token_ids[self._start :]))
         if new and self.end < 0:
             # `end` is set before `settled`, so that a reader in another thread may see less, but never the stop string.
             if self._stop and len(token_ids) >= self._min_tokens:
                 self.end = self._find_end(self.settled + new, len(self.settled))
             self.settled += new
-        # Decoding everything after every token would take quadratic time.
-        if len(window) > WINDOW:
-            self._move_window(token_ids, text, held)
 
     def visible(self, closed: bool = False) -> str:
         """Return the text that may be shown, up to a stop string. Unless `closed`, omit an ending that may be the start
@@ -137,25 +159,9 @@ class GrowingText:
         """Return the position at which the text ends by a stop string; -1 without one. Choose the stop string that is
         complete first after `known` characters."""
         # A stop string may start in the known part, but not be complete there.
-        found = []
-        for stop in self._stop:
-            start = text.find(stop, max(0, known - len(stop) + 1))
-            if start >= 0:
-                found.append((start + len(stop), start))
+        starts = [(stop, text.find(stop, max(0, known - len(stop) + 1))) for stop in self._stop]
+        found = [(start + len(stop), start) for stop, start in starts if start >= 0]
         if not found:
             return -1
         behind, start = min(found)
         return behind if self._include_stop else start
-
-    def _move_window(self, token_ids: Sequence[int], text: str, held: int) -> None:
-        """Move the window to a later token that starts a character, if the new window's text equals the end of
-        `text`."""
-        if self._given > len(text) - held:
-            return  # an incomplete last character makes its whole run of byte tokens decode as broken
-        # A character spans at most LONGEST tokens, so one of these tokens starts a character. The comparison with the
-        # known text also rejects tokens that decode differently at the start of a text.
-        for start in range(len(token_ids) - OVERLAP, len(token_ids) - OVERLAP - LONGEST, -1):
-            tail = self._decode(token_ids[start:])
-            if len(tail) > held and text.endswith(tail):
-                self._start, self._given = start, len(tail) - held
-                return

@@ -9,9 +9,10 @@ from fastapi.responses import JSONResponse
 from slimrl_serve.bodies import DetokenizeBody, GenerateBody, GenerateSampling, TokenizeBody
 from slimrl_serve.chat import render
 from slimrl_serve.errors import bad_request
-from slimrl_serve.generation import Choice, Generation, Wanted, start_generation, take_turns
-from slimrl_serve.logprobs import TokenNames, chat_logprobs, sampled_scores
+from slimrl_serve.generation import Choice
+from slimrl_serve.reply import Plain, Reply
 from slimrl_serve.service import Served, Service
+from slimrl_serve.text import TokenNames
 
 # A body of megabytes would delay the running streams, because most of the work on it holds the GIL.
 MOST_CONTEXTS = 64  # a request may convert this many times `context_len` tokens
@@ -27,23 +28,20 @@ async def tokenize(service: Served, body: TokenizeBody) -> JSONResponse:
     if isinstance(body.prompt, list) and body.prompt[-1].role == "assistant" and body.add_generation_prompt is None:
         # lm-eval does not request a continuation explicitly, so a last message by the assistant is continued.
         body = body.model_copy(update={"continue_final_message": True})
-    if messages is None:
-        text, add_special = str(body.prompt), body.add_special_tokens is not False
-    else:
-        text = render(service, body, messages, body.tools or [])
-        add_special = bool(body.add_special_tokens)
+    text = str(body.prompt) if messages is None else render(service, body, messages, body.tools or [])
+    add_special = body.add_special_tokens is not False if messages is None else bool(body.add_special_tokens)
     if len(text) > (most := MOST_CONTEXTS * CHARACTERS * service.config.context_len):
         raise bad_request(f"The text has {len(text)} characters; send at most {most} at once.", "prompt")
     token_ids = await service.encode(text, add_special)
-    names = [service.model.vocabulary.token_text(token) for token in token_ids] if body.return_token_strs else None
+    names = [service.vocabulary.token_text(token) for token in token_ids] if body.return_token_strs else None
     content = {"count": len(token_ids), "max_model_len": service.config.context_len, "tokens": token_ids}
     return JSONResponse({**content, "token_strs": names})
 
 
-async def detokenize(service: Served, body: DetokenizeBody) -> dict[str, Any]:
+async def detokenize(service: Served, body: DetokenizeBody) -> Plain:
     """Return the text of token ids, including special tokens."""
     service.check_model(body.model)
-    vocabulary = service.model.vocabulary
+    vocabulary = service.vocabulary
     if len(body.tokens) > (most := MOST_CONTEXTS * service.config.context_len):
         raise bad_request(f"These are {len(body.tokens)} tokens; send at most {most} at once.", "tokens")
     if body.tokens and (highest := max(body.tokens)) >= vocabulary.num_tokens:
@@ -51,9 +49,9 @@ async def detokenize(service: Served, body: DetokenizeBody) -> dict[str, Any]:
     return {"prompt": vocabulary.decode(body.tokens, skip_special=False)}
 
 
-async def tokenizer_info(service: Served) -> dict[str, Any]:
+async def tokenizer_info(service: Served) -> Plain:
     """Return the special tokens and the chat template, in vLLM's format."""
-    tokenizer: Any = service.model.policy.tokenizer
+    tokenizer: Any = service.policy.tokenizer
     return {
         "tokenizer_class": type(tokenizer).__name__,
         "bos_token": tokenizer.bos_token,
@@ -63,7 +61,30 @@ async def tokenizer_info(service: Served) -> dict[str, Any]:
     }
 
 
-async def open_generation(service: Service, body: GenerateBody) -> Generation:
+class TokensReply(Reply[GenerateSampling]):
+    """The reply of `/inference/v1/generate`: token ids and their log-probabilities, without text."""
+
+    async def whole(self) -> Plain:
+        """Return the whole reply."""
+        return {"request_id": self.request_id, "choices": await self.all_choices()}
+
+    def whole_choice(self, choice: Choice) -> Plain:
+        """Return a choice with its tokens and their weight versions."""
+        token_ids, num_top, logprobs = choice.token_ids, self.body.logprobs, None
+        if num_top is not None:
+            names = TokenNames(self.service.vocabulary, as_ids=True)
+            logprobs = names.chat_logprobs(choice.scores(0, len(token_ids), num_top))
+        return {
+            "index": choice.index,
+            "token_ids": token_ids,
+            "token_versions": choice.sequence.versions,
+            "weight_versions": _version_spans(self.service, choice.sequence.versions),
+            "finish_reason": choice.finish_reason,
+            "logprobs": logprobs,
+        }
+
+
+async def open_generation(service: Service, body: GenerateBody) -> TokensReply:
     """Check and queue a request of `/inference/v1/generate`.
 
     As in vLLM, `max_tokens` may exceed the context. Sampling then stops at the end of the context, by "length".
@@ -76,38 +97,14 @@ async def open_generation(service: Service, body: GenerateBody) -> Generation:
     if least > asked:
         raise bad_request(f"min_tokens = {least} is more than the {asked} at most.", "sampling_params.min_tokens")
     sampling = sampling.model_copy(update={"min_tokens": min(least, room)})
-    wanted = Wanted(min(asked, room), sampling.logprobs)
-    request_id = body.request_id or f"generate-{uuid.uuid4().hex}"
     grammar = await service.formats.grammar_of(sampling)
-    return start_generation(service, [body.token_ids], sampling, [wanted], request_id, grammar)
+    request_id, max_tokens = body.request_id or f"generate-{uuid.uuid4().hex}", min(asked, room)
+    return TokensReply(service, sampling, request_id, [body.token_ids], [max_tokens], sampling.logprobs, grammar)
 
 
-async def reply_to(generation: Generation, sampling: GenerateSampling) -> dict[str, Any]:
-    """Return the reply of `/inference/v1/generate`: token ids and their log-probabilities, without text."""
-    await generation.finish()
-    names = TokenNames(generation.service.model.vocabulary, as_ids=True)
-
-    def write(choice: Choice) -> dict[str, Any]:
-        token_ids, num_top = choice.token_ids, sampling.logprobs
-        scores = [] if num_top is None else sampled_scores(choice, 0, len(token_ids), num_top)
-        return {
-            "index": choice.index,
-            "token_ids": token_ids,
-            "token_versions": choice.request.versions,
-            "weight_versions": _version_spans(generation.service, choice.request.versions),
-            "finish_reason": choice.finish_reason,
-            "logprobs": None if num_top is None else chat_logprobs(names, scores),
-        }
-
-    return {
-        "request_id": generation.request_id,
-        "choices": await take_turns(write, generation.choices),
-    }
-
-
-def _version_spans(service: Service, versions: Sequence[int]) -> list[dict[str, Any]]:
+def _version_spans(service: Service, versions: Sequence[int]) -> list[Plain]:
     """Return vLLM's `weight_versions`: spans of tokens, from `start` to `end`, that one weight version has sampled."""
-    spans: list[dict[str, Any]] = []
+    spans: list[Plain] = []
     for index, version in enumerate(versions):
         name = service.version_name(version)
         if not spans or spans[-1]["version"] != name:

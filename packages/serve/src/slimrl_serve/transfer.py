@@ -19,21 +19,19 @@ from slimrl.io.loop_thread import call_in_daemon, start_in_daemon
 from slimrl.models.adapter import Adapter, is_adapter, known_weights, make_adapter, read_adapter
 from slimrl.models.lora import AdapterForm
 from slimrl.models.tensor_file import DTYPES as FILE_DTYPES
-from slimrl.transport.broadcast import GROUP_S, Kinds, Meeting, WeightGroup
-from slimrl_serve.base_weights import BaseWeights
-from slimrl_serve.bodies import (
-    AdapterInfo,
-    CheckBody,
-    FinishBody,
-    InitTransferBody,
-    JoinInfo,
-    UpdateBody,
-    UpdateInfo,
-)
+from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup
+from slimrl_serve.bodies import CheckBody, FinishBody, InitTransferBody, JoinInfo, UpdateBody, UpdateInfo
 from slimrl_serve.errors import bad_request, blame
-from slimrl_serve.reply import unless_gone
+from slimrl_serve.http.guard import run_unless_gone
 from slimrl_serve.service import Service
-from slimrl_serve.weights import check_numbers, check_part, check_whole, copy_weights, read_weights, weight_checksums
+from slimrl_serve.weights import (
+    BaseWeights,
+    check_kinds,
+    check_numbers,
+    copy_weights,
+    read_weights,
+    weight_checksums,
+)
 
 Plain = dict[str, Any]
 New = dict[str, Tensor] | Adapter  # the served model's tensors by name, or an adapter of its initial weights
@@ -55,12 +53,12 @@ class WeightTransfer:
 
     @property
     def _module(self) -> nn.Module:
-        return self._service.model.policy.module
+        return self._service.policy.module
 
     async def init_weight_transfer_engine(self, body: InitTransferBody, request: Request) -> Plain:
         """Join the process group of a trainer that broadcasts weights. For updates from directories send `{}`."""
         if isinstance(body.init_info, JoinInfo):
-            await unless_gone(request, self._join(body.init_info))
+            await run_unless_gone(self._join(body.init_info), request.receive)
         return {"message": "Weight transfer initialized"}
 
     async def start_weight_update(self) -> Plain:
@@ -73,12 +71,12 @@ class WeightTransfer:
         """Replace the weights; running sequences continue with the new weights. With `update_info`, the weights change
         only at `/finish_weight_update`."""
         if body.update_info:
-            await unless_gone(request, self._stage(body.update_info), self._break_off)
+            await run_unless_gone(self._stage(body.update_info), request.receive, self._break_off)
             return {"status": "received", "version": self._service.engine.version}
         async with self._changing:
             with blame("weight_dir"):
                 # Reading happens in a thread, while the engine samples; only the copy runs between two steps.
-                weights = await asyncio.to_thread(self._read_directory, Path(body.weight_dir or ""))
+                weights = await asyncio.to_thread(self._read_directory, body.weight_dir or "")
                 await self._replace(weights, body.version)
         return {"status": "updated", "version": self._service.engine.version}
 
@@ -93,7 +91,7 @@ class WeightTransfer:
                 raise bad_request("There is no update to finish: POST /start_weight_update comes first.")
             with blame("update_info"):
                 if isinstance(staged, dict):
-                    check_whole(TRAINER, {name: (tuple(t.shape), t.dtype) for name, t in staged.items()}, self._module)
+                    check_kinds(TRAINER, {name: (tuple(t.shape), t.dtype) for name, t in staged.items()}, self._module)
                     staged = await asyncio.to_thread(check_numbers, TRAINER, staged, self._module)
                 await self._replace(staged, int(version))
         return {"message": "Weight update finished"}
@@ -111,8 +109,6 @@ class WeightTransfer:
         """Leave an earlier group, and join the group of a trainer."""
         device = next(self._module.parameters()).device
         meeting = Meeting(info.master_address, info.master_port, info.rank_offset, info.world_size, device, GROUP_S)
-        if info.rank_offset >= info.world_size:
-            raise bad_request(f"rank_offset = {info.rank_offset} is not a rank of a group of {info.world_size}.")
         async with self._changing:
             if self._group:
                 self._group.close()
@@ -135,7 +131,10 @@ class WeightTransfer:
             if staged is None:
                 raise bad_request("There is no update to continue: POST /start_weight_update comes first.")
             with blame("update_info"):
-                part = await call_in_daemon(partial(self._read, info), "weight update")
+                read = (
+                    partial(self._read_directory, info.weight_dir) if info.weight_dir else partial(self._receive, info)
+                )
+                part = await call_in_daemon(read, "weight update")
                 if isinstance(staged, dict) and isinstance(part, dict):
                     self._staged = staged | part
                 elif staged:
@@ -154,53 +153,41 @@ class WeightTransfer:
         """Copy checked weights into the module between two steps of the engine, and publish them as `version`. Discard
         an unfinished update, because it may be meant for the earlier weights."""
         module, self._staged = self._module, None
-        if isinstance(weights, dict):
-            self._base.lose()
 
         def apply(engine: Engine) -> None:
             if isinstance(weights, Adapter):
                 self._base.put(weights, engine, module, version)
             else:
+                self._base.lose()
                 copy_weights(weights, module)
                 engine.publish(version)
 
         await self._service.thread.call(apply)
 
-    def _read_directory(self, directory: Path) -> New:
-        if not is_adapter(directory):
-            return read_weights(directory, self._module)
-        return self._checked(read_adapter(directory, self._module))
+    def _read_directory(self, directory: str) -> New:
+        path = Path(directory)
+        if is_adapter(path):
+            return self._base.mergeable(read_adapter(path, self._module), self._module)
+        return read_weights(path, self._module)
 
-    def _checked(self, adapter: Adapter) -> Adapter:
-        self._base.check(adapter, self._module)
-        return adapter
-
-    def _read(self, info: UpdateInfo) -> New:
-        if info.weight_dir:
-            return self._read_directory(Path(info.weight_dir))
-        group = self._group
+    def _receive(self, info: UpdateInfo) -> New:
+        """Receive the tensors of a broadcast. If this fails, leave the group."""
+        group, module = self._group, self._module
         if group is None:
             raise UserError("There is no group to receive in: POST /init_weight_transfer_engine comes first.")
         try:
-            return self._receive(group, _kinds(info), info.adapter)
+            if unknown := [name for name in info.dtype_names if name not in DTYPES]:
+                raise UserError(f"{unknown[0][:40]!r} is not a known dtype: {', '.join(DTYPES)}.")
+            rows = zip(info.names, info.shapes, info.dtype_names, strict=True)
+            kinds = {name: (tuple(shape), DTYPES[dtype]) for name, shape, dtype in rows}
+            if not info.adapter:
+                check_kinds(TRAINER, kinds, module, whole=False)
+                return dict(group.receive(kinds))
+            form = AdapterForm(info.adapter.rank, info.adapter.scale, info.adapter.base)
+            adapter = make_adapter(TRAINER, form, kinds, lambda: group.receive(kinds), known_weights(module))
+            return self._base.mergeable(adapter, module)
         except BaseException:
             group.close()  # its members now expect different tensors, and the trainer must not wait for this member
             if self._group is group:  # this server may have joined a new group since the trainer left
                 self._group = None
             raise
-
-    def _receive(self, group: WeightGroup, kinds: Kinds, info: AdapterInfo | None) -> New:
-        if not info:
-            check_part(TRAINER, kinds, self._module)
-            return dict(group.receive(kinds))
-        known = known_weights(self._module)
-        form = AdapterForm(info.rank, info.scale, info.base)
-        return self._checked(make_adapter(TRAINER, form, kinds, lambda: group.receive(kinds), known))
-
-
-def _kinds(info: UpdateInfo) -> Kinds:
-    """Return the shape and dtype of each tensor of a broadcast, by name. Raises UserError for an unknown dtype."""
-    if unknown := [name for name in info.dtype_names if name not in DTYPES]:
-        raise UserError(f"{unknown[0][:40]!r} is not a known dtype: {', '.join(DTYPES)}.")
-    rows = zip(info.names, info.shapes, info.dtype_names, strict=True)
-    return {name: (tuple(shape), DTYPES[dtype]) for name, shape, dtype in rows}

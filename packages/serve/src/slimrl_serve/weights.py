@@ -1,7 +1,8 @@
-"""Replaces the weights of a running model: checks new weights, then copies them into the parameters.
+"""Replaces the weights of a running model: checks new weights, then copies them into the parameters. Keeps the base
+model's weights, so that adapters can be merged into them, one at a time.
 
 Raises UserError, before anything is changed, if a directory does not have exactly this model's weights. It does not
-depend on HTTP or engines.
+depend on HTTP.
 """
 
 import hashlib
@@ -13,13 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
+from slimrl.inference.engine import Engine
 from slimrl.io.checksums import check_sums
+from slimrl.models.adapter import Adapter, merge
 from slimrl.models.device import dtype_name
+from slimrl.models.lora import base_fingerprint
 from slimrl.models.tensor_file import TensorFile
 from slimrl.models.weight_files import weight_files
 from slimrl.transport.broadcast import Kinds
 
 Source = Path | str  # a directory, or the name of the sender
+NO_ADAPTER = Adapter(1.0, {})
 
 
 def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
@@ -29,25 +34,26 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
     another one may be missing, but must not differ from it. Buffers must equal the module's own. If names, shapes or
     dtypes do not fit the module, only the headers of the files are read.
     """
-    files = _files(directory, most=len(_tensors_of(module)))
+    if not directory.is_dir():
+        raise UserError(f"{directory} is not a directory on the server's machine.")
+    paths, most = weight_files(directory), len(_tensors_of(module))
+    if not paths or any(path.suffix != ".safetensors" for path in paths):
+        raise UserError(f"{directory} holds no model.safetensors, nor several with model.safetensors.index.json.")
+    if len(paths) > most:
+        raise UserError(f"{directory} has {len(paths)} files of weights, but the served model has {most} tensors.")
+    files = [TensorFile(path) for path in paths]
     if twice := [name for name, times in Counter(n for file in files for n in file.kinds).items() if times > 1]:
         raise UserError(f"{directory} has the tensor {twice[0]} in several files.")
-    check_whole(directory, {name: kind for file in files for name, kind in file.kinds.items()}, module)
+    check_kinds(directory, {name: kind for file in files for name, kind in file.kinds.items()}, module)
     found = {name: tensor for file in files for name, tensor in file.read()}
     # Checked after reading: a file that was overwritten in between no longer matches its checksum.
     check_sums(directory, [file.path.relative_to(directory).as_posix() for file in files])
     return check_numbers(directory, found, module)
 
 
-def check_whole(source: Source, kinds: Kinds, module: nn.Module) -> None:
-    """Raise UserError unless these are the names, shapes and dtypes of the module's tensors."""
-    check_part(source, kinds, module)
-    if missing := sorted(set(dict(module.named_parameters())) - set(kinds)):
-        raise UserError(f"{source} lacks {len(missing)} of the served model's tensors, such as {missing[0]}.")
-
-
-def check_part(source: Source, kinds: Kinds, module: nn.Module) -> None:
-    """Raise UserError unless these are the names, shapes and dtypes of some of the module's tensors."""
+def check_kinds(source: Source, kinds: Kinds, module: nn.Module, whole: bool = True) -> None:
+    """Raise UserError unless these are the names, shapes and dtypes of the module's tensors; without `whole`, of some
+    of them."""
     own = _tensors_of(module)
     if unknown := sorted(set(kinds) - set(own)):
         raise UserError(f"{source} has the tensor {unknown[0]}, which the served model has not.")
@@ -62,6 +68,8 @@ def check_part(source: Source, kinds: Kinds, module: nn.Module) -> None:
                 f"{name} in {source} is {theirs}, but the served model is {ours}. Save the weights as {ours}, or start "
                 f"the server with --model.dtype {theirs}."
             )
+    if whole and (missing := sorted(set(dict(module.named_parameters())) - set(kinds))):
+        raise UserError(f"{source} lacks {len(missing)} of the served model's tensors, such as {missing[0]}.")
 
 
 def check_numbers(source: Source, found: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
@@ -106,12 +114,62 @@ def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
     return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
 
 
-def _files(directory: Path, most: int) -> list[TensorFile]:
-    if not directory.is_dir():
-        raise UserError(f"{directory} is not a directory on the server's machine.")
-    paths = weight_files(directory)
-    if not paths or any(path.suffix != ".safetensors" for path in paths):
-        raise UserError(f"{directory} holds no model.safetensors, nor several with model.safetensors.index.json.")
-    if len(paths) > most:
-        raise UserError(f"{directory} has {len(paths)} files of weights, but the served model has {most} tensors.")
-    return [TensorFile(path) for path in paths]
+class BaseWeights:
+    """The merged adapter, and copies in the CPU's memory of the base model's matrices that it has changed."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Tensor] = {}
+        self._present = NO_ADAPTER
+        self._fingerprint = ""
+        self._are_lost = False
+
+    def lose(self) -> None:
+        """Record that all weights of the served model were replaced, so no adapter can be merged into the base
+        model."""
+        self._kept, self._present, self._are_lost = {}, NO_ADAPTER, True
+
+    def mergeable(self, adapter: Adapter, module: nn.Module) -> Adapter:
+        """Return the adapter. Raises UserError unless the initial weights are still served and the adapter was trained
+        on them."""
+        if self._are_lost:
+            raise UserError(
+                "It is an adapter alone, and the weights that the server was started with have been replaced since, so "
+                "there is nothing to merge it into: start the server again, or give it whole weights."
+            )
+        if not self._fingerprint:  # the model still has its first weights
+            self._fingerprint = base_fingerprint(module)
+        if adapter.base not in ("", self._fingerprint):
+            raise UserError(
+                "It is an adapter alone, of other weights than those that the server was started with, or of another "
+                "dtype: start the server with the model.name and model.dtype of its trainer."
+            )
+        return adapter
+
+    @torch.no_grad()
+    def put(self, adapter: Adapter, engine: Engine, module: nn.Module, version: int) -> None:
+        """Merge an adapter into the base model, remove an earlier adapter, and publish the result as `version`. Raises
+        UserError if the new numbers are not finite. After an error, nothing has changed."""
+        parameters, before = dict(module.named_parameters()), engine.version
+        for name in adapter.pairs.keys() - self._kept.keys():
+            # Pinned memory is copied to a GPU several times as fast.
+            copy = torch.empty_like(parameters[name], device="cpu", pin_memory=parameters[name].is_cuda)
+            self._kept[name] = copy.copy_(parameters[name])
+        try:
+            self._write(adapter, parameters)
+            engine.publish(version)
+            self._present = adapter
+        except BaseException:
+            self._write(self._present, parameters)
+            engine.publish(before)  # clears the cache, which the failed weights may have filled
+            raise
+        finally:
+            # All other matrices of the module equal the base model's, so no copies of them are needed.
+            self._kept = {name: self._kept[name] for name in self._present.pairs}
+
+    def _write(self, adapter: Adapter, parameters: Mapping[str, Tensor]) -> None:
+        """Write the merged matrices one by one, because a GPU may lack the memory for all. They are merged as in the
+        trainer."""
+        for name, kept in self._kept.items():
+            base = {name: kept.to(parameters[name].device, non_blocking=True)}
+            pairs = {name: adapter.pairs[name]} if name in adapter.pairs else {}
+            parameters[name].copy_((base | merge(Adapter(adapter.scale, pairs), base))[name])

@@ -11,8 +11,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,9 +24,7 @@ from slimrl.types import SamplingParams
 LOG = logging.getLogger(__name__)
 STEP_S = 1.0  # seconds to wait for the present step when the thread must stop
 MAX_PREFILL = 1024  # tokens per step, so that a long prompt does not delay the running streams
-ENDED = "the engine's thread has ended"
 T = TypeVar("T")
-Command = tuple[Callable[[Engine], Any], "Future[Any]"]
 
 
 @dataclass(slots=True, eq=False)
@@ -62,8 +61,7 @@ class EngineThread:
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self._make_engine = make_engine
-        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._ending = threading.Lock()  # so that no command is left in the queue without an answer
+        self._commands: queue.SimpleQueue[tuple[Callable[[Engine], Any], Future[Any]]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._open: dict[Request, Job] = {}
         self._counted: set[Job] = set()  # running and waiting jobs; only the event loop uses it
@@ -77,6 +75,11 @@ class EngineThread:
     def num_open(self) -> int:
         """Return the number of running and waiting jobs."""
         return len(self._counted)
+
+    @property
+    def is_alive(self) -> bool:
+        """True if the thread still runs."""
+        return self._thread.is_alive()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the thread; `loop` is the event loop on which waiting tasks are woken."""
@@ -93,11 +96,6 @@ class EngineThread:
         self._put(lambda engine: None)  # wakes the thread
         if self.loaded.done():
             self._thread.join(STEP_S)
-
-    @property
-    def is_alive(self) -> bool:
-        """True if the thread still runs."""
-        return self._thread.is_alive()
 
     def submit(self, job: Job) -> None:
         """Queue a job; `job.arrived` reports its progress."""
@@ -127,11 +125,9 @@ class EngineThread:
     def _put(self, function: Callable[[Engine], T]) -> "Future[T]":
         """Queue a function that the thread runs between two steps, and return the future of its result."""
         future: Future[T] = Future()
-        with self._ending:
-            if not self.ended:
-                self._commands.put((function, future))
-                return future
-        future.set_exception(RuntimeError(ENDED))
+        self._commands.put((function, future))
+        if self.ended:  # read after the put, so that either this thread or the engine's thread sees the command
+            self._refuse_commands()
         return future
 
     def _put_for(self, job: Job, function: Callable[[Engine, Job], None]) -> None:
@@ -144,6 +140,13 @@ class EngineThread:
                 self._lose([job])
 
         self._put(lambda engine: function(engine, job)).add_done_callback(check)
+
+    def _refuse_commands(self) -> None:
+        with suppress(queue.Empty):
+            while True:
+                _, future = self._commands.get_nowait()
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(RuntimeError("the engine's thread has ended"))
 
     def _run(self) -> None:
         try:
@@ -158,7 +161,9 @@ class EngineThread:
         except BaseException:
             LOG.exception("the engine cannot go on after its failure: the server must be started again")
         finally:
-            self._end()
+            self.ended = True
+            self._lose(self._open.values())
+            self._refuse_commands()
 
     def _advance(self, engine: Engine) -> None:
         """Run the waiting commands and one step. The server survives a failure of the step."""
@@ -168,7 +173,11 @@ class EngineThread:
                 self._step(engine)
         except BaseException:  # a tokenizer that panics raises no Exception
             LOG.exception("the engine failed; its requests are lost")
-            self._fail(engine)
+            # The jobs fail first, because the engine may fail again.
+            lost, self._open = self._open, {}
+            self._lose(lost.values())
+            for request in lost:
+                engine.cancel(request)
             engine.publish(engine.version)  # clears the cache, which the failed step may have left half written
         self.load = engine.load
 
@@ -203,7 +212,6 @@ class EngineThread:
             elif job.streams and count > job.seen:
                 awake.append(job)
             job.seen = count
-        # One call into the event loop for all jobs.
         self._wake(awake)
 
     def _submit(self, engine: Engine, job: Job) -> None:
@@ -211,38 +219,22 @@ class EngineThread:
         self._open[job.request] = job
 
     def _cancel(self, engine: Engine, job: Job) -> None:
-        if job.request in self._open:
+        if job.request is not None and self._open.pop(job.request, None):
             engine.cancel(job.request)
-            del self._open[job.request]
 
-    def _fail(self, engine: Engine) -> None:
-        """Fail all open jobs, and remove their requests. The jobs fail first, because the engine may fail again."""
-        lost, self._open = self._open, {}
-        self._lose(list(lost.values()))
-        for request in lost:
-            engine.cancel(request)
-
-    def _end(self) -> None:
-        """Fail all open jobs and waiting commands. Every later command fails at once."""
-        with self._ending:
-            self.ended = True
-        self._lose(list(self._open.values()))
-        while not self._commands.empty():
-            _, future = self._commands.get()
-            if future.set_running_or_notify_cancel():
-                future.set_exception(RuntimeError(ENDED))
-
-    def _lose(self, jobs: list[Job]) -> None:
+    def _lose(self, jobs: Collection[Job]) -> None:
         for job in jobs:
             job.failed = True
-        self._wake(jobs)
+        self._wake(list(jobs))
 
     def _wake(self, jobs: list[Job]) -> None:
-        if jobs:
-            self._loop.call_soon_threadsafe(self._report, jobs)
+        """Wake the tasks of all these jobs by one call into the event loop."""
 
-    def _report(self, jobs: list[Job]) -> None:
-        for job in jobs:
-            if job.is_done:
-                self._counted.discard(job)
-            job.arrived.set()
+        def report() -> None:
+            for job in jobs:
+                if job.is_done:
+                    self._counted.discard(job)
+                job.arrived.set()
+
+        if jobs:
+            self._loop.call_soon_threadsafe(report)

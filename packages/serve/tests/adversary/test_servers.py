@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from slimrl.io.http_access import Access, Refusal
-from slimrl_serve.http import connection as http_connection
 from slimrl_serve.http import guard as http_guard
 from slimrl_serve.http import server as http_server
-from slimrl_serve.http.connection import MAX_HEAD_BYTES
-from slimrl_serve.http.guard import Guard
+from slimrl_serve.http.guard import MAX_HEAD_BYTES, Guard
 from slimrl_serve.http.server import HttpServer, listen
 
 pytestmark = pytest.mark.slow
@@ -67,10 +65,10 @@ def respond(refusal: Refusal) -> Response:
 class Small:
     """The small application, being served."""
 
-    def __init__(self, key: str = "") -> None:
+    def __init__(self) -> None:
         listening = listen("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
-        guard = Guard(app, Access(key, "KEY"), 2**20, respond)
+        guard = Guard(app, Access("", "KEY"), 2**20, respond)
         self.http = HttpServer(guard, listening, grace_s=0)
 
     def connect(self, content: bytes = b"") -> socket.socket:
@@ -107,8 +105,8 @@ def statuses(reply: bytes) -> list[int]:
 
 
 @contextmanager
-def serving_small(key: str = "") -> Iterator[Small]:
-    small = Small(key)
+def serving_small() -> Iterator[Small]:
+    small = Small()
     small.http.start()
     try:
         yield small
@@ -126,7 +124,7 @@ def small() -> Iterator[Small]:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits for clients a moment only."""
     for name in ("HEAD_S", "BODY_S", "UNREAD_S", "KEEP_ALIVE_S", "LOOK_S"):
-        monkeypatch.setattr(http_connection, name, 0.05)
+        monkeypatch.setattr(http_server, name, 0.05)
 
 
 @pytest.mark.parametrize(

@@ -29,23 +29,27 @@ ADD: dict[str, Any] = {
         },
     },
 }
-"""As verifiers describes the function `add(a: int, b: int)`."""
 SUM_QUESTION = "What is 20 + 22?"
 SUM_CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 20, "b": 22}}\n</tool_call>'
 SUM_ANSWER = "It is 42."
 GUESS_QUESTION = "Guess a word."
 GUESSES = ("fox", "dog", "jumps")
-WRONG = "Wrong."
-"""What the environment of several turns says after each guess."""
+WRONG = "Wrong."  # what the environment of several turns says after each guess
 
 
 def save_parrot_model(directory: Path) -> None:
     """Train the model and save it with its tokenizer."""
     tokenizer = tiny_tokenizer(400)
-    writer = PromptWriter(tokenizer)
+    ask, called = {"role": "user", "content": SUM_QUESTION}, {"role": "assistant", "content": SUM_CALL}
+    result = {"role": "user", "content": "<tool_response>\n42\n</tool_response>"}
+    learnt = [([ask], [ADD], SUM_CALL), ([ask, called, result], [ADD], SUM_ANSWER), ([ask], [], SUM_ANSWER)]
+    guessing = [{"role": "user", "content": GUESS_QUESTION}]
+    for guess in GUESSES:
+        learnt.append(([*guessing], [], guess))
+        guessing += [{"role": "assistant", "content": guess}, {"role": "user", "content": WRONG}]
     prompts, replies = [], []
-    for messages, tools, reply in _conversations():
-        text = writer.write(
+    for messages, tools, reply in learnt:
+        text = PromptWriter(tokenizer).write(
             [ChatMessage.model_validate(message) for message in messages],
             [Tool.model_validate(tool) for tool in tools],
             {"add_generation_prompt": True},
@@ -54,19 +58,6 @@ def save_parrot_model(directory: Path) -> None:
         replies.append([*tokenizer.encode(reply, add_special_tokens=False), tokenizer.eos_token_id])
     _learn(prompts, replies).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
-
-
-def _conversations() -> list[tuple[list[dict[str, Any]], list[dict[str, Any]], str]]:
-    """Messages, tools, and the reply to learn."""
-    ask = {"role": "user", "content": SUM_QUESTION}
-    called = {"role": "assistant", "content": SUM_CALL}
-    result = {"role": "user", "content": "<tool_response>\n42\n</tool_response>"}
-    learnt = [([ask], [ADD], SUM_CALL), ([ask, called, result], [ADD], SUM_ANSWER), ([ask], [], SUM_ANSWER)]
-    messages: list[dict[str, Any]] = [{"role": "user", "content": GUESS_QUESTION}]
-    for guess in GUESSES:
-        learnt.append(([*messages], [], guess))
-        messages += [{"role": "assistant", "content": guess}, {"role": "user", "content": WRONG}]
-    return learnt
 
 
 def _learn(prompts: list[list[int]], replies: list[list[int]]) -> LlamaForCausalLM:

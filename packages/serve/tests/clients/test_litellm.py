@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from packages.serve.tests.clients.parrot import ADD, SUM_ANSWER, SUM_QUESTION
-from packages.serve.tests.clients.serving import Server
+from slimrl_serve.command import InferenceServer
 
 PROGRAM = shutil.which(os.environ.get("LITELLM", "litellm"))
 pytestmark = [
@@ -44,9 +44,9 @@ FUNCTION = {"type": "function", **ADD["function"]}
 
 
 @pytest.fixture(scope="module")
-def proxy(parrot: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def proxy(parrot: InferenceServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     directory = tmp_path_factory.mktemp("litellm")
-    (directory / "config.yaml").write_text(CONFIG.format(address=parrot.url))
+    (directory / "config.yaml").write_text(CONFIG.format(address=parrot.address))
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     command = [str(PROGRAM), "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slimrl.io.http_access import Access, Refusal
-from slimrl_serve.http.connection import MAX_HEAD_BYTES
 
+MAX_HEAD_BYTES = 32 * 2**10
 OPEN_TO_ALL = {"/health"}
 HEADER_BYTES = 32  # the overhead of a header besides its text, as in HTTP/2
 SMALL_BODY_BYTES = 64 * 2**10
@@ -34,10 +34,7 @@ class Guard:
     def __init__(
         self, app: ASGIApp, access: Access, max_body_bytes: int, respond: Callable[[Refusal], Response]
     ) -> None:
-        self._app = app
-        self._access = access
-        self._max_body_bytes = max_body_bytes
-        self._respond = respond
+        self._app, self._access, self._max_body_bytes, self._respond = app, access, max_body_bytes, respond
         self._num_held = 0  # bytes of the bodies of all running requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,19 +125,24 @@ class ClientGone(HTTPException):
         super().__init__(499, "The client closed the connection.")
 
 
-async def run_unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+async def run_unless_gone(
+    work: Coroutine[Any, Any, T], receive: Receive, close: Callable[[bool], None] = lambda client_left: None
+) -> T:
     """Return the result of `work`. If the client leaves first, cancel `work`, wait until it has stopped, and raise
-    ClientGone. `receive` is the request's ASGI function. The body must already be read."""
+    ClientGone. In every case call `close` at the end, with True if the client has left. `receive` is the request's ASGI
+    function. The body must already be read."""
     task, gone = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(receive))
+    client_left = False
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
+        if client_left := not task.done():
             raise ClientGone
         return task.result()
     finally:
         task.cancel()
         gone.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
+        close(client_left)
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

@@ -1,5 +1,7 @@
-"""Runs an HTTP server, in this thread or on its own thread, with limits on its connections. It does not depend on the
-served application. Needs the extra `server`.
+"""Runs an HTTP server, in this thread or on its own thread, with limits on its connections and on the time for which a
+client may delay it. It does not depend on the served application. Needs the extra `server`.
+
+uvicorn itself limits the size of heads.
 """
 
 import asyncio
@@ -7,14 +9,18 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from slimrl.errors import UserError
 from slimrl.io.descriptors import allow_descriptors
-from slimrl_serve.http.connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connection
+from slimrl_serve.http.guard import MAX_HEAD_BYTES
 
 LOG = logging.getLogger(__name__)
 MAX_CONNECTIONS = 4096
@@ -22,6 +28,65 @@ FULL_NOTICE_S = 60.0  # seconds between two log lines about refused connections
 RESERVED_DESCRIPTORS = 64  # for files, pipes and everything else except connections, in any server
 BACKLOG = 2048
 END_S = 2.0  # seconds for cancelled requests to stop
+HEAD_S = 10.0  # seconds for a whole head, counted from the connection or from the head's first byte
+BODY_S = 60.0  # seconds for a whole body
+# Longer than clients keep an idle connection (httpx: 5 s): if both sides close at the same moment, a request that is
+# just being sent is lost.
+KEEP_ALIVE_S = 60.0
+UNREAD_S = 60.0  # seconds for a client to read the sent part of a response, before the next part is written
+LOOK_S = 0.1  # seconds between two checks of a connection
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Connection(H11Protocol):
+    """uvicorn's protocol. A connection is closed if its client delays the server for too long. uvicorn refuses requests
+    at `limit_concurrency` connections. Before that, a new connection is answered with 503 and `on_full` is called."""
+
+    def __init__(self, on_full: Callable[[], None], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._on_full = on_full
+        self._num_resumed = 0
+        self._present: tuple[object, float] = None, 0.0  # the present wait, and its start
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) >= (self.limit_concurrency or 0):
+            self.connections.discard(self)
+            transport.write(FULL)
+            transport.close()
+            self._on_full()
+        else:
+            self._look()
+
+    def _find_wait(self) -> tuple[object, float]:
+        """Return an identifier of the wait for the client, or None without a wait, and the allowed seconds."""
+        if self.flow.write_paused or self.transport.is_closing():
+            return ("reader", self._num_resumed), UNREAD_S
+        if self.conn.their_state is h11.SEND_BODY:
+            return ("body", self.cycle), BODY_S
+        if self.conn.their_state is h11.IDLE:
+            has_begun = bool(self.conn.trailing_data[0])
+            return ("head", self.cycle, has_begun), HEAD_S if has_begun or not self.cycle else KEEP_ALIVE_S
+        return None, 0.0
+
+    def _look(self) -> None:
+        """Close the connection if the present wait has exceeded its limit. Schedule the next check."""
+        awaited, limit_s = self._find_wait()
+        if awaited != self._present[0]:
+            self._present = awaited, time.monotonic()
+        elif awaited is not None and time.monotonic() - self._present[1] >= limit_s:
+            self.transport.abort()
+        self._timer = self.loop.call_later(LOOK_S, self._look)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._num_resumed += 1
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._timer:
+            self._timer.cancel()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -37,7 +102,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 class HttpServer:
     """Serves an application on a listening socket. `num_reserved` is the number of files that the application opens.
-    The limit on connections leaves file descriptors for them."""
+    The limit on connections leaves file descriptors for them. `start` serves on a separate thread, so that the main
+    thread is free to wait for signals."""
 
     def __init__(self, app: ASGIApp, listening: socket.socket, grace_s: int, num_reserved: int = 0) -> None:
         reserved = RESERVED_DESCRIPTORS + num_reserved
@@ -70,12 +136,19 @@ class HttpServer:
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
+    @property
+    def is_alive(self) -> bool:
+        """True if the separate thread still serves."""
+        return self._thread.is_alive()
+
     def run(self) -> None:
         """Serve in this thread, until a signal in the main thread, or `stop`."""
-        asyncio.run(self._serve())
+        for name in ("asyncio", "uvicorn.error"):
+            logging.getLogger(name).addFilter(_is_news)
+        asyncio.run(self._server.serve(sockets=[self._socket]))
 
     def start(self) -> None:
-        """Serve on a separate thread, so that the main thread is free to wait for signals."""
+        """Serve on a separate thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -85,20 +158,10 @@ class HttpServer:
         self._thread.join(self._grace_s + END_S)
         self._socket.close()
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until the server stops, at most `timeout_s` seconds. Return True if it is still running."""
-        self._thread.join(timeout_s)
-        return self._thread.is_alive()
-
     def _report_full(self) -> None:
         if time.monotonic() >= self._full_notice_at + FULL_NOTICE_S:
             self._full_notice_at = time.monotonic()
             LOG.warning("all %d connections are taken; new ones are answered with 503", self._num_places)
-
-    async def _serve(self) -> None:
-        for name in ("asyncio", "uvicorn.error"):
-            logging.getLogger(name).addFilter(_is_news)
-        await self._server.serve(sockets=[self._socket])
 
 
 def _is_news(record: logging.LogRecord) -> bool:

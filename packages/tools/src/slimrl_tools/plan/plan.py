@@ -266,7 +266,7 @@ def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemor
     num = max(1, len(ids) // many) if is_vllm else 1  # vLLM divides weights and cache among its GPUs
     shared = [Part("weights", demand.weights), *demand.sampling_parts(alone=True)]
     parts = [part.divided(num) for part in shared] + [Part("vLLM's own", VLLM_BASE)] * is_vllm
-    # The base matrices that adapters are merged into (`slimrl_serve/base_weights.py`).
+    # The base matrices that adapters are merged into (`slimrl_serve/weights.py`).
     kept = Part("matrices under the adapter", 0 if is_vllm else demand.adapted)
     name = "vLLM" if is_vllm else "sampler"
     if not ids:

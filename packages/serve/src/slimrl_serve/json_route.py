@@ -1,28 +1,22 @@
-"""Checks the text of bodies before it is parsed, and formats the refusals of `http/guard.py`."""
+"""Checks the text of bodies before it is parsed, because parsing may take gigabytes and block the event loop."""
 
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from slimrl.io.http_access import Refusal
 from slimrl.io.text import MAX_DEPTH, is_too_deep, is_writable
-from slimrl_serve.errors import ApiError, bad_request, respond
+from slimrl_serve.errors import bad_request
 
 MAX_BODY_BYTES = 16 * 2**20
 # Millions of values of two bytes each in a body would take gigabytes, and block the event loop for seconds.
 MAX_VALUES, MAX_CONTAINERS = 2**21, 2**16
 
 
-def refuse(refusal: Refusal) -> JSONResponse:
-    """Return the response to a request that is refused before it reaches a route."""
-    return respond(ApiError(refusal.status, refusal.message, code=refusal.code, headers=refusal.headers))
-
-
-class TextRoute(APIRoute):
+class JsonRoute(APIRoute):
     """A route that rejects JSON with too many or too deep objects, or with text that cannot be encoded.
 
     JSON can contain half of a surrogate pair. No tokenizer accepts it, and no reply can contain it.
@@ -31,13 +25,13 @@ class TextRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
-        async def handle_text(request: Request) -> Response:
-            return await handle(_TextRequest(request.scope, request.receive))
+        async def handle_json(request: Request) -> Response:
+            return await handle(_JsonRequest(request.scope, request.receive))
 
-        return handle_text
+        return handle_json
 
 
-class _TextRequest(Request):
+class _JsonRequest(Request):
     async def json(self) -> Any:
         try:
             text = (await self.body()).decode("utf-8-sig")
