@@ -5,7 +5,7 @@ stands in the graph's own tensors. The last test records real graphs where there
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,22 +16,24 @@ from slimrl.inference.cache import SlotCache
 from slimrl.inference.engine import Engine
 from slimrl.inference.graphs import DecodeGraphs, decode_graphs
 from slimrl.inference.scheduler import Request, RequestOptions
-from slimrl.models.forward.module import Forward, ModuleForward
+from slimrl.models.forward.module import ModuleForward
 from slimrl.types import SamplingParams
 from tests.inference.naive import finish, submit
 from tests.tiny import FAMILIES
 from tests.trainer.samples import policy_module
 
-CPU = torch.device("cpu")
-
 
 class Repeated:
-    """A recorder that keeps the function, and counts recordings and replays."""
+    """A recorder that keeps the function, and counts its recordings, its replays, and how often it was made."""
 
     def __init__(self) -> None:
-        self.recorded = self.replayed = self.cleared = 0
+        self.made = self.recorded = self.replayed = 0
 
-    def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+    def make(self) -> "Repeated":
+        self.made += 1
+        return self
+
+    def __call__(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
         self.recorded += 1
         result = work().clone()
 
@@ -41,20 +43,12 @@ class Repeated:
 
         return result, replay
 
-    def clear(self) -> None:
-        self.cleared += 1
-
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repeated]:
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Repeated:
     """A recorder that every engine decodes with."""
     repeated = Repeated()
-
-    def graphs(forward: Forward, cache: SlotCache, device: torch.device) -> DecodeGraphs:
-        assert isinstance(forward, ModuleForward)
-        return DecodeGraphs(forward, cache, device, repeated)
-
-    monkeypatch.setattr(engine_module, "decode_graphs", graphs)
+    monkeypatch.setattr(engine_module, "decode_graphs", lambda *parts: DecodeGraphs(*parts, repeated.make))
     monkeypatch.setattr(engine_module, "sampling_forward", lambda module, _: ModuleForward(module))
     return repeated
 
@@ -125,34 +119,30 @@ def test_a_small_cache_of_a_gpu_stays_with_its_graphs_and_a_larger_one_is_record
     for memory, kept in ((10 * bytes_held, True), (10 * bytes_held - 10, False)):
         monkeypatch.setattr(engine_module, "memory_of", lambda device, memory=memory: memory)
         engine.offload()
-        assert recorder.cleared == (not kept)  # a pool of memory lives no longer than its graphs
+        assert recorder.made == 1 + (not kept)  # a pool of memory lives no longer than its graphs
         engine.reserve()
         assert recorder.recorded == recorded + (not kept)
 
 
 def test_there_are_none_without_cuda():
     forward = ModuleForward(policy_module("llama"))
-    assert decode_graphs(forward, SlotCache(1, 32), CPU) is None
+    assert decode_graphs(forward, SlotCache(1, 32), torch.device("cpu")) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_real_graphs_change_no_token(family: str, monkeypatch: pytest.MonkeyPatch):
-    def on_gpu() -> list[Request]:
-        return sampled(Engine(policy_module(family).to("cuda"), frozenset([2]), 5, 320), seed=5)
+def test_real_graphs_change_no_token_also_after_a_rest(family: str, monkeypatch: pytest.MonkeyPatch):
+    def on_gpu(is_kept: bool) -> list[Request]:
+        monkeypatch.setattr(engine_module, "is_kept", lambda cache_bytes, device_bytes: is_kept)
+        engine = Engine(policy_module(family).to("cuda"), frozenset([2]), 5, 320)
+        first = sampled(engine, seed=5)
+        engine.offload()
+        again = [request.completion_ids for request in sampled(engine, seed=5)]
+        assert again == [request.completion_ids for request in first]
+        return first
 
-    by_graphs = on_gpu()
+    by_graphs = [*on_gpu(is_kept=True), *on_gpu(is_kept=False)]
     monkeypatch.setattr(engine_module, "decode_graphs", lambda forward, cache, device: None)
-    for ours, plain in zip(by_graphs, on_gpu(), strict=True):
+    for ours, plain in zip(by_graphs, on_gpu(is_kept=True) * 2, strict=True):
         assert ours.completion_ids == plain.completion_ids
         assert ours.logprobs == pytest.approx(plain.logprobs, abs=1e-3)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_real_graphs_after_a_rest(is_kept: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(engine_module, "is_kept", lambda cache_bytes, device_bytes: is_kept)
-    engine = Engine(policy_module("llama").to("cuda"), frozenset([2]), 5, 320)
-    first = [request.completion_ids for request in sampled(engine, seed=5)]
-    engine.offload()
-    assert [request.completion_ids for request in sampled(engine, seed=5)] == first

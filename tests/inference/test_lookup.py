@@ -25,15 +25,10 @@ def test_it_guesses_what_followed_the_last_two_tokens_the_last_time():
 
 def test_guesses_grow_where_they_are_right_and_shrink_where_they_are_wrong():
     lookup, tokens = Lookup(limit=8), [*range(20), 0, 1]
-    lookup.learn(guessed=8, right=0)
-    assert len(lookup.guess(tokens, room=9)) == 4
-    for _ in range(4):
-        lookup.learn(guessed=4, right=0)
-    assert len(lookup.guess(tokens, room=9)) == 1
-    lookup.learn(guessed=3, right=2)
-    assert len(lookup.guess(tokens, room=9)) == 1
-    lookup.learn(guessed=1, right=1)
-    assert len(lookup.guess(tokens, room=9)) == 2
+    for times, guessed, right, length in ((1, 8, 0, 4), (4, 4, 0, 1), (1, 3, 2, 1), (1, 1, 1, 2)):
+        for _ in range(times):
+            lookup.learn(guessed, right)
+        assert len(lookup.guess(tokens, room=9)) == length
 
 
 def random_requests(rng: random.Random) -> list[tuple[list[int], SamplingParams]]:
@@ -71,16 +66,11 @@ def test_a_text_that_repeats_itself_needs_fewer_steps():
     )
     assert guessing.completion_ids == plain.completion_ids
     assert steps < all_steps == 60
+    engine = engine_of(capacity=128, lookup_tokens=6)  # more than tokens is served one token at a time
+    asks_for_more = submit(engine, plain.prompt, plain.params, RequestOptions(top_logprobs=2))
+    assert finish(engine) == len(asks_for_more.top) == 60 and not engine.counters.guessed
     for length in (1, 7, 23):  # a text stop ends a guess that goes on
         engine = engine_of(capacity=128, lookup_tokens=6)
         cut = engine.submit(plain.prompt, plain.params, lambda sampled, n=length: len(sampled) == n)
         finish(engine)
         assert (cut.completion_ids, cut.finish_reason) == (plain.completion_ids[:length], "stop")
-
-
-def test_a_request_for_more_than_tokens_is_served_one_token_at_a_time():
-    engine = engine_of(lookup_tokens=4)
-    sequence = submit(engine, [5, 6] * 6, SamplingParams(20, temperature=0.0), RequestOptions(top_logprobs=2))
-    finish(engine)
-    assert engine.counters.guessed == 0
-    assert len(sequence.top) == 20

@@ -15,7 +15,7 @@ from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
 from slimrl.models import resolve as resolve_module
 from slimrl.models.load import load_policy
-from slimrl.models.packaged import find_packaged_file
+from slimrl.models.names import find_packaged_file
 from slimrl.models.resolve import find_config, resolve
 from tests.tiny import tiny_module
 
@@ -53,25 +53,28 @@ def test_index_that_was_left_behind_does_not_count(copy: Path, index: str, conte
     assert torch.equal(policy.module.get_input_embeddings().weight, tiny_module("llama").get_input_embeddings().weight)
 
 
+NO_INDEX = r"index\.json is no (JSON|index of weights)"
+
+
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("missing", "index", "message"),
     [
-        ("model.safetensors", r"no weights: it needs model\.safetensors.*holds.*config\.json"),
-        ("config.json", r"no config\.json"),
-        ("tokenizer.json", r"no tokenizer.*chat_template\.jinja"),
+        ("model.safetensors", "", r"no weights: it needs model\.safetensors.*holds.*config\.json"),
+        ("config.json", "", r"no config\.json"),
+        ("tokenizer.json", "", r"no tokenizer.*chat_template\.jinja"),
+        *(
+            ("model.safetensors", index, NO_INDEX)
+            for index in ("{", "[]", '{"weight_map": ["a"]}', '{"weight_map": {"a": 1, "b": "x"}}')
+        ),
     ],
 )
-def test_missing_file_is_named(copy: Path, name: str, message: str) -> None:
-    (copy / name).rename(copy / f"other-{name}")
+def test_a_missing_file_or_an_index_that_lists_nothing_is_named(
+    copy: Path, missing: str, index: str, message: str
+) -> None:
+    (copy / missing).rename(copy / f"other-{missing}")
+    if index:
+        (copy / "model.safetensors.index.json").write_text(index)
     with pytest.raises(UserError, match=message):
-        resolve(str(copy))
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"weight_map": ["a"]}', '{"weight_map": {"a": 1, "b": "x"}}'])
-def test_index_that_lists_nothing_is_named(copy: Path, content: str) -> None:
-    (copy / "model.safetensors").unlink()
-    (copy / "model.safetensors.index.json").write_text(content)
-    with pytest.raises(UserError, match=r"index\.json is no (JSON|index of weights)"):
         resolve(str(copy))
 
 
@@ -164,26 +167,17 @@ def test_only_needed_files_are_downloaded_and_pickles_only_without_safetensors(
     assert ["model*.safetensors" in patterns for patterns in asked] == [True, False]
 
 
-class Gated(GatedRepoError):
-    """The Hub client's error, without the response that its constructor needs."""
-
-    def __init__(self) -> None:
-        Exception.__init__(self, "403")
-
-
-class NotFound(RepositoryNotFoundError):
-    """The Hub client's error, as `Gated`."""
-
-    def __init__(self) -> None:
-        Exception.__init__(self, "404")
-
-
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (Gated(), "is gated: accept its terms"),
-        (NotFound(), r"no model tiny/llama on the Hugging Face Hub.*private"),
+        # Without the response that the constructors need.
+        (GatedRepoError.__new__(GatedRepoError, "403"), "is gated: accept its terms"),
+        (
+            RepositoryNotFoundError.__new__(RepositoryNotFoundError, "404"),
+            r"no model tiny/llama on the Hugging.*private",
+        ),
         (LocalEntryNotFoundError("no network"), "cannot be reached"),
+        (httpx.ReadError("[Errno 104] Connection reset by peer"), r"cannot be reached \(\[Errno 104\] Connection reset"),
         (
             httpx.ReadError("[Errno 104] Connection reset by peer"),
             r"cannot be reached \(\[Errno 104\] Connection reset",

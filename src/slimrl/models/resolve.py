@@ -4,9 +4,8 @@ A name refers to the packaged model, a directory, a `.gguf` file, or the id of a
 or converts the model if necessary, and checks that all files are complete before any slow work.
 """
 
-import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -23,8 +22,7 @@ from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.io.regular_file import read_json
 from slimrl.models.gguf import convert
-from slimrl.models.names import PACKAGED, ModelKind, kind_of
-from slimrl.models.packaged import find_packaged_file
+from slimrl.models.names import PACKAGED, ModelKind, find_packaged_file, kind_of
 from slimrl.models.tensor_file import TensorFile
 from slimrl.models.weight_files import weight_files
 
@@ -123,31 +121,28 @@ def _from_hub(name: str) -> Path:
 
 
 def _download(name: str, patterns: Sequence[str]) -> Path:
-    with _explain_hub(name):
-        return Path(snapshot_download(name, allow_patterns=list(patterns)))
-
-
-@contextlib.contextmanager
-def _explain_hub(name: str) -> Iterator[None]:
-    """Context manager: convert a failed download to a UserError with advice."""
-    packaged = f"The packaged model does without the Hub: --model.name {next(iter(PACKAGED))}."
     try:
-        yield
-    except GatedRepoError as error:
-        raise UserError(
-            f"{name} is gated: accept its terms at https://huggingface.co/{name}, then run `hf auth login` or set "
-            "HF_TOKEN."
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise UserError(
-            f"There is no directory {name} here and no model {name} on the Hugging Face Hub (or it is private: run "
-            f"`hf auth login` or set HF_TOKEN). Mind upper and lower case. {packaged}"
-        ) from error
-    except HFValidationError as error:
-        raise UserError(f"`{name}` cannot be the id of a model on the Hugging Face Hub: {error}. {packaged}") from error
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, httpx.HTTPError, ConnectionError) as error:
-        first_line, _, _ = str(error).strip().partition("\n")
-        raise UserError(
-            f"There is no directory {name} here, {name} is not in the Hugging Face cache, and the Hub cannot be "
-            f"reached ({first_line}). Check the network and HF_HUB_OFFLINE, or name a directory. {packaged}"
-        ) from error
+        return Path(snapshot_download(name, allow_patterns=list(patterns)))
+    except (httpx.HTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError) as error:
+        raise UserError(_advice(name, error)) from error
+
+
+def _advice(name: str, error: Exception) -> str:
+    """Return the advice for a failed download."""
+    packaged = f"The packaged model does without the Hub: --model.name {next(iter(PACKAGED))}."
+    match error:
+        case GatedRepoError():
+            page = f"https://huggingface.co/{name}"
+            return f"{name} is gated: accept its terms at {page}, then run `hf auth login` or set HF_TOKEN."
+        case RepositoryNotFoundError():
+            return (
+                f"There is no directory {name} here and no model {name} on the Hugging Face Hub (or it is private: run "
+                f"`hf auth login` or set HF_TOKEN). Mind upper and lower case. {packaged}"
+            )
+        case HFValidationError():
+            return f"`{name}` cannot be the id of a model on the Hugging Face Hub: {error}. {packaged}"
+    first_line, _, _ = str(error).strip().partition("\n")
+    return (
+        f"There is no directory {name} here, {name} is not in the Hugging Face cache, and the Hub cannot be reached "
+        f"({first_line}). Check the network and HF_HUB_OFFLINE, or name a directory. {packaged}"
+    )

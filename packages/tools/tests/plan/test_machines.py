@@ -11,7 +11,7 @@ import torch
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
-from slimrl.models.packaged import CONFIGS, find_packaged_file
+from slimrl.models.names import CONFIGS, find_packaged_file
 from slimrl.models.resolve import resolve
 from slimrl_tools.plan.devices import DEVICES, find_machines
 from slimrl_tools.plan.measure import this_machine
