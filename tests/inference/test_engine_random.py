@@ -35,6 +35,7 @@ class Case:
     family: str
     seed: int
     updates: bool
+    lookup_tokens: int = 0
     rng: random.Random = field(init=False)
     sequences: list[Request] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
@@ -42,7 +43,8 @@ class Case:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.module = policy_module(self.family)
-        self.engine = Engine(self.module, frozenset([2]), self.rng.randrange(1, 6), CAPACITY)
+        num_slots = self.rng.randrange(1, 6)
+        self.engine = Engine(self.module, frozenset([2]), num_slots, CAPACITY, self.lookup_tokens)
         self.weights = {0: self.snapshot()}
 
     def snapshot(self) -> dict[str, torch.Tensor]:
@@ -50,6 +52,8 @@ class Case:
 
     def prompt(self) -> list[int]:
         new = [self.rng.randrange(3, 300) for _ in range(self.rng.randrange(1, 25))]
+        if self.lookup_tokens:  # a prompt that repeats itself
+            new = (new[:8] * 5)[: self.rng.randrange(1, 30)]
         if not self.sequences or self.rng.random() < 0.4:
             return new
         old = self.rng.choice(self.sequences)
@@ -70,7 +74,8 @@ class Case:
             for _ in range(self.rng.randrange(4) if len(self.sequences) < num_requests else 0):
                 params = SamplingParams(self.rng.randrange(1, 12), temperature=0.0)
                 scored = self.rng.randrange(-1, 3) if self.rng.random() < 0.2 else -1
-                options = RequestOptions(top_logprobs=self.rng.randrange(3), prompt_logprobs=scored)
+                top = 0 if self.lookup_tokens else self.rng.randrange(3)  # with it, nothing is guessed
+                options = RequestOptions(top_logprobs=top, prompt_logprobs=scored)
                 self.sequences.append(submit(self.engine, self.prompt(), params, options))
             open_now = [s for s in self.sequences if s.finish_reason is None and id(s) not in self.cancelled]
             if open_now and self.rng.random() < 0.1:
@@ -85,9 +90,19 @@ class Case:
 @pytest.mark.parametrize("updates", [pytest.param(False, marks=pytest.mark.slow), True], ids=["fixed", "updated"])
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_no_circumstance_changes_a_sequences_greedy_tokens(family: str, seed: int, updates: bool) -> None:
-    case = Case(family, seed, updates)
+@pytest.mark.parametrize(
+    "way", ["plain", *(pytest.param(way, marks=pytest.mark.slow) for way in ("graphs", "guesses"))]
+)
+def test_no_circumstance_changes_a_sequences_greedy_tokens(
+    way: str, family: str, seed: int, updates: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "graphs":
+        recorder = request.getfixturevalue("recorder")
+        monkeypatch.setattr("slimrl.inference.graphs.FEWEST_KEYS", 16)
+    case = Case(family, seed, updates, lookup_tokens=5 if way == "guesses" else 0)
     case.play(num_requests=25)
+    assert way != "graphs" or (recorder.replayed > 30 and 2 <= recorder.recorded <= 12)
+    assert (case.engine.counters.guessed_right > 0) == (way == "guesses")
     oracle = naive_module(family)
     for sequence in case.sequences:
         tokens, logprobs = naive_greedy(oracle, sequence.prompt, sequence.versions, case.weights)

@@ -31,24 +31,16 @@ def test_decoders_that_mix_tokens_only_in_attention_are_accepted(family: str, dt
     check_forward(module_of(family, dtype))
 
 
-class Shifted(nn.Module):
-    """A layer that mixes in the token before, as recurrent layers and short convolutions do."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        before = torch.cat([torch.zeros_like(hidden[:, :1]), hidden[:, :-1]], dim=1)
-        out: Tensor = self.inner(hidden + 0.4 * before)
-        return out
-
-
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_tokens_that_mix_outside_of_attention_are_refused(dtype: torch.dtype, layer: int) -> None:
+    def mix_in_the_token_before(mlp: nn.Module, args: tuple[Tensor]) -> Tensor:
+        """As recurrent layers and short convolutions do."""
+        (hidden,) = args
+        return hidden + 0.4 * torch.cat([torch.zeros_like(hidden[:, :1]), hidden[:, :-1]], dim=1)
+
     module = module_of("llama", dtype)
-    module.model.layers[layer].mlp = Shifted(module.model.layers[layer].mlp)
+    module.model.layers[layer].mlp.register_forward_pre_hook(mix_in_the_token_before)
     with pytest.raises(UserError, match=r"LlamaForCausalLM: two sequences in one row.*softmax attention and nowhere"):
         check_forward(module)
 
@@ -78,26 +70,19 @@ def test_layers_of_another_kind_are_refused(make: Callable[[], PreTrainedModel],
         check_forward(prepared(make()))
 
 
-class NoPlan(nn.Module):
-    """A decoder that passes nothing on to its attention."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, input_ids: Tensor, position_ids: Tensor, use_cache: bool, **_dropped: Any) -> Any:
-        return self.inner(input_ids=input_ids, position_ids=position_ids, use_cache=use_cache)
+def without_plan(decoder: nn.Module) -> Callable[..., Any]:
+    return lambda attention_plan, **given: decoder(**given)
 
 
 @pytest.mark.parametrize(
     ("decoder", "message"),
     [
-        (NoPlan, "0 of its 2 layers use the attention of slimrl"),
+        (without_plan, "0 of its 2 layers use the attention of slimrl"),
         (lambda _: nn.Identity(), r"cannot be called as slimrl needs to .*unexpected keyword"),
     ],
 )
 def test_a_decoder_that_does_not_take_the_plan_is_refused(
-    decoder: Callable[..., nn.Module], message: str, monkeypatch: pytest.MonkeyPatch
+    decoder: Callable[..., Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = module_of("llama")
     monkeypatch.setattr(module, "get_decoder", lambda: decoder(module.model))

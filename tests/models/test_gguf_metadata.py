@@ -195,10 +195,10 @@ def test_the_largest_gemma_scales_its_queries_by_the_width_per_head(
     header = read_header(write_gguf(tmp_path / "g.gguf", tiny_module("gemma3"), tiny_tokenizer()))
     wide = {"gemma3.attention.key_length": 32, "gemma3.attention.value_length": 32}
     header = replace(header, metadata=header.metadata | wide)
-    assert build_config(header, {}).query_pre_attn_scalar == 32
+    assert build_config(header).query_pre_attn_scalar == 32
     monkeypatch.setattr("slimrl.models.gguf_metadata.GEMMA3_27B_LAYERS", header.metadata["gemma3.block_count"])
     width = header.metadata["gemma3.embedding_length"] // header.metadata["gemma3.attention.head_count"]
-    assert build_config(header, {}).query_pre_attn_scalar == width != 32
+    assert build_config(header).query_pre_attn_scalar == width != 32
 
 
 def test_every_token_that_ends_a_reply_and_every_chat_template_is_kept(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""LoRA policies train the pairs alone, sampler and trainer read one matrix, and PEFT reads their files."""
+"""LoRA policies train the pairs alone, and PEFT reads their files."""
 
 import json
 import sys
@@ -15,14 +15,11 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.errors import UserError
 from slimrl.models import resolve as resolve_module
-from slimrl.models.forward.fused import FusedForward
-from slimrl.models.forward.training import training_hidden
 from slimrl.models.load import Policy, load_policy, save_policy
-from slimrl.models.lora import adapt, linear_of, merge_parameters, merge_weight
+from slimrl.models.lora import adapt, merge_parameters, merge_weight
 from slimrl.models.resolve import loadable_name
-from tests.models.forward.forwards import computed, logits, move
+from tests.models.forward.forwards import move
 from tests.models.gguf_files import write_gguf
-from tests.models.native.cases import skip_without_kernels
 from tests.tiny import FAMILIES, tiny_model_dir, tiny_module, tiny_tokenizer
 
 LINEARS = 2 * 7  # of a tiny model
@@ -59,23 +56,6 @@ def test_a_fresh_adapter_changes_nothing_and_is_the_same_every_time(tmp_path: Pa
     merged, own = merge_parameters(module), dict(plain.named_parameters())
     assert merged.keys() == own.keys()
     assert all(torch.equal(tensor, own[name]) for name, tensor in merged.items())
-
-
-def test_in_bfloat16_sampler_and_trainer_read_one_matrix(tiny_dir: Path) -> None:
-    skip_without_kernels()
-    module = move(adapted_policy(tiny_dir, "bfloat16").module, 0.05)
-    query = module.get_decoder().layers[0].self_attn.q_proj
-    assert linear_of(query).weight.dtype == torch.bfloat16
-    sampler = FusedForward(module)
-    before = logits(sampler)
-    move(module)
-    sampler.refresh()
-    fresh = logits(FusedForward(module))
-    assert torch.equal(logits(sampler), fresh) and not torch.allclose(before, fresh, atol=1e-2)
-    trained, _ = computed(training_hidden, module)
-    merged = load_policy(ModelConfig(name=str(tiny_dir), dtype="bfloat16", device="cpu")).module
-    merged.load_state_dict(merge_parameters(module))
-    torch.testing.assert_close(trained, computed(training_hidden, merged)[0], rtol=0, atol=0)
 
 
 def test_what_is_too_small_for_bfloat16_still_counts_on_average() -> None:

@@ -215,7 +215,7 @@ class Engine:
         """Guess the next tokens of each sequence. Guess nothing if there are many sequences, or if a sequence needs its
         logits."""
         left = GUESSED_ROWS - len(sequences)
-        if not self._lookup_tokens or left <= 0 or self._scheduler.num_needing_logits:
+        if not self._lookup_tokens or left <= 0 or any(sequence.needs_logits for sequence in sequences):
             return [[] for _ in sequences]
         guesses = []
         for sequence in sequences:
@@ -239,8 +239,7 @@ class Engine:
         # The sequence of each row, and the number that decides its draw.
         rows = [sequence for sequence, tokens in zip(sequences, fed, strict=True) for _ in tokens]
         uniforms = [u for sequence, tokens in zip(sequences, fed, strict=True) for u in sequence.uniforms(len(tokens))]
-        if self._scheduler.num_needing_logits:  # and there are no guesses
-            _forbid_early_stops(logits_NV, rows)
+        _forbid_early_stops(logits_NV, rows)
         # Sample all rows in one call, then distribute them: a sequence has one more draw than guesses.
         drawn = iter(self._draw(logits_NV, rows, uniforms))
         for sequence, guess in zip(sequences, guesses, strict=True):
@@ -271,9 +270,7 @@ class Engine:
             found = sample_tokens(part_NV, [s.params for s in sequences], [uniforms[row] for row in part])
             for row, token, logprob in zip(part, *found, strict=True):
                 drawn[row] = token, logprob
-            # After sampling, which does not change the logits.
-            if self._scheduler.num_needing_logits:
-                _keep_top(part_NV, sequences)
+            _keep_top(part_NV, sequences)  # after sampling, which does not change the logits
         return drawn
 
     def _take(self, sequence: Request, guess: list[int], drawn: list[tuple[int, float]]) -> int:

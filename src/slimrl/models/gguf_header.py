@@ -1,4 +1,4 @@
-"""Reads the header of a GGUF file: its metadata, and the shape and position of each tensor. Reads no weights.
+"""Reads the header of a GGUF file: its metadata, and the shape and position of each tensor.
 
 The reader follows the format's specification (ggml, docs/gguf.md). `gguf.GGUFReader` takes thirty times as long,
 because it creates an array for each word of a vocabulary.
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from slimrl.errors import UserError
 
@@ -35,12 +37,22 @@ class GgufTensor:
 class GgufHeader:
     """The metadata by key (arrays are lists), and the tensors by name in the file's order."""
 
+    path: Path
     metadata: dict[str, Any]
     tensors: dict[str, GgufTensor]
 
     @property
     def architecture(self) -> str:
         return str(self.metadata["general.architecture"])
+
+    def read(self, tensor: GgufTensor) -> np.ndarray:
+        """Read the numbers of a tensor, dequantized to float32."""
+        # The package is slow to import, and only GGUF files need it: import it only here and where names are read.
+        from gguf import GGMLQuantizationType, dequantize
+
+        stored = np.fromfile(self.path, np.uint8, tensor.num_bytes, offset=tensor.start)
+        values: np.ndarray = dequantize(stored.reshape(*tensor.shape[:-1], -1), GGMLQuantizationType(tensor.type))
+        return values
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -54,7 +66,7 @@ def read_header(path: Path) -> GgufHeader:
             )
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return _parse(_Cursor(content))
+                return _parse(path, _Cursor(content))
         except (struct.error, ValueError, LookupError, TypeError, ArithmeticError) as error:
             raise UserError(
                 f"{path} is cut off or damaged, or of another version: its header cannot be read ({error}). Download "
@@ -90,8 +102,7 @@ class _Cursor:
         return [self.text() for _ in range(length)] if kind == STRING else [*self.read(f"{length}{SCALARS[kind]}")]
 
 
-def _parse(cursor: _Cursor) -> GgufHeader:
-    # The package is slow to import, and only GGUF files need it: import it only here and where weights are read.
+def _parse(path: Path, cursor: _Cursor) -> GgufHeader:
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
     version, num_tensors, num_keys = cursor.read("IQQ")
@@ -113,4 +124,4 @@ def _parse(cursor: _Cursor) -> GgufHeader:
         tensors[name] = GgufTensor(shape, kind, first + offset, prod(shape) // per_block * block_bytes)
     if max(tensor.start + tensor.num_bytes for tensor in tensors.values()) > len(cursor.content):
         raise ValueError(f"the file ends before its tensors, at byte {len(cursor.content):,}")
-    return GgufHeader(metadata, tensors)
+    return GgufHeader(path, metadata, tensors)

@@ -61,7 +61,7 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
             raise UserError(f"{setting} is the file {path}; a model is a directory or a `.gguf` file.")
         return ModelKind.GGUF
     if path.suffix == ".gguf" or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        hint = _neighbours(path)
+        hint = models_in(path.parent)
         raise UserError(
             f"{setting} is `{name}`, and there is no such file or directory (seen from {Path.cwd()}).{hint}"
         )
@@ -85,16 +85,12 @@ def find_packaged_file(name: str) -> Path:
         raise UserError(f"The packaged model {name}: {error} Or give --model.name a model's directory.") from error
 
 
-def _neighbours(path: Path) -> str:
-    """Return a hint that lists the models in the directory of a missing model, such as the steps of a run; empty if
-    that directory has no models."""
-    if not os.path.isdir(path.parent):
+def models_in(directory: Path) -> str:
+    """Return a hint that lists the models in a directory, such as the steps of a run; empty if there are none."""
+    if not os.path.isdir(directory):  # `Path.is_dir` raises for a name that is too long
         return ""
-    found = sorted(
-        (one for one in path.parent.iterdir() if one.suffix == ".gguf" or (one / "config.json").is_file()),
-        key=lambda one: (len(one.name), one.name),  # sorts step_10 after step_5
-    )
-    if not found:
-        return ""
+    below = [path.parent for pattern in ("*/config.json", "*/*/config.json") for path in directory.glob(pattern)]
+    found = [str(path.relative_to(directory)) for path in (*below, *directory.glob("*.gguf"))]
+    found.sort(key=lambda name: (len(name), name))  # step_10 after step_5
     left_out = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return f" There are {', '.join(one.name for one in found[-SHOWN:])}{left_out} in {path.parent}."
+    return f" There are {', '.join(found[-SHOWN:])}{left_out} in {directory}." if found else ""

@@ -22,7 +22,7 @@ from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.io.regular_file import read_json
 from slimrl.models.gguf import convert
-from slimrl.models.names import PACKAGED, ModelKind, find_packaged_file, kind_of
+from slimrl.models.names import PACKAGED, ModelKind, find_packaged_file, kind_of, models_in
 from slimrl.models.tensor_file import TensorFile
 from slimrl.models.weight_files import weight_files
 
@@ -56,7 +56,7 @@ def find_config(name: str) -> Path:
     is_on_hub = kind_of(name) is ModelKind.HUB
     directory = _download(name, ("config.json",)) if is_on_hub else Path(os.path.expanduser(name))
     if not (directory / "config.json").is_file():
-        raise UserError(f"{directory} is not a model directory: it has no config.json.{_better_names(directory)}")
+        raise UserError(f"{directory} is not a model directory: it has no config.json.{models_in(directory)}")
     read_json(directory / "config.json", MAX_JSON_BYTES)
     return directory
 
@@ -80,12 +80,12 @@ def check_directory(directory: Path) -> Path:
     weights = weight_files(directory)
     if not (directory / "config.json").is_file():
         raise UserError(
-            f"{directory} is not a model directory: it has no config.json (it holds {found}).{_better_names(directory)}"
+            f"{directory} is not a model directory: it has no config.json (it holds {found}).{models_in(directory)}"
         )
     if not weights:
         raise UserError(
             f"{directory} has a config.json but no weights: it needs model.safetensors (or several with their index, "
-            f"or pytorch_model.bin), and holds {found}.{_better_names(directory)}"
+            f"or pytorch_model.bin), and holds {found}.{models_in(directory)}"
         )
     for path in weights:
         if not path.is_file() or path.stat().st_size == 0:
@@ -99,14 +99,6 @@ def check_directory(directory: Path) -> Path:
         )
     check_sums(directory)
     return directory
-
-
-def _better_names(directory: Path) -> str:
-    """Return a hint that names models below the directory, such as a run's `weights/step_N`; empty if there are
-    none."""
-    below = [path.parent for pattern in ("*/config.json", "*/*/config.json") for path in directory.glob(pattern)]
-    candidates = sorted(str(path) for path in [*below, *directory.glob("*.gguf")])
-    return f" Perhaps you mean {' or '.join(candidates[-3:])}." if candidates else ""
 
 
 def _from_hub(name: str) -> Path:

@@ -86,7 +86,9 @@ def test_pieces_say_what_the_template_says(family: str, cut_off: bool) -> None:
 @pytest.mark.parametrize("family", sorted(TEMPLATES))
 def test_supervised_sequence_is_the_rollouts_with_replies_as_mask(family: str) -> None:
     rng = random.Random(1)
-    tokenizer, chat = chat_of(family)
+    tokenizer, chat = chat_of(family, more_stop_ids=[7])
+    assert tokenizer.convert_ids_to_tokens(chat.end_of_turn) == END_OF_TURN.get(family, "<|im_end|>")
+    assert chat.stop_ids == {chat.end_of_turn, tokenizer.eos_token_id, 7}
     for _ in range(10):
         messages = some_conversation(rng, family)
         texts = [message["content"] for message in messages if message["role"] == "assistant"]
@@ -125,58 +127,53 @@ def test_the_end_of_a_turn_stands_once(family: str, after: int, written: str) ->
     assert tokenizer.decode(chat.continuation([*ASKED, user("r")], after)).startswith(written)
 
 
-def test_end_tokens_in_a_message_are_not_taken_for_the_replys() -> None:
+def test_end_tokens_in_a_message_are_not_taken_for_the_replys_and_no_text_shows_them() -> None:
     _, chat = chat_of("plain")
     token_ids = chat.continuation([*ASKED, user("say <eos> twice")], after=chat.end_of_turn)
     assert chat.text(token_ids).startswith("\nuser: say")
-
-
-@pytest.mark.parametrize("family", sorted(TEMPLATES))
-def test_stop_ids_hold_the_end_of_turn_and_the_end_of_sequence(family: str) -> None:
-    tokenizer, chat = chat_of(family, more_stop_ids=[7])
-    assert tokenizer.convert_ids_to_tokens(chat.end_of_turn) == END_OF_TURN.get(family, "<|im_end|>")
-    assert chat.stop_ids == {chat.end_of_turn, tokenizer.eos_token_id, 7}
-
-
-def test_text_leaves_out_special_tokens_and_keeps_spaces() -> None:
     tokenizer, chat = chat_of("chatml")
     assert chat.text([*tokenizer.encode(" a , b .\n"), chat.end_of_turn]) == " a , b .\n"
 
 
-@pytest.mark.parametrize("messages", [[], [user("q")], [assistant("a")], [user("q"), assistant("a"), user("r")]])
-def test_conversation_without_a_last_reply_cannot_be_learned_from(messages: list[Message]) -> None:
-    with pytest.raises(UserError, match="end with an assistant message"):
-        chat_of("chatml")[1].encode_conversation(messages)
+REFUSED = {
+    "system in gemma": ("gemma", "opening", [system("s"), user("q")], r"roles system, user: System role not supported"),
+    "two users in gemma": ("gemma", "continuation", [*ASKED, user("q"), user("r")], "must alternate"),
+    "result in mistral": ("mistral", "continuation", [*ASKED, result("42")], "leaves out the tool message"),
+    **{
+        f"tools in {family}": (family, "opening", [OFFERED], r"does not write tools.*`format = \"tags\"`")
+        for family in sorted(TEMPLATES.keys() - {"tools"})
+    },
+    **{
+        f"nothing to learn {number}": ("chatml", "encode_conversation", messages, "end with an assistant message")
+        for number, messages in enumerate([[], [user("q")], [assistant("a")], [*ASKED, user("r")]])
+    },
+}
 
 
-@pytest.mark.parametrize(
-    ("family", "messages", "message"),
-    [
-        ("gemma", [system("s"), user("q")], r"roles system, user: System role not supported"),
-        ("gemma", [*ASKED, user("q"), user("r")], "must alternate"),
-        ("mistral", [*ASKED, result("42")], "leaves out the tool message"),
-        *(
-            (family, [OFFERED], r"does not write tools.*`format = \"tags\"`")
-            for family in sorted(TEMPLATES.keys() - {"tools"})
-        ),
-    ],
-)
-def test_a_conversation_that_the_template_cannot_write_is_a_clear_error(
-    family: str, messages: list[Message], message: str
-) -> None:
-    _, chat = chat_of(family)
-    is_opening = assistant("A") not in messages
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_conversation_that_cannot_be_written_is_a_clear_error(name: str) -> None:
+    family, method, messages, message = REFUSED[name]
+    chat = chat_of(family)[1]
+    call = {
+        "opening": chat.opening,
+        "continuation": lambda messages: chat.continuation(messages, after=chat.end_of_turn),
+        "encode_conversation": chat.encode_conversation,
+    }
     with pytest.raises(UserError, match=message):
-        chat.opening(messages) if is_opening else chat.continuation(messages, after=chat.end_of_turn)
+        call[method](messages)
 
 
-def test_a_tokenizer_without_a_template_or_without_an_end_token_is_refused() -> None:
+def test_a_tokenizer_that_cannot_write_or_read_turns_is_refused() -> None:
     with pytest.raises(UserError, match=r"chat_template\.jinja"):
         ChatFormat(tiny_tokenizer(chat_template=None))
     tokenizer = templated_tokenizer("plain")
     tokenizer.eos_token = None
     with pytest.raises(UserError, match="eos_token"):
         ChatFormat(tokenizer)
+    tokenizer = templated_tokenizer("tools")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<tool_call>"]}, replace_extra_special_tokens=False)
+    with pytest.raises(UserError, match="<tool_call> as a special token"):
+        ChatFormat(tokenizer).opening([OFFERED])
 
 
 def test_an_episode_with_tools_says_what_the_template_says() -> None:
@@ -187,13 +184,6 @@ def test_an_episode_with_tools_says_what_the_template_says() -> None:
     written: Message = {"role": "assistant", "content": "", "tool_calls": calls}
     whole = [user("q"), written, result("1"), result("2"), assistant("A")]
     assert tokenizer.decode(token_ids) + "\n" == tokenizer.apply_chat_template(whole, tools=[SEARCH], tokenize=False)
-
-
-def test_calls_that_cannot_be_seen_in_a_reply_are_refused() -> None:
-    tokenizer = templated_tokenizer("tools")
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<tool_call>"]}, replace_extra_special_tokens=False)
-    with pytest.raises(UserError, match="<tool_call> as a special token"):
-        ChatFormat(tokenizer).opening([OFFERED])
 
 
 def test_an_excerpt_is_cut_to_its_tokens_and_nothing_else() -> None:
