@@ -26,6 +26,7 @@ from slimrl.models.names import PACKAGED, ModelKind, find_packaged_file, kind_of
 from slimrl.models.tensor_file import TensorFile
 from slimrl.models.weight_files import weight_files
 
+UNREACHABLE = (httpx.HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError)
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
 MAX_JSON_BYTES = 128 * 2**20  # a tokenizer of a large vocabulary has 35 MB
@@ -115,7 +116,7 @@ def _from_hub(name: str) -> Path:
 def _download(name: str, patterns: Sequence[str]) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=list(patterns)))
-    except (httpx.HTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError) as error:
+    except (*UNREACHABLE, HFValidationError) as error:
         raise UserError(_advice(name, error)) from error
 
 
