@@ -183,7 +183,7 @@ class Engine:
 
     def _prefill(self, spans: list[Span]) -> int:
         running = self._scheduler.running
-        hidden_TD = self._hidden(spans, [running[span.slot].tokens[span.start : span.end] for span in spans])
+        hidden_TD = self._compute(spans, [running[span.slot].tokens[span.start : span.end] for span in spans])
         self.counters.prefilled += len(hidden_TD)
         # No logits are needed here: the next decode feeds each prompt's last token and samples after it.
         offset = 0
@@ -195,7 +195,7 @@ class Engine:
             offset = rows.stop
         return len(hidden_TD)
 
-    def _hidden(self, spans: list[Span], tokens: list[list[int]]) -> torch.Tensor:
+    def _compute(self, spans: list[Span], tokens: list[list[int]]) -> torch.Tensor:
         """Compute the spans' tokens. Return the last hidden states (T, D)."""
         token_ids = [token for part in tokens for token in part]
         positions = [position for span in spans for position in range(span.start, span.end)]
@@ -252,7 +252,7 @@ class Engine:
         if self._graphs is not None and all(len(tokens) == 1 for tokens in fed):
             return self._graphs.logits([(s.slot, s.tokens[-1], s.computed) for s in sequences])
         spans = [Span(s.slot, s.computed, s.computed + len(tokens)) for s, tokens in zip(sequences, fed, strict=True)]
-        return self._forward.logits(self._hidden(spans, fed))
+        return self._forward.logits(self._compute(spans, fed))
 
     def _draw(self, logits_NV: torch.Tensor, rows: list[Request], uniforms: list[float]) -> list[tuple[int, float]]:
         """Sample a token and its log-probability from each row of logits."""

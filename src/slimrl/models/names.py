@@ -59,7 +59,7 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
     )
 
 
-def packaged_config(name: str) -> dict[str, Any]:
+def read_packaged_config(name: str) -> dict[str, Any]:
     """Return the shape of a packaged model, as in its `config.json`, without a download."""
     config: dict[str, Any] = json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
     return config

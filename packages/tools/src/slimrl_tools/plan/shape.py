@@ -20,7 +20,7 @@ from slimrl.models.forward.fused import FUSED, LINEARS
 from slimrl.models.gguf import gguf_config
 from slimrl.models.load import explain_failure
 from slimrl.models.lora import target_names
-from slimrl.models.names import ModelKind, kind_of, packaged_config
+from slimrl.models.names import ModelKind, kind_of, read_packaged_config
 from slimrl.models.resolve import find_config
 
 Matrix = tuple[str, int, int]  # the name of a linear layer in the module, its inputs and its outputs
@@ -97,7 +97,7 @@ def read_model_config(name: str) -> Any:
     name = base_model_name(Path(os.path.expanduser(name))) or name
     match kind_of(name):
         case ModelKind.PACKAGED:
-            return AutoConfig.for_model(**packaged_config(name))
+            return AutoConfig.for_model(**read_packaged_config(name))
         case ModelKind.GGUF:
             return gguf_config(Path(os.path.expanduser(name)))
     directory = find_config(name)
