@@ -99,21 +99,19 @@ def with_random_norms(module: nn.Module) -> Any:
 
 
 def _initialised(family: str, shape: dict[str, Any]) -> PreTrainedModel:
-    if family == "llama":
-        return LlamaForCausalLM(LlamaConfig(**shape))
-    if family == "qwen3":
-        return Qwen3ForCausalLM(Qwen3Config(**shape))
-    if family == "gemma3":
-        # One sliding-window layer shorter than the context and one full layer, as in the real models.
-        layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
-        return Gemma3ForCausalLM(Gemma3TextConfig(**shape, **layers, query_pre_attn_scalar=8))
-    shape = {**shape, "hidden_size": shape["num_attention_heads"] * shape["head_dim"]}
-    if family == "qwen2":  # with biases, and a window in the second layer
-        windows = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
-        return Qwen2ForCausalLM(Qwen2Config(**shape, **windows))
-    if family == "phi3":  # whose queries, keys and values are parts of one projection
-        return Phi3ForCausalLM(Phi3Config(**shape))
-    raise ValueError(f"unknown family {family}; known: {', '.join(FAMILIES)}")
+    # Gemma 3: one sliding-window layer shorter than the context and one full layer, as in the real models.
+    layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16, "query_pre_attn_scalar": 8}
+    # Qwen 2 has biases, and a window in the second layer. In Phi 3, queries, keys and values are parts of one product.
+    windows = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
+    wide = {**shape, "hidden_size": shape["num_attention_heads"] * shape["head_dim"]}
+    make = {
+        "llama": lambda: LlamaForCausalLM(LlamaConfig(**shape)),
+        "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**shape)),
+        "gemma3": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**shape, **layers)),
+        "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**wide, **windows)),
+        "phi3": lambda: Phi3ForCausalLM(Phi3Config(**wide)),
+    }
+    return make[family]()
 
 
 def tiny_model_dir(

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, quants
 
-from slimrl.models.names import PACKAGED
-from slimrl.models.packaged import find_packaged_file
+from slimrl.models.names import PACKAGED, find_packaged_file
 
 TYPES = {
     "bfloat16": (GGMLQuantizationType.BF16, LlamaFileType.MOSTLY_BF16),

@@ -1,6 +1,6 @@
 """Prefill and decoding on `cuda`, by fake tensors: no devices are mixed, and a step waits for the GPU once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from torch import Tensor
@@ -26,19 +26,10 @@ PARAMS = (
 PROMPT = list(range(40))  # longer than the sliding window of the tiny gemma3
 
 
-class Repeated:
-    """A recorder of graphs that keeps the function."""
-
-    def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
-        return work(), lambda: None
-
-
-@pytest.fixture(params=["by graphs", "by calls"], autouse=True)
-def _decoding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_graphs = request.param == "by graphs"
-
+@pytest.fixture(autouse=True)
+def _decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     def graphs(forward, cache, device):
-        return DecodeGraphs(forward, cache, device, Repeated()) if by_graphs else None
+        return DecodeGraphs(forward, cache, device, lambda: lambda work: (work(), lambda: None))
 
     def causal(*size: int) -> Tensor:
         with _disable_current_modes():  # it is a subclass of tensors, as fake tensors are: none can be both

@@ -1,11 +1,13 @@
 """The engine reuses what it has computed, and a sequence's tokens depend on its prompt, seed and weights alone."""
 
+import itertools
 import random
 from itertools import repeat
 
 import pytest
 
 from slimrl.inference import cache
+from slimrl.inference.cache import Span, _similar
 from slimrl.inference.engine import Engine
 from slimrl.models.forward import attention
 from slimrl.types import SamplingParams
@@ -103,3 +105,14 @@ def test_of_two_equal_waiting_requests_the_one_that_is_cancelled_goes():
     engine.cancel(second)
     finish(engine)
     assert (first.finish_reason, second.finish_reason) == ("length", None)
+
+
+def test_prompts_of_similar_lengths_are_one_call_and_a_long_one_is_another():
+    prompts = [Span(slot, 0, 100 + slot) for slot in range(32)]
+    assert [len(group) for group in _similar(prompts)] == [32]
+    groups = _similar([*prompts, Span(32, 0, 3000), Span(33, 2990, 3000)])
+    assert [len(group) for group in groups] == [32, 1, 1]
+    assert sorted(itertools.chain(*groups), key=lambda span: span.slot)[:32] == prompts
+    # Turns that begin at different places of their conversations.
+    turns = [Span(slot, 200 + slot, 230 + 2 * slot) for slot in range(16)]
+    assert len(_similar(turns)) == 1

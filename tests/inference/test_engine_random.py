@@ -35,6 +35,7 @@ class Case:
     family: str
     seed: int
     updates: bool
+    lookup_tokens: int = 0
     rng: random.Random = field(init=False)
     sequences: list[Request] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
@@ -42,14 +43,17 @@ class Case:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.module = policy_module(self.family)
-        self.engine = Engine(self.module, frozenset([2]), self.rng.randrange(1, 6), CAPACITY)
+        num_slots = self.rng.randrange(1, 6)
+        self.engine = Engine(self.module, frozenset([2]), num_slots, CAPACITY, self.lookup_tokens)
         self.weights = {0: self.snapshot()}
 
     def snapshot(self) -> dict[str, torch.Tensor]:
         return {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
 
     def prompt(self) -> list[int]:
-        new = [self.rng.randrange(3, 300) for _ in range(self.rng.randrange(1, 16))]
+        new = [self.rng.randrange(3, 300) for _ in range(self.rng.randrange(1, 25))]
+        if self.lookup_tokens:  # a prompt that repeats itself
+            new = (new[:8] * 5)[: self.rng.randrange(1, 30)]
         if not self.sequences or self.rng.random() < 0.4:
             return new
         old = self.rng.choice(self.sequences)
@@ -70,7 +74,8 @@ class Case:
             for _ in range(self.rng.randrange(4) if len(self.sequences) < num_requests else 0):
                 params = SamplingParams(self.rng.randrange(1, 12), temperature=0.0)
                 scored = self.rng.randrange(-1, 3) if self.rng.random() < 0.2 else -1
-                options = RequestOptions(top_logprobs=self.rng.randrange(3), prompt_logprobs=scored)
+                top = 0 if self.lookup_tokens else self.rng.randrange(3)  # with it, nothing is guessed
+                options = RequestOptions(top_logprobs=top, prompt_logprobs=scored)
                 self.sequences.append(submit(self.engine, self.prompt(), params, options))
             open_now = [s for s in self.sequences if s.finish_reason is None and id(s) not in self.cancelled]
             if open_now and self.rng.random() < 0.1:
@@ -85,9 +90,19 @@ class Case:
 @pytest.mark.parametrize("updates", [pytest.param(False, marks=pytest.mark.slow), True], ids=["fixed", "updated"])
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_no_circumstance_changes_a_sequences_greedy_tokens(family: str, seed: int, updates: bool) -> None:
-    case = Case(family, seed, updates)
+@pytest.mark.parametrize(
+    "way", ["plain", *(pytest.param(way, marks=pytest.mark.slow) for way in ("graphs", "guesses"))]
+)
+def test_no_circumstance_changes_a_sequences_greedy_tokens(
+    way: str, family: str, seed: int, updates: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "graphs":
+        recorder = request.getfixturevalue("recorder")
+        monkeypatch.setattr("slimrl.inference.graphs.FEWEST_KEYS", 16)
+    case = Case(family, seed, updates, lookup_tokens=5 if way == "guesses" else 0)
     case.play(num_requests=25)
+    assert way != "graphs" or (recorder.replayed > 30 and 2 <= recorder.recorded <= 12)
+    assert (case.engine.counters.guessed_right > 0) == (way == "guesses")
     oracle = naive_module(family)
     for sequence in case.sequences:
         tokens, logprobs = naive_greedy(oracle, sequence.prompt, sequence.versions, case.weights)
@@ -98,13 +113,17 @@ def test_no_circumstance_changes_a_sequences_greedy_tokens(family: str, seed: in
     assert case.engine.load.running == case.engine.load.waiting == 0
 
 
+@pytest.mark.parametrize("max_prefill", [7, 1 << 20])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_prompt_log_probabilities_equal_transformers_even_where_the_prompt_is_cached(family: str) -> None:
+def test_prompt_log_probabilities_equal_transformers_however_the_prompt_is_cut_or_cached(
+    family: str, max_prefill: int
+) -> None:
     engine, prompt = engine_of(family), list(range(10, 50))
     run_all(engine, [(prompt, SamplingParams(2))])
     before = engine.counters.prefilled
     sequence = submit(engine, prompt, SamplingParams(2), RequestOptions(prompt_logprobs=3))
-    finish(engine)
+    while engine.busy:
+        engine.step(max_prefill)
     assert engine.counters.prefilled - before == len(prompt) - 1
     expected_TV = naive_prompt_logprobs(naive_module(family), prompt)
     assert len(sequence.scored) == len(prompt) - 1
@@ -114,25 +133,16 @@ def test_prompt_log_probabilities_equal_transformers_even_where_the_prompt_is_ca
         assert [token for token, _ in scored.top] == logprobs_V.topk(3).indices.tolist()
 
 
-def test_prompt_log_probabilities_do_not_depend_on_how_the_prompt_is_cut() -> None:
-    engines = engine_of(), engine_of()
-    options = RequestOptions(prompt_logprobs=0)
-    whole, pieces = (submit(e, range(10, 50), SamplingParams(1, 0.0), options) for e in engines)
-    finish(engines[0])
-    while pieces.finish_reason is None:
-        engines[1].step(max_prefill=7)
-    assert [s.logprob for s in pieces.scored] == pytest.approx([s.logprob for s in whole.scored], abs=1e-4)
-    assert pieces.completion_ids == whole.completion_ids
-
-
-def test_a_long_prompt_does_not_keep_running_sequences_waiting() -> None:
-    engine = engine_of()
-    running = submit(engine, [5, 6, 7], SamplingParams(8))
-    engine.step(max_prefill=4)
-    submit(engine, range(10, 50), SamplingParams(2))
-    for expected in range(2, 8):
-        engine.step(max_prefill=4)
-        assert len(running.completion_ids) == expected
+def test_a_long_prompt_neither_keeps_others_waiting_nor_is_starved_by_those_that_come_later() -> None:
+    engine = engine_of(num_slots=3)
+    running = submit(engine, [5, 6, 7], SamplingParams(12))
+    submit(engine, [8, 9], SamplingParams(1))
+    long = submit(engine, range(10, 50), SamplingParams(2))
+    for number in range(10):  # one after the other in the slot that the second has left
+        engine.step(max_prefill=10)
+        assert len(running.completion_ids) == number + 1
+        submit(engine, [100 + number] * 11, SamplingParams(1))
+    assert long.finish_reason == "length"
 
 
 @pytest.mark.parametrize(
@@ -152,36 +162,23 @@ def test_top_log_probabilities_are_of_the_distribution_that_was_sampled(params: 
         assert len(top) <= (params.top_k or 300)
 
 
-def test_stop_ids_of_a_request_act_beside_the_engines_own() -> None:
+def test_requests_have_stop_ids_and_fewest_tokens_of_their_own() -> None:
     engine = engine_of()
     free = submit(engine, range(10, 20), SamplingParams(20, 0.0))
     finish(engine)
     first, second = list(dict.fromkeys(free.completion_ids))[1:3]
     engine = engine_of(stop_ids=frozenset([second]))
-    own, added, ignored = (
-        submit(engine, free.prompt, SamplingParams(20, 0.0), options)
-        for options in (
-            RequestOptions(),
-            RequestOptions(stop_ids=frozenset([first])),
-            RequestOptions(ignore_eos=True),
-        )
-    )
+    stops = (RequestOptions(), RequestOptions(stop_ids=frozenset([first])), RequestOptions(ignore_eos=True))
+    own, added, ignored = (submit(engine, free.prompt, SamplingParams(20, 0.0), options) for options in stops)
     finish(engine)
     assert (own.completion_ids[-1], own.finish_reason) == (second, "stop")
     assert (added.completion_ids[-1], added.finish_reason) == (first, "stop")
     assert (ignored.completion_ids, ignored.finish_reason) == (free.completion_ids, "length")
-
-
-def test_nothing_ends_a_sequence_before_its_fewest_tokens() -> None:
-    engine = engine_of()
-    free = submit(engine, range(10, 20), SamplingParams(20, 0.0))
-    finish(engine)
     engine = engine_of(stop_ids=frozenset(free.completion_ids))
-    options = RequestOptions(min_tokens=5)
-    sequence = engine.submit(free.prompt, SamplingParams(20, 0.0), lambda sampled: True, options)
+    least = engine.submit(free.prompt, SamplingParams(20, 0.0), lambda sampled: True, RequestOptions(min_tokens=5))
     finish(engine)
-    assert len(sequence.completion_ids) == 5
-    assert not set(sequence.completion_ids[:4]) & set(free.completion_ids)
+    assert len(least.completion_ids) == 5
+    assert not set(least.completion_ids[:4]) & set(free.completion_ids)
 
 
 def test_keys_of_old_weights_are_never_shared_nor_kept() -> None:
@@ -202,16 +199,6 @@ def test_keys_of_old_weights_are_never_shared_nor_kept() -> None:
     assert (again.cached, continued.cached) == (len(prompt) - 1, len(prompt))
     assert engine.counters.cached == 2 * len(prompt) - 1
     assert engine.counters.sampled == 6 + 2 + 2 + 2
-
-
-def test_a_long_prompt_is_not_starved_by_those_that_come_later() -> None:
-    engine = engine_of(num_slots=2)
-    submit(engine, [5, 6, 7], SamplingParams(1))
-    long = submit(engine, range(10, 50), SamplingParams(2))
-    for token in range(100, 110):  # one after the other in the slot that the first has left
-        engine.step(max_prefill=10)
-        submit(engine, [token] * 11, SamplingParams(1))
-    assert long.finish_reason == "length"
 
 
 def test_a_publication_that_fails_changes_no_version_and_leaves_nothing_to_reuse(

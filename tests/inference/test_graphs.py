@@ -1,94 +1,21 @@
-"""Decoding by recorded graphs: the same tokens, whatever rows are idle, and nothing of theirs is touched.
-
-Without a GPU a recording is a function that is called again and writes into the same tensor; that, too, only sees what
-stands in the graph's own tensors. The last test records real graphs where there is a GPU.
-"""
+"""Recorded graphs notice where weights and caches have moved; real graphs, where there is a GPU, change no token."""
 
 import random
-from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from torch import Tensor
 
 from slimrl.inference import engine as engine_module
 from slimrl.inference.cache import SlotCache
 from slimrl.inference.engine import Engine
-from slimrl.inference.graphs import DecodeGraphs, decode_graphs
-from slimrl.inference.scheduler import Request, RequestOptions
-from slimrl.models.forward.module import Forward, ModuleForward
+from slimrl.inference.graphs import decode_graphs
+from slimrl.inference.scheduler import Request
+from slimrl.models.forward.module import ModuleForward
 from slimrl.types import SamplingParams
-from tests.inference.naive import finish, submit
+from tests.inference.conftest import Repeated
+from tests.inference.naive import finish, run_all, submit
 from tests.tiny import FAMILIES
 from tests.trainer.samples import policy_module
-
-CPU = torch.device("cpu")
-
-
-class Repeated:
-    """A recorder that keeps the function, and counts recordings and replays."""
-
-    def __init__(self) -> None:
-        self.recorded = self.replayed = self.cleared = 0
-
-    def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
-        self.recorded += 1
-        result = work().clone()
-
-        def replay() -> None:
-            self.replayed += 1
-            result.copy_(work())
-
-        return result, replay
-
-    def clear(self) -> None:
-        self.cleared += 1
-
-
-@pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repeated]:
-    """A recorder that every engine decodes with."""
-    repeated = Repeated()
-
-    def graphs(forward: Forward, cache: SlotCache, device: torch.device) -> DecodeGraphs:
-        assert isinstance(forward, ModuleForward)
-        return DecodeGraphs(forward, cache, device, repeated)
-
-    monkeypatch.setattr(engine_module, "decode_graphs", graphs)
-    monkeypatch.setattr(engine_module, "sampling_forward", lambda module, _: ModuleForward(module))
-    return repeated
-
-
-def sampled(engine: Engine, seed: int) -> list[Request]:
-    """Requests that come, end and are cancelled at random; some begin alike, some are longer than the fewest keys."""
-    rng, requests = random.Random(seed), []
-    for number in range(24):
-        prompt = [rng.randrange(3, 300) for _ in range(rng.choice((1, 5, 20, 270)))]
-        if requests and rng.random() < 0.4:
-            old = rng.choice(requests)
-            prompt = [*old.tokens[: rng.randrange(1, len(old.prompt) + 1)], *prompt[:3]]
-        params = SamplingParams(rng.randrange(1, 14), temperature=rng.choice((0.0, 1.0)), seed=number)
-        options = RequestOptions(top_logprobs=rng.randrange(2), min_tokens=rng.randrange(3))
-        requests.append(submit(engine, prompt, params, options))
-        if rng.random() < 0.15:
-            engine.cancel(requests[-1])
-        for _ in range(rng.randrange(3)):
-            engine.step(max_prefill=100)
-    while engine.busy:
-        engine.step(max_prefill=100)
-    return requests
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("num_slots", "family"), [(1, "llama"), (3, "qwen3"), (5, "gemma3"), (1, "gemma3")])
-def test_graphs_change_no_token(family: str, num_slots: int, recorder: Repeated, monkeypatch: pytest.MonkeyPatch):
-    by_graphs = sampled(Engine(policy_module(family), frozenset([2]), num_slots, 320), seed=num_slots)
-    assert recorder.replayed > 30 and 2 <= recorder.recorded <= 2 * 4
-    monkeypatch.setattr(engine_module, "decode_graphs", lambda forward, cache, device: None)
-    plainly = sampled(Engine(policy_module(family), frozenset([2]), num_slots, 320), seed=num_slots)
-    for ours, plain in zip(by_graphs, plainly, strict=True):
-        assert ours.completion_ids == plain.completion_ids
-        assert ours.logprobs == pytest.approx(plain.logprobs, abs=2e-4)
 
 
 def test_new_weights_in_their_place_are_used_and_elsewhere_are_noticed(recorder: Repeated):
@@ -125,34 +52,32 @@ def test_a_small_cache_of_a_gpu_stays_with_its_graphs_and_a_larger_one_is_record
     for memory, kept in ((10 * bytes_held, True), (10 * bytes_held - 10, False)):
         monkeypatch.setattr(engine_module, "memory_of", lambda device, memory=memory: memory)
         engine.offload()
-        assert recorder.cleared == (not kept)  # a pool of memory lives no longer than its graphs
+        assert recorder.made == 1 + (not kept)  # a pool of memory lives no longer than its graphs
         engine.reserve()
         assert recorder.recorded == recorded + (not kept)
 
 
 def test_there_are_none_without_cuda():
     forward = ModuleForward(policy_module("llama"))
-    assert decode_graphs(forward, SlotCache(1, 32), CPU) is None
+    assert decode_graphs(forward, SlotCache(1, 32), torch.device("cpu")) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_real_graphs_change_no_token(family: str, monkeypatch: pytest.MonkeyPatch):
-    def on_gpu() -> list[Request]:
-        return sampled(Engine(policy_module(family).to("cuda"), frozenset([2]), 5, 320), seed=5)
+def test_real_graphs_change_no_token_also_after_a_rest(family: str, monkeypatch: pytest.MonkeyPatch):
+    rng = random.Random(5)
+    prompts = [[rng.randrange(3, 300) for _ in range(rng.choice((1, 5, 20, 270)))] for _ in range(24)]
+    params = [SamplingParams(rng.randrange(1, 14), rng.choice((0.0, 1.0)), seed=n) for n in range(24)]
 
-    by_graphs = on_gpu()
+    def on_gpu(is_kept: bool) -> list[Request]:
+        monkeypatch.setattr(engine_module, "is_kept", lambda cache_bytes, device_bytes: is_kept)
+        engine = Engine(policy_module(family).to("cuda"), frozenset([2]), 5, 320)
+        first = run_all(engine, zip(prompts, params, strict=True), stagger=2)
+        engine.offload()
+        return first + run_all(engine, zip(prompts, params, strict=True), stagger=2)
+
+    by_graphs = [*on_gpu(is_kept=True), *on_gpu(is_kept=False)]
     monkeypatch.setattr(engine_module, "decode_graphs", lambda forward, cache, device: None)
-    for ours, plain in zip(by_graphs, on_gpu(), strict=True):
+    for ours, plain in zip(by_graphs, 2 * on_gpu(is_kept=True), strict=True):
         assert ours.completion_ids == plain.completion_ids
         assert ours.logprobs == pytest.approx(plain.logprobs, abs=1e-3)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_real_graphs_after_a_rest(is_kept: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(engine_module, "is_kept", lambda cache_bytes, device_bytes: is_kept)
-    engine = Engine(policy_module("llama").to("cuda"), frozenset([2]), 5, 320)
-    first = [request.completion_ids for request in sampled(engine, seed=5)]
-    engine.offload()
-    assert [request.completion_ids for request in sampled(engine, seed=5)] == first

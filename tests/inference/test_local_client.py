@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from slimrl.inference.client import Completion
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LULL_S, LocalClient
 from slimrl.inference.scheduler import Request
@@ -44,10 +43,6 @@ def sampler() -> Iterator[Sampler]:
     made.callers.shutdown()
 
 
-def check_versions(completion: Completion, num_first: int, versions: tuple[int, int]) -> None:
-    assert completion.versions == (versions[0],) * num_first + (versions[1],) * (len(completion.versions) - num_first)
-
-
 def test_requests_from_several_loops_share_the_engine(sampler: Sampler):
     asked = [sampler.ask(SamplingParams(max_tokens=20, seed=seed)) for seed in (1, 2)]
     assert [len(one.result(timeout=20).token_ids) for one in asked] == [20, 20]
@@ -65,7 +60,7 @@ def test_a_paused_engine_does_nothing_and_goes_on_with_newer_weights(sampler: Sa
     time.sleep(0.05)
     assert (sampler.engine.counters.sampled, asked.done(), late.done()) == (sampled, False, False)
     sampler.client.resume()
-    check_versions(asked.result(timeout=20), sampled, (0, 7))
+    assert asked.result(timeout=20).versions == (0,) * sampled + (7,) * (300 - sampled)
     assert late.result(timeout=20).versions == (7,) * 4
     assert sampler.client.version == 7
 
@@ -106,17 +101,18 @@ def test_a_cancelled_request_frees_its_slot_while_paused(sampler: Sampler):
     assert not sampler.engine.busy
 
 
-def test_without_a_thread_pausing_changes_nothing():
-    client = LocalClient(Engine(policy_module("llama"), frozenset(), num_slots=2, capacity=64), str)
+def local_client() -> LocalClient:
+    """A client that samples in the caller's loop, and decodes each token as its number."""
+    engine = Engine(policy_module("llama"), frozenset(), num_slots=2, capacity=64)
+    return LocalClient(engine, decode=lambda ids: "".join(f"<{i}>" for i in ids))
+
+
+def test_without_a_thread_pausing_changes_nothing_and_stop_strings_end_a_completion():
+    client = local_client()
     client.pause()
     client.sample_on(10)
-    assert len(asyncio.run(client.sample(PROMPT, SamplingParams(max_tokens=5))).token_ids) == 5
-
-
-def test_stop_strings_end_a_completion():
-    engine = Engine(policy_module("llama"), frozenset(), num_slots=2, capacity=64)
-    client = LocalClient(engine, decode=lambda ids: "".join(f"<{i}>" for i in ids))
     free = asyncio.run(client.sample(PROMPT, SamplingParams(12, temperature=0.0)))
+    assert len(free.token_ids) == 12
     stop = f"<{free.token_ids[2]}>"
     stopped = asyncio.run(client.sample(PROMPT, SamplingParams(12, temperature=0.0, stop=(stop,))))
     assert stopped.token_ids == free.token_ids[: free.token_ids.index(free.token_ids[2]) + 1]
@@ -124,7 +120,7 @@ def test_stop_strings_end_a_completion():
 
 
 def test_an_engine_failure_reaches_every_waiting_caller():
-    client = LocalClient(Engine(policy_module("llama"), frozenset(), num_slots=2, capacity=64), decode=str)
+    client = local_client()
 
     async def scenario():
         calls = [client.sample([100_000, 1], SamplingParams(max_tokens=2)) for _ in range(2)]

@@ -39,46 +39,33 @@ def uniforms(N: int) -> list[float]:
     return torch.rand(N, generator=torch.Generator().manual_seed(1), dtype=torch.float64).tolist()
 
 
-def check_distribution(logits_1V: Tensor, expected_V: Tensor, n: int, *settings: float, **more: float) -> None:
-    """An even grid of uniforms draws the distribution itself, without sampling noise."""
-    grid = [(i + 0.5) / n for i in range(n)]
-    tokens, logprobs = sample(logits_1V.expand(n, -1).contiguous(), grid, *settings, **more)
-    drawn = torch.bincount(torch.tensor(tokens), minlength=logits_1V.shape[1]) / n
-    assert (drawn - expected_V).abs().max() < 2 / n + 1e-5
-    assert logprobs == pytest.approx(expected_V.log()[tokens].tolist(), abs=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
-def test_tokens_follow_the_tempered_softmax(temperature: float, dtype: torch.dtype) -> None:
-    logits_1V = logits_of(1, dtype=dtype)
-    check_distribution(logits_1V, (logits_1V[0].double() / temperature).softmax(-1), 20_000, temperature)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "kept"),
-    [
-        ({"top_k": 3}, lambda p: p >= p.sort().values[-3]),
-        ({"min_p": 0.2}, lambda p: p >= 0.2 * p.max()),
-        ({"top_p": 0.6}, lambda p: nucleus(p, 0.6)),
-        ({"top_k": 2, "top_p": 0.999}, lambda p: p >= p.sort().values[-2]),
-    ],
-)
-def test_truncated_sampling_draws_exactly_the_kept_tokens(settings, kept) -> None:
-    logits_1V = logits_of(1, seed=3)
-    probability_V = logits_1V[0].softmax(-1)
-    keep_V = kept(probability_V)
-    check_distribution(
-        logits_1V, torch.where(keep_V, probability_V, 0.0) / probability_V[keep_V].sum(), 5000, **settings
-    )
-
-
 def nucleus(probability_V: Tensor, top_p: float) -> Tensor:
     order = probability_V.argsort(descending=True)
     before = probability_V[order].cumsum(-1) - probability_V[order]
     return torch.zeros_like(probability_V, dtype=torch.bool).scatter(0, order, before < top_p)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "kept", "dtype"),
+    [
+        *(({"temperature": t}, lambda p: p >= 0, dtype) for t in (0.5, 1.0, 2.0) for dtype in DTYPES),
+        ({"top_k": 3}, lambda p: p >= p.sort().values[-3], FLOAT),
+        ({"min_p": 0.2}, lambda p: p >= 0.2 * p.max(), FLOAT),
+        ({"top_p": 0.6}, lambda p: nucleus(p, 0.6), FLOAT),
+        ({"top_k": 2, "top_p": 0.999}, lambda p: p >= p.sort().values[-2], FLOAT),
+    ],
+)
+def test_exactly_the_kept_tokens_follow_the_tempered_softmax(settings, kept, dtype) -> None:
+    """An even grid of uniforms draws the distribution itself, without sampling noise."""
+    logits_1V, n = logits_of(1, seed=3, dtype=dtype), 20_000 if "temperature" in settings else 5000
+    probability_V = (logits_1V[0].double() / settings.get("temperature", 1.0)).softmax(-1)
+    keep_V = kept(probability_V)
+    expected_V = torch.where(keep_V, probability_V, 0.0) / probability_V[keep_V].sum()
+    tokens, logprobs = sample(logits_1V.expand(n, -1).contiguous(), [(i + 0.5) / n for i in range(n)], **settings)
+    drawn = torch.bincount(torch.tensor(tokens), minlength=V) / n
+    assert (drawn - expected_V).abs().max() < 2 / n + 1e-5
+    assert logprobs == pytest.approx(expected_V.log()[tokens].tolist(), abs=1e-4)
 
 
 @pytest.mark.slow
@@ -134,15 +121,12 @@ def test_no_uniform_draws_a_token_without_mass(uniform: float, num: int) -> None
         assert uniform > 0 or token == possible[0]
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.0])
-def test_the_only_possible_token_is_drawn_whatever_the_number(temperature: float) -> None:
+def test_a_draw_at_a_border_of_blocks_or_close_to_one_of_two_tokens_is_exact() -> None:
     for place in BORDERS:
         logits_NV = torch.full((3, V), -INF)
         logits_NV[:, place] = -1e4
-        assert sample(logits_NV, [0.0, 0.5, LAST], temperature) == ([place] * 3, [0.0] * 3)
-
-
-def test_a_draw_close_to_a_border_is_not_rounded_across_it() -> None:
+        for temperature in (1.0, 0.0):
+            assert sample(logits_NV, [0.0, 0.5, LAST], temperature) == ([place] * 3, [0.0] * 3)
     for places in ((0, 1), (255, 256), (511, 512), (100, 1200)):
         logits_NV = torch.full((2, V), -INF)
         logits_NV[:, list(places)] = 0.0

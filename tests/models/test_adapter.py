@@ -83,29 +83,24 @@ def change_config(directory: Path, **settings: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
 
 
+NUMBERS = {"lora_alpha": "both must be positive", "r": "r at most"}
+OTHER_INITS = ("pissa", "pissa_niter_4", "olora", "corda", "loftq", "lora_ga")  # they change the base
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("name", "value"),
     [
-        {"use_dora": True},
-        {"bias": "all"},
-        {"rank_pattern": {"q_proj": 2}},
-        {"kasa_config": {}},
-        *(
-            {"init_lora_weights": name}
-            for name in ("pissa", "pissa_niter_4", "olora", "corda", "loftq", "lora_ga")  # they change the base
-        ),
-        *({"lora_alpha": value} for value in (math.nan, math.inf, -1, 0, True, 10**400, "6")),
-        {"r": 10**8},
-        {"r": 0.5},
+        *(("use_dora", True), ("bias", "all"), ("rank_pattern", {"q_proj": 2}), ("kasa_config", {})),
+        *(("init_lora_weights", init) for init in OTHER_INITS),
+        *(("lora_alpha", value) for value in (math.nan, math.inf, -1, 0, True, "6")),
+        pytest.param("lora_alpha", 10**400, id="lora_alpha-huge"),
+        *(("r", 10**8), ("r", 0.5)),
     ],
-    ids=lambda settings: str(settings)[:40],
 )
-def test_settings_that_cannot_be_merged_are_refused_by_name(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_settings_that_cannot_be_merged_are_refused_by_name(tmp_path: Path, name: str, value: Any) -> None:
     save(tmp_path, "llama", target_modules=["q_proj"])
-    change_config(tmp_path, **settings)
-    numbers = {"lora_alpha": "both must be positive", "r": "r at most"}
-    ((name, _),) = settings.items()
-    with pytest.raises(UserError, match=numbers.get(name, f"has {name} = ")):
+    change_config(tmp_path, **{name: value})
+    with pytest.raises(UserError, match=NUMBERS.get(name, f"has {name} = ")):
         read_adapter(tmp_path, tiny_module("llama"))
 
 

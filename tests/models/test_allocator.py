@@ -6,27 +6,21 @@ import sys
 
 import pytest
 
-ONLY_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
-SCRIPT = """
-import resource, sys
+# Page faults of ten tensors of 64 MB, each freed before the next, after ten that make the heap large enough.
+KEPT = """
+import resource
 import torch
 from slimrl.models.allocator import keep_freed_memory
 
-if sys.argv[1] == "keep":
-    assert keep_freed_memory()
+def faults():
+    for _ in range(10):
+        torch.zeros(16_000_000).add_(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
-def use():
-    torch.zeros(16_000_000).add_(1)  # 64 MB, thrown away
-
-for _ in range(10):
-    use()  # until the heap is large enough
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    use()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+assert 200 < -faults() + faults()  # each tensor is 32 huge pages or 15,625 small ones
+assert keep_freed_memory()
+assert -faults() + faults() < 100
 """
-
-
 # 400 MB that are freed and kept, until a step is found to hold more than those before it.
 GROWN = """
 import torch
@@ -59,21 +53,9 @@ assert _resident_bytes() - before < 100e6
 """
 
 
-def run(script: str, *words: str) -> str:
-    result = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True)
+@pytest.mark.nightly
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+@pytest.mark.parametrize("script", [KEPT, GROWN, RETURNED], ids=["kept", "grown", "returned"])
+def test_freed_memory_is_kept_until_it_is_too_much(script: str) -> None:
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
-@pytest.mark.nightly
-@ONLY_GLIBC
-def test_a_process_that_keeps_its_memory_does_not_ask_for_it_again():
-    assert int(run(SCRIPT, "keep")) < 100
-    assert int(run(SCRIPT, "return")) > 200  # each tensor is 32 huge pages or 15,625 small ones
-
-
-@pytest.mark.nightly
-@ONLY_GLIBC
-@pytest.mark.parametrize("script", [GROWN, RETURNED], ids=["grown", "returned"])
-def test_what_is_not_used_is_given_back(script: str):
-    run(script)

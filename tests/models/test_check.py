@@ -31,65 +31,58 @@ def test_decoders_that_mix_tokens_only_in_attention_are_accepted(family: str, dt
     check_forward(module_of(family, dtype))
 
 
-class Shifted(nn.Module):
-    """A layer that mixes in the token before, as recurrent layers and short convolutions do."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        before = torch.cat([torch.zeros_like(hidden[:, :1]), hidden[:, :-1]], dim=1)
-        out: Tensor = self.inner(hidden + 0.4 * before)
-        return out
-
-
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_tokens_that_mix_outside_of_attention_are_refused(dtype: torch.dtype, layer: int) -> None:
+    def mix_in_the_token_before(mlp: nn.Module, args: tuple[Tensor]) -> Tensor:
+        """As recurrent layers and short convolutions do."""
+        (hidden,) = args
+        return hidden + 0.4 * torch.cat([torch.zeros_like(hidden[:, :1]), hidden[:, :-1]], dim=1)
+
     module = module_of("llama", dtype)
-    module.model.layers[layer].mlp = Shifted(module.model.layers[layer].mlp)
+    module.model.layers[layer].mlp.register_forward_pre_hook(mix_in_the_token_before)
     with pytest.raises(UserError, match=r"LlamaForCausalLM: two sequences in one row.*softmax attention and nowhere"):
         check_forward(module)
 
 
-def test_latent_attention_is_refused_when_the_model_is_loaded() -> None:
+def latent_attention() -> PreTrainedModel:
     sizes = {"hidden_size": 32, "intermediate_size": 32, "moe_intermediate_size": 16, "num_attention_heads": 2}
     ranks = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8}
     few = {"num_hidden_layers": 1, "vocab_size": 300, "n_routed_experts": 2, "num_experts_per_tok": 1, "n_group": 1}
-    config = DeepseekV3Config(**sizes, **ranks, **few, topk_group=1, num_key_value_heads=2)
-    with pytest.raises(UserError, match=r"cannot sample from deepseek_v3: its multi-head latent attention"):
-        check_forward(prepared(DeepseekV3ForCausalLM(config)))
+    return DeepseekV3ForCausalLM(DeepseekV3Config(**sizes, **ranks, **few, topk_group=1, num_key_value_heads=2))
 
 
-def test_layers_without_attention_are_refused() -> None:
+def convolution() -> PreTrainedModel:
     shape = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 300}
     layers = {"layer_types": ["conv", "full_attention"], "hidden_size": 32, "intermediate_size": 64}
-    module = prepared(Lfm2ForCausalLM(Lfm2Config(**shape, **layers)))
-    with pytest.raises(UserError, match="Lfm2ForCausalLM: 1 of its 2 layers use the attention of slimrl"):
-        check_forward(module)
+    return Lfm2ForCausalLM(Lfm2Config(**shape, **layers))
 
 
-class NoPlan(nn.Module):
-    """A decoder that passes nothing on to its attention."""
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (latent_attention, "cannot sample from deepseek_v3: its multi-head latent attention"),
+        (convolution, "Lfm2ForCausalLM: 1 of its 2 layers use the attention of slimrl"),
+    ],
+)
+def test_layers_of_another_kind_are_refused(make: Callable[[], PreTrainedModel], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_forward(prepared(make()))
 
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, use_cache: bool, **_dropped: Any) -> Any:
-        return self.inner(input_ids=input_ids, position_ids=position_ids, use_cache=use_cache)
+def without_plan(decoder: nn.Module) -> Callable[..., Any]:
+    return lambda attention_plan, **given: decoder(**given)
 
 
 @pytest.mark.parametrize(
     ("decoder", "message"),
     [
-        (NoPlan, "0 of its 2 layers use the attention of slimrl"),
+        (without_plan, "0 of its 2 layers use the attention of slimrl"),
         (lambda _: nn.Identity(), r"cannot be called as slimrl needs to .*unexpected keyword"),
     ],
 )
 def test_a_decoder_that_does_not_take_the_plan_is_refused(
-    decoder: Callable[..., nn.Module], message: str, monkeypatch: pytest.MonkeyPatch
+    decoder: Callable[..., Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = module_of("llama")
     monkeypatch.setattr(module, "get_decoder", lambda: decoder(module.model))
@@ -134,19 +127,18 @@ def a_tenth_more(layer: Any, config: Any, hidden: Tensor, rotary: Any, plan: Any
     return hidden + 1.1 * (layer_output(layer, config, hidden, rotary, plan) - hidden)
 
 
+def another_norm(x: Tensor, norm: Any) -> Tensor:
+    return x / x.norm(dim=-1, keepdim=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("other", [unrotated, a_tenth_more])
-def test_a_layer_for_training_of_another_model_is_refused(
-    other: Callable[..., Tensor], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("part", "other"), [("layer_output", unrotated), ("layer_output", a_tenth_more), ("apply_norm", another_norm)]
+)
+def test_a_part_for_training_of_another_model_is_refused(
+    part: str, other: Callable[..., Tensor], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skip_without_kernels()  # the forward for training is not used then
-    monkeypatch.setattr("slimrl.models.check.layer_output", other)
+    monkeypatch.setattr(f"slimrl.models.check.{part}", other)
     with pytest.raises(UserError, match="forward for training is not that of LlamaForCausalLM"):
         check_forward(module_of("llama", dtype))
-
-
-def test_a_norm_for_training_of_another_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    skip_without_kernels()
-    monkeypatch.setattr("slimrl.models.check.apply_norm", lambda x, norm: x / x.norm(dim=-1, keepdim=True))
-    with pytest.raises(UserError, match="forward for training is not that of LlamaForCausalLM"):
-        check_forward(module_of("llama"))

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import regex
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from slimrl.errors import UserError
 from slimrl.models.gguf import convert
 from slimrl.models.gguf_header import read_header
-from slimrl.models.packaged import find_packaged_file
+from slimrl.models.names import find_packaged_file
 from slimrl.models.resolve import resolve
 from tests.models.gguf_files import write_gguf
 from tests.tiny import tiny_module, tiny_tokenizer
@@ -50,10 +50,21 @@ def logits(module: torch.nn.Module) -> torch.Tensor:
         return module(torch.arange(3, 40)[None]).logits[0]
 
 
-def test_unquantised_file_keeps_every_bit(whole_file: Path, original: LlamaForCausalLM) -> None:
-    module = AutoModelForCausalLM.from_pretrained(convert(whole_file))
+@pytest.mark.usefixtures("empty_cache")
+def test_unquantised_file_keeps_every_bit_and_is_converted_once(
+    whole_file: Path, original: LlamaForCausalLM, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = convert(whole_file)
+    assert "Converting tiny.gguf" in capsys.readouterr().err
+    assert convert(whole_file) == directory and capsys.readouterr().err == ""
+    module = AutoModelForCausalLM.from_pretrained(directory)
     assert module.dtype == torch.float32
     assert torch.equal(logits(module), logits(original))
+    assert module.generation_config.eos_token_id == 2
+    before, after = tiny_tokenizer(), AutoTokenizer.from_pretrained(directory)
+    assert [after.encode(text) for text in TEXTS] == [before.encode(text) for text in TEXTS]
+    for name in ("chat_template", "eos_token", "bos_token", "pad_token"):
+        assert getattr(after, name) == getattr(before, name)
 
 
 def test_quantised_file_is_close_and_stored_in_bfloat16(tmp_path: Path, original: LlamaForCausalLM) -> None:
@@ -62,25 +73,6 @@ def test_quantised_file_is_close_and_stored_in_bfloat16(tmp_path: Path, original
     assert module.dtype == torch.bfloat16
     theirs, ours = logits(original), logits(module.float())
     assert (theirs - ours).norm() < 0.05 * theirs.norm()
-
-
-def test_tokenizer_survives(whole_file: Path) -> None:
-    before, after = tiny_tokenizer(), AutoTokenizer.from_pretrained(convert(whole_file))
-    assert [after.encode(text) for text in TEXTS] == [before.encode(text) for text in TEXTS]
-    assert after.chat_template == before.chat_template
-    assert (after.eos_token, after.bos_token, after.pad_token) == (before.eos_token, before.bos_token, before.pad_token)
-
-
-def test_generation_config_stops_at_the_end_of_a_turn(whole_file: Path) -> None:
-    assert AutoModelForCausalLM.from_pretrained(convert(whole_file)).generation_config.eos_token_id == 2
-
-
-@pytest.mark.usefixtures("empty_cache")
-def test_second_use_takes_the_cache(whole_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = convert(whole_file)
-    assert "Converting tiny.gguf" in capsys.readouterr().err
-    assert convert(whole_file) == first
-    assert capsys.readouterr().err == ""
 
 
 def test_file_cut_anywhere_is_refused(whole_file: Path, tmp_path: Path, empty_cache: Path) -> None:
@@ -95,12 +87,6 @@ def test_file_cut_anywhere_is_refused(whole_file: Path, tmp_path: Path, empty_ca
         with pytest.raises(UserError, match=r"cut off or damaged|not a GGUF file.*Git LFS pointer"):
             convert(path)
     assert not [path for path in empty_cache.glob("models/*") if path.is_dir()]
-
-
-def test_unknown_pre_tokenizer_is_refused_instead_of_guessed(tmp_path: Path, original: LlamaForCausalLM) -> None:
-    path = write_gguf(tmp_path / "odd.gguf", original, tiny_tokenizer(), pre="viking")
-    with pytest.raises(UserError, match=r"`viking` is not known"):
-        convert(path)
 
 
 def naive_ids(path: Path, texts: tuple[str, ...]) -> list[list[int]]:
@@ -136,20 +122,14 @@ def naive_ids(path: Path, texts: tuple[str, ...]) -> list[list[int]]:
     return [encode(text) for text in texts]
 
 
-def check_packaged_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
-    rng = random.Random(0)
-    alphabet = "abc XYZ019\n\t.,'²½éß漢🎉٣१<|>_"
-    noise = tuple("".join(rng.choices(alphabet, k=30)) for _ in range(200))
-    texts = TEXTS + noise
-    assert [tokenizer.encode(text) for text in texts] == naive_ids(find_packaged_file("smollm2-135m"), texts)
-    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == list(texts)
-
-
 @pytest.mark.slow
 def test_packaged_model_is_converted_faithfully() -> None:
     directory = resolve("smollm2-135m")
     tokenizer = AutoTokenizer.from_pretrained(directory)
-    check_packaged_tokenizer(tokenizer)
+    rng = random.Random(0)
+    texts = TEXTS + tuple("".join(rng.choices("abc XYZ019\n\t.,'²½éß漢🎉٣१<|>_", k=30)) for _ in range(200))
+    assert [tokenizer.encode(text) for text in texts] == naive_ids(find_packaged_file("smollm2-135m"), texts)
+    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == list(texts)
     assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|im_end|>")
     module = AutoModelForCausalLM.from_pretrained(directory)
     assert module.get_output_embeddings().weight is module.get_input_embeddings().weight

@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from slimrl.errors import UserError
 from slimrl.models.gguf import convert
@@ -101,18 +97,13 @@ def test_scaled_positions_give_the_logits_of_transformers_own_scaling(family: st
     original = scaled_module(family, {"rope_theta": THETA, **rope})
     module = converted(write_gguf(tmp_path / "m.gguf", original, tiny_tokenizer(), more=more))
     torch.testing.assert_close(logits(module), logits(original), atol=2e-5, rtol=1e-4)
+    if name == "llama 3.2":  # the scaling of published Llamas keeps its name
+        assert module.config.rope_parameters == rope
     if rope["rope_type"] != "default":
         unscaled = {"rope_type": "default", "rope_theta": THETA} | {
             key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope
         }
         assert (logits(module) - logits(scaled_module(family, unscaled))).abs().max() > 0.01
-
-
-def test_scaling_of_published_llamas_keeps_its_name(tmp_path: Path) -> None:
-    rope, more = SCALED["llama 3.2"]
-    original = scaled_module("llama", rope)
-    config = converted(write_gguf(tmp_path / "m.gguf", original, tiny_tokenizer(), more=more)).config
-    assert config.rope_parameters == rope
 
 
 @pytest.mark.parametrize("pattern", [2, [True, False]])
@@ -173,6 +164,7 @@ def test_keys_that_change_nothing_are_let_pass(keys: dict[str, Any], tmp_path: P
         ({"feed_forward_length": [64, 32]}, r"feed_forward_length differs from layer to layer"),
         ({"feed_forward_length": 48}, r"size mismatch for model\.layers\.0\.mlp\.gate_proj\.weight"),
         ({"tokenizer.ggml.suppress": True}, r"tokenizer\.ggml\.suppress"),
+        ({"tokenizer.ggml.pre": "viking"}, r"`viking` is not known"),
         ({"split.count": 2, "split.no": 0}, r"llama-gguf-split --merge"),
     ],
 )
@@ -182,19 +174,19 @@ def test_key_that_would_be_lost_is_refused_by_name(keys: dict[str, Any], named: 
         convert(path)
 
 
-def test_tensor_without_a_place_is_refused_by_name(tmp_path: Path) -> None:
-    more = More(tensors={"blk.0.attn_q.bias": np.ones(32)})
-    with pytest.raises(UserError, match=r"no place in the architecture, such as blk\.0\.attn_q\.bias"):
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (More(tensors={"blk.0.attn_q.bias": np.ones(32)}), r"no place in the architecture, such as blk\.0\.attn_q\.b"),
+        (More(tensors={"rope_freqs.weight": np.ones(4) * 2}), "other factors than Llama 3's"),
+        (More(scaling(type="linear", factor=2.0), {"rope_freqs.weight": np.ones(4) * 2}), "rope_freqs"),
+        (More(tensors=dict([*TENSORS.items()][1:])), r"with the tensors \['rope_factors_long.weight'\]"),
+        (More(scaling(type="yarn", factor=4.0), TENSORS), "type = yarn"),
+    ],
+)
+def test_tensor_without_a_place_is_refused_by_name(more: More, named: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=named):
         convert(write_gguf(tmp_path / "m.gguf", tiny_module("llama"), tiny_tokenizer(), more=more))
-    others = {
-        "other factors than Llama 3's": More(tensors={"rope_freqs.weight": np.ones(4) * 2}),
-        "rope_freqs": More(scaling(type="linear", factor=2.0), {"rope_freqs.weight": np.ones(4) * 2}),
-        r"with the tensors \['rope_factors_long.weight'\]": More(tensors=dict([*TENSORS.items()][1:])),
-        "type = yarn": More(scaling(type="yarn", factor=4.0), TENSORS),
-    }
-    for message, more in others.items():
-        with pytest.raises(UserError, match=message):
-            convert(write_gguf(tmp_path / "n.gguf", tiny_module("llama"), tiny_tokenizer(), more=more))
 
 
 def test_the_largest_gemma_scales_its_queries_by_the_width_per_head(
@@ -203,21 +195,17 @@ def test_the_largest_gemma_scales_its_queries_by_the_width_per_head(
     header = read_header(write_gguf(tmp_path / "g.gguf", tiny_module("gemma3"), tiny_tokenizer()))
     wide = {"gemma3.attention.key_length": 32, "gemma3.attention.value_length": 32}
     header = replace(header, metadata=header.metadata | wide)
-    assert build_config(header, {}).query_pre_attn_scalar == 32
+    assert build_config(header).query_pre_attn_scalar == 32
     monkeypatch.setattr("slimrl.models.gguf_metadata.GEMMA3_27B_LAYERS", header.metadata["gemma3.block_count"])
     width = header.metadata["gemma3.embedding_length"] // header.metadata["gemma3.attention.head_count"]
-    assert build_config(header, {}).query_pre_attn_scalar == width != 32
+    assert build_config(header).query_pre_attn_scalar == width != 32
 
 
-def test_every_token_that_ends_a_reply_is_kept(tmp_path: Path) -> None:
+def test_every_token_that_ends_a_reply_and_every_chat_template_is_kept(tmp_path: Path) -> None:
     keys = {"tokenizer.ggml.eot_token_id": 1, "tokenizer.ggml.eom_token_id": 2}
-    module = converted(write_gguf(tmp_path / "m.gguf", tiny_module("llama"), tiny_tokenizer(), more=More(keys)))
-    assert module.generation_config.eos_token_id == [2, 1]
-
-
-def test_named_chat_templates_are_kept(tmp_path: Path) -> None:
-    keys = {"tokenizer.chat_templates": ["tool_use"], "tokenizer.chat_template.tool_use": "with tools"}
+    keys |= {"tokenizer.chat_templates": ["tool_use"], "tokenizer.chat_template.tool_use": "with tools"}
     path = write_gguf(tmp_path / "m.gguf", tiny_module("llama"), tiny_tokenizer(), more=More(keys))
+    assert converted(path).generation_config.eos_token_id == [2, 1]
     tokenizer = AutoTokenizer.from_pretrained(convert(path))
     question = [{"role": "user", "content": "x"}]
     assert tokenizer.apply_chat_template(question, tools=[{"type": "function"}], tokenize=False) == "with tools"

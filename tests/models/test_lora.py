@@ -1,7 +1,6 @@
-"""LoRA policies train the pairs alone, their fast forwards agree with PEFT's, and PEFT reads their files."""
+"""LoRA policies train the pairs alone, and PEFT reads their files."""
 
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,11 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.errors import UserError
 from slimrl.models import resolve as resolve_module
-from slimrl.models.forward.fused import FusedForward, can_fuse
-from slimrl.models.forward.module import ModuleForward, last_hidden
-from slimrl.models.forward.tiled import sampling_forward
-from slimrl.models.forward.training import training_hidden
 from slimrl.models.load import Policy, load_policy, save_policy
-from slimrl.models.lora import adapt, linear_of, merge_parameters, merge_weight, refresh_merged
+from slimrl.models.lora import adapt, merge_parameters, merge_weight
 from slimrl.models.resolve import loadable_name
-from tests.models.forward.test_fused import logits
-from tests.models.forward.test_training import computed
+from tests.models.forward.forwards import move
 from tests.models.gguf_files import write_gguf
-from tests.models.native.cases import skip_without_kernels
 from tests.tiny import FAMILIES, tiny_model_dir, tiny_module, tiny_tokenizer
 
 LINEARS = 2 * 7  # of a tiny model
@@ -35,17 +28,6 @@ LINEARS = 2 * 7  # of a tiny model
 def adapted_policy(directory: Path, dtype: str = "float32", **settings: Any) -> Policy:
     config = {"name": str(directory), "dtype": dtype, "device": "cpu", "lora": {"rank": 4, "alpha": 8.0} | settings}
     return load_policy(ModelConfig.model_validate(config))
-
-
-def move(module: nn.Module, size: float = 0.3) -> nn.Module:
-    """Change the pairs as training does, so that they add something."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=size)
-    refresh_merged(module)
-    return module
 
 
 def plain_logits(module: nn.Module) -> Tensor:
@@ -74,53 +56,6 @@ def test_a_fresh_adapter_changes_nothing_and_is_the_same_every_time(tmp_path: Pa
     merged, own = merge_parameters(module), dict(plain.named_parameters())
     assert merged.keys() == own.keys()
     assert all(torch.equal(tensor, own[name]) for name, tensor in merged.items())
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_the_fast_forwards_are_pefts(tmp_path: Path, family: str) -> None:
-    skip_without_kernels()
-    module = move(adapted_policy(tiny_model_dir(tmp_path, family)).module)
-    assert can_fuse(module) and isinstance(sampling_forward(module), FusedForward)
-    torch.testing.assert_close(logits(FusedForward(module)), logits(ModuleForward(module)), rtol=0, atol=1e-4)
-    ours, our_gradients = computed(training_hidden, module)
-    theirs, their_gradients = computed(last_hidden, module)
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
-    assert our_gradients.keys() == their_gradients.keys() and len(our_gradients) == 2 * LINEARS
-    for name, expected in their_gradients.items():
-        torch.testing.assert_close(
-            our_gradients[name], expected, rtol=0, atol=1e-4 * float(expected.abs().max()), msg=name
-        )
-
-
-def test_some_matrices_alone_can_be_adapted(tiny_dir: Path) -> None:
-    module = move(adapted_policy(tiny_dir, targets=["v_proj", "mlp.down_proj"]).module)
-    _, ours = computed(training_hidden, module)
-    _, theirs = computed(last_hidden, module)
-    assert ours.keys() == theirs.keys() and len(ours) == 2 * 2 * 2
-    for name, expected in theirs.items():
-        torch.testing.assert_close(ours[name], expected, rtol=0, atol=1e-4 * float(expected.abs().max()), msg=name)
-
-
-def test_in_bfloat16_sampler_and_trainer_read_one_matrix(tiny_dir: Path) -> None:
-    skip_without_kernels()
-    module = move(adapted_policy(tiny_dir, "bfloat16").module, 0.05)
-    query = module.get_decoder().layers[0].self_attn.q_proj
-    assert linear_of(query).weight.dtype == torch.bfloat16
-    sampler = FusedForward(module)
-    before = logits(sampler)
-    move(module)
-    sampler.refresh()
-    fresh = logits(FusedForward(module))
-    assert torch.equal(logits(sampler), fresh) and not torch.allclose(before, fresh, atol=1e-2)
-    trained, _ = computed(training_hidden, module)
-    merged = load_merged(module, tiny_dir)
-    torch.testing.assert_close(trained, computed(training_hidden, merged)[0], rtol=0, atol=0)
-
-
-def load_merged(module: nn.Module, directory: Path) -> nn.Module:
-    plain = load_policy(ModelConfig(name=str(directory), dtype="bfloat16", device="cpu")).module
-    plain.load_state_dict(merge_parameters(module))
-    return plain
 
 
 def test_what_is_too_small_for_bfloat16_still_counts_on_average() -> None:
@@ -194,6 +129,7 @@ def test_an_adapter_names_a_base_that_peft_loads(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     file = write_gguf(tmp_path / "tiny.gguf", tiny_module("llama"), tiny_tokenizer())
     monkeypatch.setattr(resolve_module, "find_packaged_file", lambda name: file)
+    assert loadable_name("Qwen/Qwen3-0.6B", tmp_path) == "Qwen/Qwen3-0.6B"  # an id of the Hub stays one
     name = {"relative": directory.name, "gguf": str(file), "packaged": "smollm2-135m"}[given]
     policy = adapted_policy(Path(name))
     move(policy.module)
@@ -213,10 +149,6 @@ def test_an_adapter_names_a_base_that_peft_loads(tmp_path: Path, monkeypatch: py
         torch.testing.assert_close(plain_logits(again.module), plain_logits(policy.module), atol=1e-4, rtol=1e-4)
 
 
-def test_an_adapter_of_a_hub_model_keeps_its_id(tmp_path: Path) -> None:
-    assert loadable_name("Qwen/Qwen3-0.6B", tmp_path / "snapshots" / "abc") == "Qwen/Qwen3-0.6B"
-
-
 def test_a_model_without_linear_layers_is_refused_in_words() -> None:
     config = GPT2Config(vocab_size=300, n_positions=64, n_embd=32, n_layer=1, n_head=2)
     for targets in (["all-linear"], ["c_attn"]):
@@ -234,11 +166,3 @@ def test_without_peft_the_extra_is_named(tiny_dir: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(UserError, match=r"uv sync --inexact --extra lora"):
         adapted_policy(tiny_dir)
-
-
-def test_the_gradient_of_a_large_matrix_is_never_made(tiny_dir: Path) -> None:
-    module = move(adapted_policy(tiny_dir).module)
-    _, gradients = computed(training_hidden, module)
-    assert all(".lora_" in name for name in gradients)
-    assert max(gradient.numel() for gradient in gradients.values()) == 4 * 64
-    assert all(math.isfinite(float(gradient.norm())) and gradient.any() for gradient in gradients.values())

@@ -304,7 +304,7 @@ def test_names_that_the_template_does_not_write_are_told(tmp_path, monkeypatch) 
     rows = [{"messages": [{**USER, "name": "Ada"}, ASSISTANT]}]
     notes = load(tmp_path, rows, CHATML, monkeypatch)
     assert notes == ["the chat template does not write the `name` of a message of the user: nothing is learnt from it"]
-    named = hub_templates.COUNTING.replace("m['role'] + '\n'", "m['role'] + (m['name'] or '') + '\n'")
+    named = hub_templates.COUNTING.replace("m['role'] + '\\n'", "m['role'] + (m['name'] or '') + '\\n'")
     chat = ChatFormat(tiny_tokenizer(chat_template=named))
     assert load(tmp_path, rows, chat, monkeypatch) == []
 

@@ -6,7 +6,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from slimrl.errors import UserError
 from slimrl.models.gguf_header import read_header
 from slimrl.models.gguf_tokenizer import build_tokenizer
-from slimrl.models.packaged import find_packaged_file
+from slimrl.models.names import find_packaged_file
 from slimrl_view.detail import Pieces, find_tokenizer
 from tests.tiny import tiny_tokenizer
 

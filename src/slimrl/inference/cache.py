@@ -249,94 +249,78 @@ def _similar(spans: Sequence[Span]) -> list[list[Span]]:
     return groups
 
 
-class _DecodePlan:
-    """Computes `CachePlan` for one new token per slot, with one batched attention call.
+class RowsPlan:
+    """The plan for one new token of each of several sequences, with one batched attention call.
 
-    If at least a quarter of the slots from 0 to the highest in use are in use, the batch is all of these slots, read in
-    place. Otherwise, the batch is a copy of the used slots. On a CPU, a prefix that all sequences share is read only
-    once, from the first used slot.
+    Row r of the batch is slot r, read in place. `positions_R` has the position of each row's new token, and `places_B`
+    the rows of the cache, seen as (slots * capacity, H_kv * D), for the new keys and values. Reading stops after
+    `num_keys` positions. This suits a CUDA graph: all numbers that differ between steps are in tensors.
     """
 
-    def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
-        slots, positions = [span.slot for span in spans], [span.start for span in spans]
+    _num_shared = 0  # the length of a prefix that all sequences share, which is read once
+    _gathered_B: Tensor | None = None  # if set, the batch is a copy of these slots instead
+    _slots_B: Tensor | None = None  # if set, the slots of the tokens; other rows are idle, and their output is dropped
+    _sharer = slice(0, 1)  # the slot from which the shared prefix is read
+
+    def __init__(self, cache: SlotCache, positions_R: Tensor, places_B: Tensor, num_keys: int) -> None:
         self._cache = cache
-        self._slots_B = to_device(slots, torch.long, device)
-        positions_B = to_device(positions, torch.long, device)
-        # Rows of the cache, seen as (slots * capacity, H_kv * D), for the new keys and values.
-        self._places_B = self._slots_B * cache.capacity + positions_B
-        self._num_keys = max(positions) + 1  # reading stops after the longest sequence
-        self._num_shared = _num_shared([cache.tokens[slot] for slot in slots]) if device.type == "cpu" else 0
-        self._sharer = slice(slots[0], slots[0] + 1)
-        num_rows = max(slots) + 1
-        # `dense`: row r of the batch is slot r, so queries and outputs need no scattering.
-        self._dense = list(slots) == list(range(num_rows))
-        self._in_place = 4 * len(slots) >= num_rows
-        if self._in_place:
-            # Idle slots in between are computed and dropped. They see one position after the shared prefix (zeros or
-            # old keys), because a softmax over no positions would be NaN.
-            self._row_positions = torch.full((num_rows,), self._num_shared, device=device)
-            self._row_positions[self._slots_B] = positions_B
-        else:
-            self._row_positions = positions_B
+        self._positions_R = positions_R
+        self._places_B = places_B
+        self._num_keys = num_keys
         self._masks: dict[int, Tensor] = {}
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         keys, values = _write(self._cache, inputs, self._places_B)
         query = inputs.query[0].transpose(0, 1)[:, :, None]  # (B, H, 1, D)
-        num_rows, H_kv = len(self._row_positions), inputs.key.shape[1]
+        num_rows, H_kv = len(self._positions_R), inputs.key.shape[1]
         # With sliding attention, no prefix is shared: most of it is outside of the window, and windows differ from row
         # to row.
         begin = 0 if inputs.window else self._num_shared
-        if self._in_place:  # a view of the first slots; the keys are not copied
-            own = [_heads(kv[:num_rows, begin : self._num_keys], H_kv) for kv in (keys, values)]
-        else:  # a copy of the used slots, which is cheaper than computing all the idle ones
-            behind = (kv[:, begin : self._num_keys] for kv in (keys, values))
-            own = [_heads(kv.index_select(0, self._slots_B), H_kv) for kv in behind]
-        if self._in_place and not self._dense:
+        own = [_heads(self._rows(kv[:, begin : self._num_keys], num_rows), H_kv) for kv in (keys, values)]
+        if self._slots_B is not None:
             # Put each query in the row of its slot; idle rows get zeros.
             query = query.new_zeros(num_rows, *query.shape[1:]).index_copy_(0, self._slots_B, query)
-        mask = self._mask(inputs.window, query.dtype)[..., begin:]
-        if begin:  # read the prefix from one slot; equal tokens have equal keys and values
+        # All layers with the same window share a mask.
+        if inputs.window not in self._masks:
+            mask = _scores_mask(self._positions_R, self._num_keys, inputs.window, query.dtype)
+            self._masks[inputs.window] = mask
+        mask = self._masks[inputs.window][..., begin:]
+        if begin:  # equal tokens have equal keys and values
             prefix = [_heads(kv[self._sharer, :begin], H_kv) for kv in (keys, values)]
             out = attention_after_prefix(query, prefix, own, mask, inputs.scale)
         else:
             out = gqa_attention(query, own[0], own[1], mask, inputs.scale)
-        if self._in_place and not self._dense:
-            out = out.index_select(0, self._slots_B)  # drop the idle rows
+        if self._slots_B is not None:
+            out = out.index_select(0, self._slots_B)
         return out[:, :, 0][None]
 
-    def _mask(self, window: int, dtype: torch.dtype) -> Tensor:
-        if window not in self._masks:
-            self._masks[window] = _scores_mask(self._row_positions, self._num_keys, window, dtype)
-        return self._masks[window]
+    def _rows(self, kv: Tensor, num_rows: int) -> Tensor:
+        return kv[:num_rows] if self._gathered_B is None else kv.index_select(0, self._gathered_B)
 
 
-class RowsPlan:
-    """The plan of a step that is recorded as a CUDA graph: one new token in each of the first slots.
+class _DecodePlan(RowsPlan):
+    """Computes `CachePlan` for one new token per slot, without a recording.
 
-    Row r of the batch is the token in slot r. All numbers that differ between steps are in tensors: `positions_S`, the
-    position of each token, and `places_S`, the row of the cache for its keys and values. A token attends to at most
-    `num_keys` positions, a constant of the graph.
+    If at least a quarter of the slots from 0 to the highest in use are in use, they are read in place. Otherwise, the
+    used slots are copied, which is cheaper than computing all the idle ones. A prefix that all sequences share is read
+    only once, from the first used slot. Only a CPU needs this plan, because a GPU decodes by graphs.
     """
 
-    def __init__(self, cache: SlotCache, positions_S: Tensor, places_S: Tensor, num_keys: int) -> None:
-        self._cache = cache
-        self._positions_S = positions_S
-        self._places_S = places_S
-        self._num_keys = num_keys
-        self._masks: dict[int, Tensor] = {}
-
-    def attend(self, inputs: LayerInputs) -> Tensor:
-        keys, values = _write(self._cache, inputs, self._places_S)
-        num_rows, H_kv = len(self._positions_S), inputs.key.shape[1]
-        key, value = (_heads(kv[:num_rows, : self._num_keys], H_kv) for kv in (keys, values))
-        query = inputs.query[0].transpose(0, 1)[:, :, None]
-        # All layers with the same window share a mask. It is part of the recording, because positions change.
-        if inputs.window not in self._masks:
-            mask = _scores_mask(self._positions_S, self._num_keys, inputs.window, query.dtype)
-            self._masks[inputs.window] = mask
-        out = gqa_attention(query, key, value, self._masks[inputs.window], inputs.scale)
-        return out[:, :, 0][None]
+    def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
+        slots, positions = [span.slot for span in spans], [span.start for span in spans]
+        slots_B, positions_B = (to_device(numbers, torch.long, device) for numbers in (slots, positions))
+        super().__init__(cache, positions_B, slots_B * cache.capacity + positions_B, max(positions) + 1)
+        self._num_shared = _num_shared([cache.tokens[slot] for slot in slots])
+        self._sharer = slice(slots[0], slots[0] + 1)
+        num_rows = max(slots) + 1
+        if 4 * len(slots) < num_rows:
+            self._gathered_B = slots_B
+        elif slots != list(range(num_rows)):
+            self._slots_B = slots_B
+            # Idle rows see one position after the shared prefix (zeros or old keys), because a softmax over no
+            # positions would be NaN.
+            self._positions_R = torch.full((num_rows,), self._num_shared, device=device)
+            self._positions_R[slots_B] = positions_B
 
 
 def _num_shared(sequences: Sequence[Sequence[int]]) -> int:

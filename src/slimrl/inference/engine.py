@@ -174,11 +174,8 @@ class Engine:
             self.counters.cached += self._scheduler.admit()
         # Includes sequences whose prefill is just done; others may still be in prefill if the budget was too small.
         sequences = self._scheduler.decode_batch()
-        guesses = self._guess(sequences)
-        if any(guesses):
-            self._decode_ahead(sequences, guesses)
-        elif sequences:
-            self._decode(sequences)
+        if sequences:
+            self._decode(sequences, self._guess(sequences))
         done = [sequence for sequence in sequences if sequence.finish_reason]
         for sequence in done:
             self._scheduler.remove(sequence)
@@ -186,11 +183,8 @@ class Engine:
 
     def _prefill(self, spans: list[Span]) -> int:
         running = self._scheduler.running
-        token_ids = [token for span in spans for token in running[span.slot].tokens[span.start : span.end]]
-        positions = [position for span in spans for position in range(span.start, span.end)]
-        plan = CachePlan(self._cache, spans, self._device)
-        hidden_TD = self._forward.last_hidden(self._tensor(token_ids), self._tensor(positions), plan)
-        self.counters.prefilled += len(token_ids)
+        hidden_TD = self._compute(spans, [running[span.slot].tokens[span.start : span.end] for span in spans])
+        self.counters.prefilled += len(hidden_TD)
         # No logits are needed here: the next decode feeds each prompt's last token and samples after it.
         offset = 0
         for span in spans:
@@ -199,7 +193,14 @@ class Engine:
                 self._score_prompt(running[span.slot], span, hidden_TD[rows])
             self._scheduler.record_computed(span.slot, span.end)
             offset = rows.stop
-        return len(token_ids)
+        return len(hidden_TD)
+
+    def _compute(self, spans: list[Span], tokens: list[list[int]]) -> torch.Tensor:
+        """Compute the spans' tokens. Return the last hidden states (T, D)."""
+        token_ids = [token for part in tokens for token in part]
+        positions = [position for span in spans for position in range(span.start, span.end)]
+        plan = CachePlan(self._cache, spans, self._device)
+        return self._forward.last_hidden(self._tensor(token_ids), self._tensor(positions), plan)
 
     def _score_prompt(self, sequence: Request, span: Span, hidden_TD: torch.Tensor) -> None:
         """Score the prompt's token after each token of the span. Work in chunks, so that the logits (T, V) never exist
@@ -211,11 +212,11 @@ class Engine:
             sequence.scored += score_tokens(logits_NV, targets_N, sequence.options.prompt_logprobs)
 
     def _guess(self, sequences: list[Request]) -> list[list[int]]:
-        """Guess the next tokens of each sequence. Return an empty list if there are many sequences, or if a sequence
-        needs its logits."""
+        """Guess the next tokens of each sequence. Guess nothing if there are many sequences, or if a sequence needs its
+        logits."""
         left = GUESSED_ROWS - len(sequences)
-        if not self._lookup_tokens or left <= 0 or self._scheduler.num_needing_logits:
-            return []
+        if not self._lookup_tokens or left <= 0 or any(sequence.needs_logits for sequence in sequences):
+            return [[] for _ in sequences]
         guesses = []
         for sequence in sequences:
             assert sequence.lookup is not None
@@ -223,10 +224,10 @@ class Engine:
             room = min(self.capacity - len(sequence.tokens), sequence.params.max_tokens - len(sequence.logprobs)) - 1
             guess = sequence.lookup.guess(sequence.tokens, min(left, room)) if min(left, room) > 0 else []
             left -= len(guess)
-            guesses.append(guess)  # an empty guess: this sequence gets a plain decoding step
+            guesses.append(guess)
         return guesses
 
-    def _decode_ahead(self, sequences: list[Request], guesses: list[list[int]]) -> None:
+    def _decode(self, sequences: list[Request], guesses: list[list[int]]) -> None:
         """Feed every sequence's last token and its guess, and sample after each fed token.
 
         For the guess [x, y] after the last token a, the row a x y gives three draws. The first draw always counts. The
@@ -234,19 +235,43 @@ class Engine:
         a wrong guess lie after `computed`, so they are overwritten later and never attended to.
         """
         fed = [[sequence.tokens[-1], *guess] for sequence, guess in zip(sequences, guesses, strict=True)]
-        spans = [Span(s.slot, s.computed, s.computed + len(tokens)) for s, tokens in zip(sequences, fed, strict=True)]
-        positions = [position for span in spans for position in range(span.start, span.end)]
-        plan = CachePlan(self._cache, spans, self._device)
-        tokens_N = self._tensor([token for tokens in fed for token in tokens])
-        logits_NV = self._forward.logits(self._forward.last_hidden(tokens_N, self._tensor(positions), plan))
-        params = [s.params for s, tokens in zip(sequences, fed, strict=True) for _ in tokens]
-        uniforms = [u for s, tokens in zip(sequences, fed, strict=True) for u in s.uniforms(len(tokens))]
+        logits_NV = self._next_logits(sequences, fed)
+        # The sequence of each row, and the number that decides its draw.
+        rows = [sequence for sequence, tokens in zip(sequences, fed, strict=True) for _ in tokens]
+        uniforms = [u for sequence, tokens in zip(sequences, fed, strict=True) for u in sequence.uniforms(len(tokens))]
+        _forbid_early_stops(logits_NV, rows)
         # Sample all rows in one call, then distribute them: a sequence has one more draw than guesses.
-        drawn = iter(zip(*sample_tokens(logits_NV, params, uniforms), strict=True))
+        drawn = iter(self._draw(logits_NV, rows, uniforms))
         for sequence, guess in zip(sequences, guesses, strict=True):
             right = self._take(sequence, guess, [next(drawn) for _ in range(len(guess) + 1)])
             self.counters.guessed += len(guess)
             self.counters.guessed_right += right
+
+    def _next_logits(self, sequences: list[Request], fed: list[list[int]]) -> torch.Tensor:
+        """Return the logits (N, V) after each fed token."""
+        if self._graphs is not None and all(len(tokens) == 1 for tokens in fed):
+            return self._graphs.logits([(s.slot, s.tokens[-1], s.computed) for s in sequences])
+        spans = [Span(s.slot, s.computed, s.computed + len(tokens)) for s, tokens in zip(sequences, fed, strict=True)]
+        return self._forward.logits(self._compute(spans, fed))
+
+    def _draw(self, logits_NV: torch.Tensor, rows: list[Request], uniforms: list[float]) -> list[tuple[int, float]]:
+        """Sample a token and its log-probability from each row of logits."""
+        drawn: list[tuple[int, float]] = [(0, 0.0)] * len(rows)
+        # Draw separately, so that the sequences with a shaper do not affect the draws of the others.
+        for is_shaped in (False, True):
+            part = [row for row, sequence in enumerate(rows) if (sequence.shaper is not None) == is_shaped]
+            if not part:
+                continue
+            part_NV = logits_NV if len(part) == len(rows) else logits_NV[self._tensor(part)]
+            sequences = [rows[row] for row in part]
+            if is_shaped:
+                shapers = [shaper for sequence in sequences if (shaper := sequence.shaper) is not None]
+                part_NV = shapers[0].shape(part_NV, shapers)
+            found = sample_tokens(part_NV, [s.params for s in sequences], [uniforms[row] for row in part])
+            for row, token, logprob in zip(part, *found, strict=True):
+                drawn[row] = token, logprob
+            _keep_top(part_NV, sequences)  # after sampling, which does not change the logits
+        return drawn
 
     def _take(self, sequence: Request, guess: list[int], drawn: list[tuple[int, float]]) -> int:
         """Append the draws up to the first draw that differs from its guess or ends the sequence. Return the number of
@@ -265,45 +290,6 @@ class Engine:
         if guess and sequence.lookup is not None:
             sequence.lookup.learn(len(guess), right)
         return right
-
-    def _decode(self, sequences: list[Request]) -> None:
-        """Feed every sequence's last token and sample the next one."""
-        logits_BV = self._next_logits(sequences)
-        if self._scheduler.num_needing_logits:
-            _forbid_early_stops(logits_BV, sequences)
-        shaped = [row for row, s in enumerate(sequences) if s.shaper is not None]
-        if not shaped:
-            self._draw(logits_BV, sequences)
-            return
-        # Draw separately, so that the sequences with a shaper do not affect the draws of the others.
-        free = [row for row, s in enumerate(sequences) if s.shaper is None]
-        if free:
-            self._draw(logits_BV[self._tensor(free)], [sequences[row] for row in free])
-        shapers = [shaper for s in sequences if (shaper := s.shaper) is not None]
-        shaped_NV = shapers[0].shape(logits_BV[self._tensor(shaped)], shapers)
-        self._draw(shaped_NV, [sequences[row] for row in shaped])
-
-    def _draw(self, logits_NV: torch.Tensor, sequences: list[Request]) -> None:
-        """Sample the next token of each sequence from its logits, and append it."""
-        uniforms = [uniform for s in sequences for uniform in s.uniforms(1)]
-        tokens_N, logprobs_N = sample_tokens(logits_NV, [s.params for s in sequences], uniforms)
-        # After sampling, which does not change the logits.
-        if self._scheduler.num_needing_logits:
-            _keep_top(logits_NV, sequences)
-        self.counters.sampled += len(sequences)
-        for sequence, token, logprob in zip(sequences, tokens_N, logprobs_N, strict=True):
-            self._scheduler.record_computed(sequence.slot, len(sequence.tokens))
-            self._append(sequence, token, logprob)
-
-    def _next_logits(self, sequences: list[Request]) -> torch.Tensor:
-        """Return the logits (B, V) after each sequence's last token."""
-        if self._graphs is not None:
-            return self._graphs.logits([(s.slot, s.tokens[-1], s.computed) for s in sequences])
-        positions = self._tensor([s.computed for s in sequences])
-        plan = CachePlan(self._cache, [Span(s.slot, s.computed, s.computed + 1) for s in sequences], self._device)
-        return self._forward.logits(
-            self._forward.last_hidden(self._tensor([s.tokens[-1] for s in sequences]), positions, plan)
-        )
 
     def _append(self, sequence: Request, token: int, logprob: float) -> None:
         """Append a sampled token. Set the finish reason if this token is the last one."""

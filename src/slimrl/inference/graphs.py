@@ -8,7 +8,7 @@ needs no new recording.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,74 +19,65 @@ from slimrl.models.forward.module import ModuleForward
 
 FEWEST_KEYS = 256
 WARMUPS = 2  # runs before recording, in which libraries choose kernels and allocate workspaces
-Fed = tuple[int, int, int]  # slot, token id, position
+# Runs work, and returns its result and a function that computes this result again in place.
+Recorder = Callable[[Callable[[], Tensor]], tuple[Tensor, Callable[[], None]]]
 
 
-class Recorder(Protocol):
-    """Records work on a device. `record` returns the result of `work`, and a function that computes this result again
-    in place.
+def cuda_recorder(device: torch.device) -> Recorder:
+    """Return a recorder of CUDA graphs that share one memory pool, because only one of them runs at a time."""
+    pool = torch.cuda.graph_pool_handle()
 
-    Call `clear` after all recordings were dropped.
-    """
-
-    def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]: ...
-
-    def clear(self) -> None: ...
-
-
-class CudaRecorder:
-    """Records CUDA graphs that share one memory pool, because only one of them runs at a time."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+    def record(work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
         # Warm up on a side stream, as PyTorch requires before a capture: launches there are not recorded.
-        aside = torch.cuda.Stream(self._device)
-        aside.wait_stream(torch.cuda.current_stream(self._device))
+        aside = torch.cuda.Stream(device)
+        aside.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(aside):
             for _ in range(WARMUPS):
                 work()
-        torch.cuda.current_stream(self._device).wait_stream(aside)
+        torch.cuda.current_stream(device).wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         # Another thread may be receiving new weights; the capture must ignore it.
-        capture = torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local")
-        with torch.cuda.device(self._device), capture:
+        capture = torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
+        with torch.cuda.device(device), capture:
             result = work()
         return result, graph.replay
 
-    def clear(self) -> None:
-        """Take another memory pool: PyTorch destroys a pool with its last graph."""
-        self._pool = torch.cuda.graph_pool_handle()
+    return record
 
 
 def decode_graphs(forward: object, cache: SlotCache, device: torch.device) -> "DecodeGraphs | None":
     """Return the graphs for a module on CUDA; None on other devices, where launching costs little."""
     if device.type != "cuda" or not isinstance(forward, ModuleForward):
         return None
-    return DecodeGraphs(forward, cache, device, CudaRecorder(device))
+    return DecodeGraphs(forward, cache, device, partial(cuda_recorder, device))
 
 
 class DecodeGraphs:
     """Computes the logits after one new token in each of several slots, by replaying graphs."""
 
-    def __init__(self, forward: ModuleForward, cache: SlotCache, device: torch.device, recorder: Recorder) -> None:
+    def __init__(
+        self, forward: ModuleForward, cache: SlotCache, device: torch.device, make_recorder: Callable[[], Recorder]
+    ) -> None:
         self._forward = forward
         self._cache = cache
-        self._recorder = recorder
+        self._make_recorder = make_recorder
         # Token ids, positions and places in the cache, by slot. Graphs read this tensor at its address.
         self._inputs = torch.zeros(3, cache.num_slots, dtype=torch.long, device=device)
-        self._graphs: dict[tuple[int, int], tuple[Tensor, Callable[[], None]]] = {}
         self._weights = forward.addresses()
+        self.clear()
 
-    def logits(self, fed: Sequence[Fed]) -> Tensor:
-        """Return the logits (B, V) in the order of `fed`; the next call overwrites them."""
+    def clear(self) -> None:
+        """Drop all graphs, because the memory of the cache is about to be freed."""
+        self._graphs: dict[tuple[int, int], tuple[Tensor, Callable[[], None]]] = {}
+        self._record = self._make_recorder()  # PyTorch destroys a memory pool with its last graph
+
+    def logits(self, fed: Sequence[tuple[int, int, int]]) -> Tensor:
+        """Return the logits (B, V) after each slot, token id and position of `fed`; the next call overwrites them."""
         num_rows = _round_up(max(slot for slot, _, _ in fed) + 1, 1, self._cache.num_slots)
         num_keys = _round_up(max(position for _, _, position in fed) + 1, FEWEST_KEYS, self._cache.capacity)
         self._fill(fed)
         if (num_rows, num_keys) not in self._graphs:
-            self._graphs[num_rows, num_keys] = self._record(num_rows, num_keys)
+            self._graphs[num_rows, num_keys] = self._record(self._work(num_rows, num_keys))
         result_SV, replay = self._graphs[num_rows, num_keys]
         replay()
         slots = [slot for slot, _, _ in fed]
@@ -94,18 +85,13 @@ class DecodeGraphs:
             return result_SV[: len(slots)]
         return result_SV[to_device(slots, torch.long, result_SV.device)]
 
-    def clear(self) -> None:
-        """Drop all graphs, because the memory of the cache is about to be freed."""
-        self._graphs.clear()
-        self._recorder.clear()
-
     def refresh(self) -> None:
         """Drop all graphs if the weights have moved to other addresses, because graphs would read the old ones."""
         if (addresses := self._forward.addresses()) != self._weights:
             self._weights = addresses
             self.clear()
 
-    def _fill(self, fed: Sequence[Fed]) -> None:
+    def _fill(self, fed: Sequence[tuple[int, int, int]]) -> None:
         """Copy the inputs to the device. An idle row attends to position 0 and writes to the cache's spare slot."""
         num_slots, capacity = self._cache.num_slots, self._cache.capacity
         tokens, positions = [0] * num_slots, [0] * num_slots
@@ -114,7 +100,7 @@ class DecodeGraphs:
             tokens[slot], positions[slot], places[slot] = token, position, slot * capacity + position
         self._inputs.copy_(to_device([tokens, positions, places], torch.long, self._inputs.device))
 
-    def _record(self, num_rows: int, num_keys: int) -> tuple[Tensor, Callable[[], None]]:
+    def _work(self, num_rows: int, num_keys: int) -> Callable[[], Tensor]:
         tokens_S, positions_S, places_S = self._inputs[:, :num_rows]
 
         # Create the plan inside the recording, so that each replay computes its masks from the positions.
@@ -122,7 +108,7 @@ class DecodeGraphs:
             plan = RowsPlan(self._cache, positions_S, places_S, num_keys)
             return self._forward.logits(self._forward.last_hidden(tokens_S, positions_S, plan))
 
-        return self._recorder.record(work)
+        return work
 
 
 def _round_up(number: int, least: int, most: int) -> int:

@@ -143,7 +143,7 @@ class Request:
 
 
 class Scheduler:
-    """The waiting and running sequences of one cache. `num_needing_logits` counts sequences with `needs_logits`."""
+    """The waiting and running sequences of one cache."""
 
     def __init__(self, cache: SlotCache) -> None:
         self._cache = cache
@@ -151,12 +151,10 @@ class Scheduler:
         self._last_used = [next(self._clock) for _ in range(cache.num_slots)]
         self.waiting: deque[Request] = deque()
         self.running: dict[int, Request] = {}
-        self.num_needing_logits = 0
 
     def add(self, sequence: Request) -> None:
         """Append a sequence to the queue."""
         self.waiting.append(sequence)
-        self.num_needing_logits += sequence.needs_logits
 
     def admit(self) -> int:
         """Give free slots to waiting sequences in order of arrival. Return the number of prompt tokens found in the
@@ -213,7 +211,6 @@ class Scheduler:
 
     def remove(self, sequence: Request) -> None:
         """Remove a sequence, finished or not. The slot keeps its content, for later requests with the same prefix."""
-        self.num_needing_logits -= sequence.needs_logits
         if sequence.slot < 0:
             self.waiting.remove(sequence)
         else:

@@ -73,7 +73,14 @@ def read_adapter(directory: Path, module: nn.Module) -> Adapter:
     path = directory / WEIGHTS
     check_sums(directory, [CONFIG, WEIGHTS])
     config = _read_config(directory)
-    rank, alpha = _read_numbers(directory, config)
+    rank: Any = config.get("r")
+    alpha: Any = config.get("lora_alpha")
+    known = type(rank) is int and type(alpha) in (int, float)  # for `isinstance` a boolean is an `int`
+    if not known or not (1 <= rank <= MAX_RANK and 0 < alpha < MAX_ALPHA):
+        raise UserError(
+            f"{directory / CONFIG} has r = {rank} and lora_alpha = {alpha}; both must be positive, r at most "
+            f"{MAX_RANK} and lora_alpha below {MAX_ALPHA:.0e}."
+        )
     # rsLoRA (2312.03732) divides by the root of the rank.
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
     file = TensorFile(path)
@@ -132,19 +139,6 @@ def _read_config(directory: Path) -> dict[str, Any]:
             "path_initial_model_for_weight_conversion."
         )
     return config
-
-
-def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
-    """Return the rank and alpha of an adapter's configuration."""
-    rank: Any = config.get("r")
-    alpha: Any = config.get("lora_alpha")
-    known = type(rank) is int and type(alpha) in (int, float)  # for `isinstance` a boolean is an `int`
-    if not known or not (1 <= rank <= MAX_RANK and 0 < alpha < MAX_ALPHA):
-        raise UserError(
-            f"{directory / CONFIG} has r = {rank} and lora_alpha = {alpha}; both must be positive, r at most "
-            f"{MAX_RANK} and lora_alpha below {MAX_ALPHA:.0e}."
-        )
-    return rank, alpha
 
 
 def _place(

@@ -5,8 +5,6 @@ mixes tokens anywhere else (a convolution, a recurrence), information leaks from
 error. So such a model is refused.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -98,43 +96,30 @@ def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
     """
     causal: Any = module
     decoder = causal.get_decoder()
-    parts = [*decoder.layers, decoder.norm]
-    with _record(parts) as recorded:
-        last_hidden(module, token_ids_T, positions_T, plan)
-    rotary = rotary_factors(decoder, recorded[0][0], positions_T)
-    for part, (before_TD, theirs_TD) in zip(parts, recorded, strict=True):
-        if part is decoder.norm:
-            ours_TD, change_TD = apply_norm(before_TD, part), theirs_TD
-        else:
-            ours_TD, change_TD = layer_output(part, causal.config, before_TD, rotary, plan), theirs_TD - before_TD
-        # Measure the difference relative to the layer's own contribution. Its addition to the layer's input rounds once
-        # or twice more.
-        allowed_T = _tolerance(theirs_TD) * _norms(change_TD) + 2 * torch.finfo(theirs_TD.dtype).eps * _norms(theirs_TD)
-        ratio_T = _norms(ours_TD.float() - theirs_TD.float()) / allowed_T
-        if (ratio := ratio_T.nanmean().item()) > 1.0:
-            raise UserError(
-                f"slimrl's forward for training is not that of {type(module).__name__} ({ratio:.2g} times the "
-                "difference that rounding makes): `slimrl/models/forward/training.py` takes this model for one that it "
-                "is not. Please report it."
-            )
+    hidden_TD: Tensor = decoder.embed_tokens(token_ids_T)
+    factors = decoder.rotary_emb(hidden_TD[None], positions_T[None])
+    rotary = rotary_factors(decoder, hidden_TD, positions_T)
+    for layer in decoder.layers:
+        theirs_TD = layer(hidden_TD[None], position_embeddings=factors, attention_plan=plan)[0]
+        ours_TD = layer_output(layer, causal.config, hidden_TD, rotary, plan)
+        _compare(module, ours_TD, theirs_TD, theirs_TD - hidden_TD)
+        hidden_TD = theirs_TD
+    theirs_TD = decoder.norm(hidden_TD)
+    _compare(module, apply_norm(hidden_TD, decoder.norm), theirs_TD, theirs_TD)
 
 
-@contextmanager
-def _record(parts: list[nn.Module]) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """Context manager: record the hidden states (T, D) before and after each part, in the parts' order."""
-    recorded: list[tuple[Tensor, Tensor]] = []
-
-    def record(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        before = args[0] if args else kwargs["hidden_states"]
-        after = output[0] if isinstance(output, tuple) else output
-        recorded.append((before[0].clone(), after[0].clone()))
-
-    handles = [part.register_forward_hook(record, with_kwargs=True) for part in parts]
-    try:
-        yield recorded
-    finally:
-        for handle in handles:
-            handle.remove()
+def _compare(module: nn.Module, ours_TD: Tensor, theirs_TD: Tensor, change_TD: Tensor) -> None:
+    """Raise UserError if the output of a layer or a norm is not the module's. `change_TD` is its own contribution."""
+    # Measure the difference relative to the layer's own contribution. Its addition to the layer's input rounds once or
+    # twice more.
+    allowed_T = _tolerance(theirs_TD) * _norms(change_TD) + 2 * torch.finfo(theirs_TD.dtype).eps * _norms(theirs_TD)
+    ratio_T = _norms(ours_TD.float() - theirs_TD.float()) / allowed_T
+    if (ratio := ratio_T.nanmean().item()) > 1.0:
+        raise UserError(
+            f"slimrl's forward for training is not that of {type(module).__name__} ({ratio:.2g} times the difference "
+            "that rounding makes): `slimrl/models/forward/training.py` takes this model for one that it is not. Please "
+            "report it."
+        )
 
 
 def _norms(x_TD: Tensor) -> Tensor:

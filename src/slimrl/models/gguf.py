@@ -42,7 +42,7 @@ def gguf_config(path: Path) -> Any:
     """Read the config of the model in a `.gguf` file, from its header alone. Raises UserError like `convert`."""
     header = read_header(path)
     with _explain_failure(path):
-        return _config(path, header)
+        return build_config(header)
 
 
 def _convert_into(path: Path, directory: Path) -> None:
@@ -52,7 +52,7 @@ def _convert_into(path: Path, directory: Path) -> None:
     start = time.perf_counter()
     with _explain_failure(path):
         tokenizer = build_tokenizer(header.metadata)
-        module = _module(path, header)
+        module = _module(header)
     with no_progress_bars():
         module.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
@@ -75,19 +75,14 @@ def _explain_failure(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _config(path: Path, header: GgufHeader) -> Any:
-    rope = {name: tensor for name, tensor in header.tensors.items() if name in ROPE_TENSORS}
-    return build_config(header, {name: _read_tensor(path, tensor).tolist() for name, tensor in rope.items()})
-
-
-def _module(path: Path, header: GgufHeader) -> Any:
+def _module(header: GgufHeader) -> Any:
     """Return the model with the file's tensors, dequantized to the dtype in which the model will be saved.
 
     Quantized files become bfloat16. Quantization to 4 or 8 bits loses far more than bfloat16's rounding, and the models
     were published in bfloat16. This dtype halves disk space and loading time, and the policy at step 0 is the same on
     machines that compute in bfloat16 and in float32. Files with unquantized matrices become float32, to lose nothing.
     """
-    config = _config(path, header)
+    config = build_config(header)
     # On the meta device, no memory is allocated or initialised before the tensors are assigned.
     with torch.device("meta"):
         module: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
@@ -96,9 +91,7 @@ def _module(path: Path, header: GgufHeader) -> Any:
     exact = any(tensor.type in (GGML_F32, GGML_F16) for tensor in matrices)
     dtype = torch.float32 if exact else torch.bfloat16
     sources = _sources(header, config, list(module.state_dict()))
-    tensors = {
-        name: torch.from_numpy(_tensor_values(path, header, name, source)).to(dtype) for name, source in sources.items()
-    }
+    tensors = {name: torch.from_numpy(_read(header, name, source)).to(dtype) for name, source in sources.items()}
     module.load_state_dict(tensors, strict=False, assign=True)  # raises for a tensor of another shape
     # A file with tied embeddings has no LM head. Any other tensor that is still on the meta device is missing in the
     # file.
@@ -131,9 +124,9 @@ def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str,
     return sources
 
 
-def _tensor_values(path: Path, header: GgufHeader, name: str, tensor: GgufTensor) -> np.ndarray:
+def _read(header: GgufHeader, name: str, tensor: GgufTensor) -> np.ndarray:
     """Read the values of the model's tensor `name` from the file's `tensor`, in the layout of transformers."""
-    values = _read_tensor(path, tensor)
+    values = header.read(tensor)
     kind = name.split(".")[-2]
     if header.architecture == "llama" and kind in ("q_proj", "k_proj"):
         num_heads = header.metadata["llama.attention.head_count"]
@@ -145,14 +138,4 @@ def _tensor_values(path: Path, header: GgufHeader, name: str, tensor: GgufTensor
         return values.reshape(num_heads, -1, 2, columns).swapaxes(1, 2).reshape(rows, columns)
     if header.architecture == "gemma3" and name.endswith("norm.weight"):
         return values - 1  # llama.cpp multiplies by a weight, transformers by one plus a weight
-    return values
-
-
-def _read_tensor(path: Path, tensor: GgufTensor) -> np.ndarray:
-    """Read the numbers of a tensor, dequantized to float32."""
-    # The package is slow to import, see `gguf_header.py`.
-    from gguf import GGMLQuantizationType, dequantize
-
-    stored = np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.start)
-    values: np.ndarray = dequantize(stored.reshape(*tensor.shape[:-1], -1), GGMLQuantizationType(tensor.type))
     return values

@@ -1,4 +1,4 @@
-"""Reads the header of a GGUF file: its metadata, and the shape and position of each tensor. Reads no weights.
+"""Reads the header of a GGUF file: its metadata, and the shape and position of each tensor.
 
 The reader follows the format's specification (ggml, docs/gguf.md). `gguf.GGUFReader` takes thirty times as long,
 because it creates an array for each word of a vocabulary.
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from slimrl.errors import UserError
 
@@ -35,12 +37,22 @@ class GgufTensor:
 class GgufHeader:
     """The metadata by key (arrays are lists), and the tensors by name in the file's order."""
 
+    path: Path
     metadata: dict[str, Any]
     tensors: dict[str, GgufTensor]
 
     @property
     def architecture(self) -> str:
         return str(self.metadata["general.architecture"])
+
+    def read(self, tensor: GgufTensor) -> np.ndarray:
+        """Read the numbers of a tensor, dequantized to float32."""
+        # The package is slow to import, and only GGUF files need it: import it only here and where names are read.
+        from gguf import GGMLQuantizationType, dequantize
+
+        stored = np.fromfile(self.path, np.uint8, tensor.num_bytes, offset=tensor.start)
+        values: np.ndarray = dequantize(stored.reshape(*tensor.shape[:-1], -1), GGMLQuantizationType(tensor.type))
+        return values
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -54,7 +66,7 @@ def read_header(path: Path) -> GgufHeader:
             )
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return _Cursor(content).read_header()
+                return _parse(path, _Cursor(content))
         except (struct.error, ValueError, LookupError, TypeError, ArithmeticError) as error:
             raise UserError(
                 f"{path} is cut off or damaged, or of another version: its header cannot be read ({error}). Download "
@@ -70,58 +82,46 @@ class _Cursor:
         self.content = content
         self.position = 4  # after the magic
 
-    def read_header(self) -> GgufHeader:
-        version, num_tensors, num_keys = self._unpack("IQQ")
-        if version not in VERSIONS:
-            raise ValueError(f"GGUF version {version}; {VERSIONS} can be read")
-        metadata: dict[str, Any] = {}
-        for _ in range(num_keys):
-            key = self._string()
-            metadata[key] = self._value(*self._unpack("I"))
-        entries = {self._string(): self._entry() for _ in range(num_tensors)}
-        if len(entries) < num_tensors:
-            raise LookupError("two tensors have one name")
-        alignment = metadata.get("general.alignment", ALIGNMENT)
-        first = -(-self.position // alignment) * alignment
-        tensors = {
-            name: GgufTensor(shape, kind, first + offset, _num_bytes(kind, shape))
-            for name, (shape, kind, offset) in entries.items()
-        }
-        if max(tensor.start + tensor.num_bytes for tensor in tensors.values()) > len(self.content):
-            raise ValueError(f"the file ends before its tensors, at byte {len(self.content):,}")
-        return GgufHeader(metadata, tensors)
-
-    def _unpack(self, layout: str) -> tuple[Any, ...]:
+    def read(self, layout: str) -> tuple[Any, ...]:
+        """Return the next values, in a layout of the `struct` module."""
         values = struct.unpack_from(f"<{layout}", self.content, self.position)
         self.position += struct.calcsize(f"<{layout}")
         return values
 
-    def _string(self) -> str:
-        (length,) = self._unpack("Q")
-        (text,) = self._unpack(f"{length}s")
+    def text(self) -> str:
+        (length,) = self.read("Q")
+        (text,) = self.read(f"{length}s")
         return str(text, "utf-8")
 
-    def _value(self, kind: int) -> Any:
+    def value(self, kind: int) -> Any:
         if kind == STRING:
-            return self._string()
+            return self.text()
         if kind != ARRAY:
-            return self._unpack(SCALARS[kind])[0]
-        kind, length = self._unpack("IQ")
-        if kind == STRING:
-            return [self._string() for _ in range(length)]
-        return list(self._unpack(f"{length}{SCALARS[kind]}"))
-
-    def _entry(self) -> tuple[tuple[int, ...], int, int]:
-        """Read the shape, type and offset of a tensor."""
-        (num_dimensions,) = self._unpack("I")
-        lengths = self._unpack(f"{num_dimensions}Q")
-        kind, offset = self._unpack("IQ")
-        return lengths[::-1], kind, offset
+            return self.read(SCALARS[kind])[0]
+        kind, length = self.read("IQ")
+        return [self.text() for _ in range(length)] if kind == STRING else [*self.read(f"{length}{SCALARS[kind]}")]
 
 
-def _num_bytes(kind: int, shape: tuple[int, ...]) -> int:
-    # The package is slow to import, and only GGUF files need it: import it only here and where weights are read.
+def _parse(path: Path, cursor: _Cursor) -> GgufHeader:
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    per_block, block_bytes = map(int, GGML_QUANT_SIZES[GGMLQuantizationType(kind)])
-    return prod(shape) // per_block * block_bytes
+    version, num_tensors, num_keys = cursor.read("IQQ")
+    if version not in VERSIONS:
+        raise ValueError(f"GGUF version {version}; {VERSIONS} can be read")
+    metadata = {cursor.text(): cursor.value(*cursor.read("I")) for _ in range(num_keys)}
+    entries = {}
+    for _ in range(num_tensors):
+        name, (num_dimensions,) = cursor.text(), cursor.read("I")
+        *lengths, kind, offset = cursor.read(f"{num_dimensions}QIQ")
+        entries[name] = tuple(lengths[::-1]), kind, offset
+    if len(entries) < num_tensors:
+        raise LookupError("two tensors have one name")
+    alignment = metadata.get("general.alignment", ALIGNMENT)
+    first = -(-cursor.position // alignment) * alignment
+    tensors = {}
+    for name, (shape, kind, offset) in entries.items():
+        per_block, block_bytes = map(int, GGML_QUANT_SIZES[GGMLQuantizationType(kind)])
+        tensors[name] = GgufTensor(shape, kind, first + offset, prod(shape) // per_block * block_bytes)
+    if max(tensor.start + tensor.num_bytes for tensor in tensors.values()) > len(cursor.content):
+        raise ValueError(f"the file ends before its tensors, at byte {len(cursor.content):,}")
+    return GgufHeader(path, metadata, tensors)

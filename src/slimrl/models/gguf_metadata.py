@@ -45,9 +45,8 @@ GEMMA3_27B_LAYERS = 62
 _Keys = dict[str, Any]  # the architecture's metadata; each key is removed when it is read
 
 
-def build_config(header: GgufHeader, rope_tensors: Mapping[str, list[float]]) -> PreTrainedConfig:
-    """Return the config of the model in a file. `rope_tensors` maps the names of the file's `ROPE_TENSORS` to their
-    values.
+def build_config(header: GgufHeader) -> PreTrainedConfig:
+    """Return the config of the model in a file.
 
     Raises ValueError for one part of a split file, an unknown architecture, or a key that would be lost.
     """
@@ -77,7 +76,8 @@ def build_config(header: GgufHeader, rope_tensors: Mapping[str, list[float]]) ->
         tie_word_embeddings="output.weight" not in header.tensors,
     )
     fields = config.to_dict()
-    _read_rope(fields, keys, head, rope_tensors)
+    rope = {name: header.read(header.tensors[name]).tolist() for name in sorted(ROPE_TENSORS & header.tensors.keys())}
+    _read_rope(fields, keys, head, rope)
     for key in sorted(keys):
         raise ValueError(f"its metadata has {architecture}.{key} = {keys[key]}, which would be lost")
     return type(config).from_dict(fields)

@@ -4,38 +4,15 @@ Raises ValueError for a tokenizer that would split text differently.
 """
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-# Values of `tokenizer.ggml.pre` (llama.cpp, `llm_tokenizer_bpe`): they decide how text is split before BPE merges. With
-# these values, every digit is split off, and the rest is split like GPT-2 ...
-SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
-# ... with these, text is split like GPT-2 ...
-PLAIN_GPT2 = frozenset({"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "trillion", "granite-docling"})
-# ... with these, a text starts with BOS unless the file forbids it, and a word that is a token stays whole ...
-LIKE_LLAMA3 = frozenset(
-    {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
-)
-# ... and with these, text is split by a pattern, which is also in the models' `tokenizer.json`. Any other value is
-# refused, because text would be split wrongly without a warning.
-WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
-SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-LOWER = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-UPPER = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-LLAMA3 = rf"{CONTRACTIONS}|{WORDS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{SPACES}"
-QWEN2 = rf"{CONTRACTIONS}|{WORDS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{SPACES}"
-TEKKEN = rf"{LOWER}|{UPPER}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{SPACES}"
-GPT4O = rf"{LOWER}{CONTRACTIONS}?|{UPPER}{CONTRACTIONS}?|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{SPACES}"
-PATTERNS = {
-    **dict.fromkeys(LIKE_LLAMA3 | {"jina-v5-nano", "dbrx", "smaug-bpe"}, LLAMA3),
-    "tekken": TEKKEN,
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"), QWEN2),
-    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), GPT4O),
-}
+PRE_TOKENIZERS = Path(__file__).with_name("pre_tokenizers.toml")
 CONTROL, USER_DEFINED = 3, 4  # types of tokens that are never split: markers, and words like `<think>`
 
 TEMPLATE = "tokenizer.chat_template"
@@ -90,22 +67,22 @@ def stop_ids(metadata: Mapping[str, Any]) -> list[int]:
 def _byte_level(metadata: Mapping[str, Any]) -> tuple[Tokenizer, bool]:
     """Build a byte-level BPE tokenizer. The second result is True if a text starts with the BOS token by default."""
     kind = metadata.get("tokenizer.ggml.pre", "gpt-2")
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    if kind in PATTERNS:
-        split = pre_tokenizers.Split(Regex(PATTERNS[kind]), behavior="isolated")
-        steps = [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    elif kind in SINGLE_DIGITS:
-        steps = [pre_tokenizers.Digits(individual_digits=True), byte_level]
-    elif kind in PLAIN_GPT2:
-        steps = [byte_level]
-    else:
+    splits = tomllib.loads(PRE_TOKENIZERS.read_text(encoding="utf-8"))["split"]
+    split: dict[str, Any] | None = next((row for row in splits if kind in row["names"]), None)
+    if split is None:
         raise ValueError(f"its pre-tokenizer `{kind}` is not known here")
+    pattern, whole_words = split.get("pattern"), split.get("whole_words", False)
+    steps: list[Any] = [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern is None)]
+    if pattern is not None:
+        steps.insert(0, pre_tokenizers.Split(Regex(pattern), behavior="isolated"))
+    elif split.get("single_digits"):
+        steps.insert(0, pre_tokenizers.Digits(individual_digits=True))
     merges = [(left, right) for left, _, right in (m.partition(" ") for m in metadata["tokenizer.ggml.merges"])]
     vocabulary = _vocabulary(metadata["tokenizer.ggml.tokens"])
-    backend = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=kind in LIKE_LLAMA3))
+    backend = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=whole_words))
     backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
     backend.decoder = decoders.ByteLevel()
-    return backend, kind in LIKE_LLAMA3
+    return backend, whole_words
 
 
 def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:

@@ -162,8 +162,9 @@ def _state_to_save(module: nn.Module, leads: bool) -> dict[str, Tensor]:
 
 
 @contextlib.contextmanager
-def explain_failure(what: str, directory: Path) -> Iterator[None]:
-    """Context manager: convert any exception to a UserError that names the failed part, `what`, and the `directory`.
+def explain_failure(what: str, where: object) -> Iterator[None]:
+    """Context manager: convert any exception to a UserError that names the failed part, `what`, and the place of its
+    files, `where`.
 
     transformers raises many kinds of exceptions here, and tokenizers raises plain `Exception`; the files are always the
     cause.
@@ -173,26 +174,18 @@ def explain_failure(what: str, directory: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
+        reason = f"cannot be loaded: {type(error).__name__}: {error}"
         if "trust_remote_code" in str(error):
-            raise UserError(
-                f"The {what} in {directory} needs Python code of its own (`auto_map` in its config), which slimrl "
-                "never runs: it could do anything here. Use a model of an architecture that transformers has."
-            ) from None
-        raise UserError(f"The {what} in {directory} cannot be loaded: {type(error).__name__}: {error}") from error
-
-
-@contextlib.contextmanager
-def refuse_fixed_attention() -> Iterator[None]:
-    """Context manager: raise UserError for an architecture whose attention cannot be replaced, such as Falcon."""
-    try:
-        yield
-    except KeyError as error:
-        if error.args != (ATTENTION,):
-            raise
-        raise UserError(
-            "a model of this architecture cannot be trained: its attention in transformers cannot be replaced by "
-            "slimrl's, as that of Llama, Qwen, Gemma, Phi and most newer ones can"
-        ) from None
+            reason = (
+                "needs Python code of its own (`auto_map` in its config), which slimrl never runs: it could do "
+                "anything here. Use a model of an architecture that transformers has."
+            )
+        elif error.args == (ATTENTION,):  # a KeyError, for example of Falcon
+            reason = (
+                "cannot be trained: its attention in transformers cannot be replaced by slimrl's, as the attention of "
+                "Llama, Qwen, Gemma, Phi and most newer models can."
+            )
+        raise UserError(f"The {what} in {where} {reason}") from error
 
 
 def _base_name(config: ModelConfig) -> str:
@@ -219,7 +212,7 @@ def _merge_adapter(module: nn.Module, directory: Path) -> None:
 
 
 def _load_module(directory: Path, dtype: torch.dtype) -> Any:
-    with explain_failure("model", directory), no_progress_bars(), refuse_fixed_attention():
+    with explain_failure("model", directory), no_progress_bars():
         module, report = AutoModelForCausalLM.from_pretrained(
             directory,
             dtype=dtype,

@@ -160,13 +160,10 @@ def merge_parameters(module: nn.Module, keep: bool = True, device: str | None = 
     """
     adapted = {f"{name}.weight": layer for name, layer in _lora_layers(module)}
     found = {}
-    for name, parameter in module.named_parameters():
-        if ".lora_" in name or name.endswith(MERGED):
-            continue
-        plain = name.replace(".base_layer.", ".")
-        tensor = _merge(adapted[plain]) if plain in adapted else whole(parameter.detach())
+    for name, parameter in _base_parameters(module):
+        tensor = _merge(adapted[name]) if name in adapted else whole(parameter.detach())
         if keep:
-            found[plain] = tensor if device is None else tensor.to(device)
+            found[name] = tensor if device is None else tensor.to(device)
     return found
 
 
@@ -206,12 +203,10 @@ def base_fingerprint(module: nn.Module) -> str:
     """Return a digest of a model's weights without its adapter. It covers the name, shape, dtype and some values of
     each tensor."""
     digest = hashlib.sha256()
-    for name, parameter in module.named_parameters():
-        if ".lora_" in name or name.endswith(MERGED):
-            continue
+    for name, parameter in _base_parameters(module):
         numbers = parameter.detach().reshape(-1)
         some = numbers[:: max(1, len(numbers) // FINGERPRINT_NUMBERS)].contiguous().cpu().view(torch.uint8)
-        kind = f"{name.replace('.base_layer.', '.')} {parameter.dtype} {[*parameter.shape]}"
+        kind = f"{name} {parameter.dtype} {[*parameter.shape]}"
         digest.update(kind.encode() + some.numpy().tobytes())
     return digest.hexdigest()
 
@@ -250,6 +245,13 @@ def target_names(module: nn.Module, targets: Sequence[str]) -> list[str]:
                 f"so.{nearest(target, ends)}"
             )
     return sorted(set(targets))
+
+
+def _base_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield the parameters of the base model, by their names without an adapter."""
+    for name, parameter in module.named_parameters():
+        if ".lora_" not in name and not name.endswith(MERGED):
+            yield name.replace(".base_layer.", "."), parameter
 
 
 def _lora_layers(module: nn.Module) -> Iterator[tuple[str, Any]]:

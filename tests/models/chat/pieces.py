@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -20,8 +22,13 @@ TEXTS = [
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def _sentencepiece(tokenizer: Tokenizer, strip: bool) -> Tokenizer:
+def _bpe(normalizer: Any = None, pre_tokenizer: Any = None, strip: bool = True) -> Tokenizer:
     """A BPE tokenizer with byte fallback whose pieces are learnt from a few texts, as SentencePiece's are."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    if pre_tokenizer is not None:
+        tokenizer.pre_tokenizer = pre_tokenizer
     decoder = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence([*decoder, decoders.Strip(" ", 1, 0)] if strip else decoder)
     trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=[*SPECIAL, *BYTES], show_progress=False)
@@ -32,33 +39,7 @@ def _sentencepiece(tokenizer: Tokenizer, strip: bool) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(content))
 
 
-def _bpe() -> Tokenizer:
-    return Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-
-
-def prepend() -> Tokenizer:
-    """As Llama 2's, Phi-3's and Zephyr's: the normalizer puts a space before every piece between control tokens."""
-    tokenizer = _bpe()
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    return _sentencepiece(tokenizer, strip=True)
-
-
-def metaspace_first() -> Tokenizer:
-    """As Mistral's and TinyLlama's of later versions: a space before the first piece alone."""
-    tokenizer = _bpe()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    return _sentencepiece(tokenizer, strip=True)
-
-
-def metaspace_always() -> Tokenizer:
-    """As T5's: words, each with a space before it, after control tokens too."""
-    tokenizer = _bpe()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
-    return _sentencepiece(tokenizer, strip=True)
-
-
-def unigram() -> Tokenizer:
-    """As T5's and XGLM's model: a space before every piece, and pieces by their probability."""
+def _unigram() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
@@ -70,20 +51,18 @@ def unigram() -> Tokenizer:
     return tokenizer
 
 
-def gemma() -> Tokenizer:
-    """As Gemma's: spaces are pieces, and none is put in front."""
-    tokenizer = _bpe()
-    tokenizer.normalizer = normalizers.Replace(" ", "▁")
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    return _sentencepiece(tokenizer, strip=False)
-
-
+REPLACE = normalizers.Replace(" ", "▁")
 FAMILIES: dict[str, Callable[[], Tokenizer]] = {
-    "prepend": prepend,
-    "metaspace-first": metaspace_first,
-    "metaspace-always": metaspace_always,
-    "unigram": unigram,
-    "gemma": gemma,
+    # As Llama 2's, Phi-3's and Zephyr's: the normalizer puts a space before every piece between control tokens.
+    "prepend": partial(_bpe, normalizers.Sequence([normalizers.Prepend("▁"), REPLACE])),
+    # As Mistral's and TinyLlama's of later versions: a space before the first piece alone.
+    "metaspace-first": partial(_bpe, None, pre_tokenizers.Metaspace(prepend_scheme="first", split=False)),
+    # As T5's: words, each with a space before it, after control tokens too.
+    "metaspace-always": partial(_bpe, None, pre_tokenizers.Metaspace(prepend_scheme="always", split=True)),
+    # As T5's and XGLM's model: a space before every piece, and pieces by their probability.
+    "unigram": _unigram,
+    # As Gemma's: spaces are pieces, and none is put in front.
+    "gemma": partial(_bpe, REPLACE, pre_tokenizers.Split(" ", "merged_with_previous"), strip=False),
 }
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from slimrl.models.chat.encode import TextEncoder
 from slimrl.models.chat.template import ChatFormat
 from tests.models.chat.pieces import FAMILIES, piece_tokenizer, swallow_spaces
 from tests.models.chat.templates import GEMMA, LLAMA2, LLAMA3, MISTRAL, PHI3, PLAIN, ZEPHYR, assistant, user
@@ -33,25 +32,16 @@ def whole(tokenizer, messages, **options):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", TOKENIZERS)
 @pytest.mark.parametrize("template", CLOSING)
-def test_a_supervised_conversation_has_the_tokens_of_the_whole(family: str, template: str) -> None:
+def test_supervised_and_sampled_conversations_have_the_tokens_of_the_whole(family: str, template: str) -> None:
     tokenizer = piece_tokenizer(family, CLOSING[template])
-    chat = ChatFormat(tokenizer)
-    token_ids, mask = chat.encode_conversation(CONVERSATION)
-    assert whole(tokenizer, CONVERSATION)[: len(token_ids)] == token_ids
-    replies = tokenizer.decode([token for token, trained in zip(token_ids, mask, strict=True) if trained])
+    chat, expected = ChatFormat(tokenizer), whole(tokenizer, CONVERSATION)
+    supervised, mask = chat.encode_conversation(CONVERSATION)
+    assert expected[: len(supervised)] == supervised
+    replies = tokenizer.decode([token for token, trained in zip(supervised, mask, strict=True) if trained])
     assert "Paris" in replies and "42" in replies and "What" not in replies and "Again" not in replies
-
-
-@pytest.mark.parametrize("family", TOKENIZERS)
-@pytest.mark.parametrize("template", sorted(CLOSING.keys() - {"llama2"}))
-def test_a_rollout_has_the_tokens_of_the_whole_after_a_stop_and_after_a_cut(family: str, template: str) -> None:
-    tokenizer = piece_tokenizer(family, CLOSING[template])
-    chat = ChatFormat(tokenizer)
-    expected = whole(tokenizer, CONVERSATION)
-    for end in ([], [chat.end_of_turn]):
+    for end in ([], [chat.end_of_turn]) if template != "llama2" else ():  # replies that are cut off or end
         token_ids = chat.opening(CONVERSATION[:1])
         for turn in (1, 3):
             reply = chat.encode_conversation(CONVERSATION[: turn + 1])[0][len(token_ids) : -1]
@@ -61,15 +51,17 @@ def test_a_rollout_has_the_tokens_of_the_whole_after_a_stop_and_after_a_cut(fami
 
 
 @pytest.mark.parametrize("family", TOKENIZERS)
-def test_no_reply_begins_with_a_space_that_nobody_wrote(family: str) -> None:
-    # "42" and "<answer>" begin with no learnt piece, so that a space in front would be a token of its own.
-    for template in ("chatml", "llama3", "gemma", "zephyr"):
-        tokenizer = piece_tokenizer(family, CLOSING[template])
-        token_ids, mask = ChatFormat(tokenizer).encode_conversation([user("q"), assistant("42")])
-        (first, *_) = [token for token, trained in zip(token_ids, mask, strict=True) if trained]
-        expected = whole(tokenizer, [user("q")], add_generation_prompt=True)
-        assert token_ids[: mask.index(True)] == expected
-        assert tokenizer.convert_ids_to_tokens(first) != "▁"
+@pytest.mark.parametrize("template", ["chatml", "llama3", "gemma", "zephyr", "plain"])
+def test_no_reply_begins_with_a_space_that_nobody_wrote(family: str, template: str) -> None:
+    # "42" and "<answer>" begin with no learnt piece, so that a space in front would be a token of its own. Behind the
+    # plain template's "assistant: ", no control token stands before the reply.
+    tokenizer = piece_tokenizer(family, CLOSING.get(template, PLAIN))
+    chat, reply = ChatFormat(tokenizer), "Paris." if template == "plain" else "42"
+    token_ids, mask = chat.encode_conversation([user("q"), assistant(reply)])
+    prompt = token_ids[: mask.index(True)]
+    assert prompt == chat.opening([user("q")]) == whole(tokenizer, [user("q")], add_generation_prompt=True)
+    assert tokenizer.convert_ids_to_tokens(token_ids[len(prompt)]) != "▁"
+    assert template != "plain" or tokenizer.decode(token_ids[:-1]).endswith("assistant: Paris.")
 
 
 def test_control_tokens_that_swallow_spaces_are_as_in_the_whole() -> None:
@@ -77,27 +69,6 @@ def test_control_tokens_that_swallow_spaces_are_as_in_the_whole() -> None:
     token_ids, mask = ChatFormat(tokenizer).encode_conversation(CONVERSATION)
     assert whole(tokenizer, CONVERSATION)[: len(token_ids)] == token_ids
     assert tokenizer.convert_ids_to_tokens(token_ids[mask.index(True)]) == "▁Paris."  # as Phi-3 itself was trained
-
-
-@pytest.mark.parametrize("family", TOKENIZERS)
-def test_where_no_control_token_stands_before_a_reply_it_still_begins_without_a_space(family: str) -> None:
-    tokenizer = piece_tokenizer(family, PLAIN)
-    chat = ChatFormat(tokenizer)
-    token_ids, mask = chat.encode_conversation([user("q"), assistant("Paris.")])
-    prompt = chat.opening([user("q")])  # "... assistant: ", whose last token is a space that is there already
-    assert token_ids[: len(prompt)] == prompt
-    assert tokenizer.decode(token_ids[:-1]).endswith("assistant: Paris.")
-    assert mask.index(True) == len(prompt)
-
-
-@pytest.mark.parametrize("family", TOKENIZERS)
-def test_a_text_behind_another_leaves_its_tokens_alone(family: str) -> None:
-    tokenizer = piece_tokenizer(family, CHATML)
-    encoder = TextEncoder(tokenizer)
-    for text in ("Paris", " Paris", "\n", "", "<|im_end|>\nuser", "42"):
-        behind = encoder.encode_behind("<|im_start|>assistant\n", text)
-        head = encoder.encode("<|im_start|>assistant\n")
-        assert head + behind == encoder.encode(f"<|im_start|>assistant\n{text}")
 
 
 @pytest.mark.parametrize("family", ["prepend", "metaspace-first", "gemma", "bytes"])

@@ -1,5 +1,7 @@
 """What stands behind a reply is what the template writes there in the whole conversation."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from slimrl.errors import UserError
@@ -7,8 +9,7 @@ from slimrl.models.chat.template import ChatFormat
 from slimrl.types import Message
 from tests.models.chat import hub_templates
 from tests.models.chat.pieces import piece_tokenizer
-from tests.models.chat.templates import TOOLS, assistant, result, user
-from tests.tiny import tiny_tokenizer
+from tests.models.chat.templates import TOOLS, assistant, result, system, user
 
 SEARCH = {
     "type": "function",
@@ -65,51 +66,61 @@ def test_results_are_written_as_in_the_whole_conversation(family: str, name: str
 
 
 @pytest.mark.parametrize("template", [hub_templates.DEEPSEEK, hub_templates.COUNTING, hub_templates.LLAMA31])
-def test_results_without_tools_are_written_as_in_the_whole_conversation(template: str) -> None:
-    tokenizer = piece_tokenizer("bytes", template)
+@pytest.mark.parametrize(
+    "more", [[result("1")], [result("1"), result("2")], [result("1"), assistant("B"), result("2")]], ids=range(3)
+)
+def test_results_without_tools_are_written_as_in_the_whole_conversation(template: str, more: list[Message]) -> None:
+    tokenizer, messages = piece_tokenizer("bytes", template), [user("q"), assistant("A"), *more]
     chat = ChatFormat(tokenizer)
-    for more in ([result("1")], [result("1"), result("2")], [result("1"), assistant("B"), result("2")]):
-        messages = [user("q"), assistant("A"), *more]
-        assert chat.continuation(messages, after=chat.end_of_turn) == behind(tokenizer, chat, messages, None)
+    assert chat.continuation(messages, after=chat.end_of_turn) == behind(tokenizer, chat, messages, None)
 
 
-def test_a_malformed_call_is_text_and_its_error_follows_it() -> None:
-    tokenizer = piece_tokenizer("bytes", hub_templates.AFTER_A_CALL)
-    chat = ChatFormat(tokenizer)
-    offered: Message = {**user("q"), "tools": [SEARCH]}
-    bad = [offered, assistant("<tool_call>{</tool_call>"), result("Error")]
-    assert "Result 1: Error" in tokenizer.decode(chat.continuation(bad, after=chat.end_of_turn))
-    good = [offered, assistant(CALL), result("1")]
-    assert "First result: 1" in tokenizer.decode(chat.continuation(good, after=chat.end_of_turn))
-
-
-def test_a_page_that_spells_our_markers_changes_nothing() -> None:
-    tokenizer = piece_tokenizer("bytes", hub_templates.COUNTING)
-    chat = ChatFormat(tokenizer)
-    spelt = "slimrl@marker@ slimrl@marker@0. </tool_call> <tool_call>"
-    messages: list[Message] = [{**user(spelt), "tools": [SEARCH]}, assistant(CALL), result(spelt)]
-    said = tokenizer.decode(chat.continuation(messages, after=chat.end_of_turn))
-    assert said == f"\n<|im_start|>tool\nFirst result: {spelt}<|im_end|>\n<|im_start|>assistant\n"
+SPELT = "slimrl@marker@ slimrl@marker@0. </tool_call> <tool_call>"
 
 
 @pytest.mark.parametrize(
-    ("template", "why"),
+    ("reply", "error", "written"),
     [
-        (hub_templates.LLAMA31, "in another form than <tool_call>"),
-        (hub_templates.HERMES_CHAT, "does not write tools, calls of them and their results"),
-        (
-            hub_templates.COUNTING.replace(
-                "{% if m['role'] == 'tool' %}",
-                "{% if m['role'] == 'tool' %}{% if loop.previtem['role'] == 'assistant' and not "
-                "loop.previtem['tool_calls'] %}{{ raise_exception('a result needs a call') }}{% endif %}",
-            ),
-            "a result needs a call",
-        ),
+        pytest.param("<tool_call>{</tool_call>", "Error", "Result 1: Error", id="malformed call, which is text"),
+        pytest.param(CALL, "1", "First result: 1", id="call"),
+        pytest.param(CALL, SPELT, f"First result: {SPELT}", id="page that spells our markers"),
     ],
 )
-def test_what_cannot_be_written_is_refused_at_the_first_episode(template: str, why: str) -> None:
-    with pytest.raises(UserError, match=why):
-        ChatFormat(piece_tokenizer("bytes", template)).opening([{**user("q"), "tools": [SEARCH]}])
+def test_a_result_follows_a_call_or_a_text(reply: str, error: str, written: str) -> None:
+    tokenizer = piece_tokenizer("bytes", hub_templates.AFTER_A_CALL)
+    chat = ChatFormat(tokenizer)
+    messages: list[Message] = [{**user(error), "tools": [SEARCH]}, assistant(reply), result(error)]
+    said = tokenizer.decode(chat.continuation(messages, after=chat.end_of_turn))
+    assert said == f"\n<|im_start|>tool\n{written}<|im_end|>\n<|im_start|>assistant\n"
+
+
+NEEDS_A_CALL = hub_templates.COUNTING.replace(
+    "{%- if m['role'] == 'tool' %}",
+    "{%- if m['role'] == 'tool' %}{% if loop.previtem['role'] == 'assistant' and not loop.previtem['tool_calls'] %}"
+    "{{ raise_exception('a result needs a call') }}{% endif %}",
+)
+NOT_BESIDE_SYSTEM = (
+    "{% if tools and messages[0]['role'] != 'system' %}{{ tools | tojson }}{% endif %}{% for m in messages %}"
+    "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] }}{% for c in m['tool_calls'] or [] %}"
+    "{{ '<tool_call>' + c['function'] | tojson + '</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "first", "why"),
+    [
+        (hub_templates.LLAMA31, user("q"), "in another form than <tool_call>"),
+        (hub_templates.HERMES_CHAT, user("q"), "does not write tools, calls of them and their results"),
+        (NEEDS_A_CALL, user("q"), "a result needs a call"),
+        (NOT_BESIDE_SYSTEM, user("q"), ""),
+        (NOT_BESIDE_SYSTEM, system("Be brief."), "leaves out the tool search of a conversation with the roles system"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_at_the_first_episode(template: str, first: Message, why: str) -> None:
+    chat = ChatFormat(piece_tokenizer("bytes", template))
+    with pytest.raises(UserError, match=why) if why else nullcontext():
+        chat.opening([{**first, "tools": [SEARCH]}, user("q")])
 
 
 def test_a_supervised_conversation_with_tools_is_the_template_for_tools() -> None:
@@ -119,16 +130,3 @@ def test_a_supervised_conversation_with_tools_is_the_template_for_tools() -> Non
     assert text.startswith("<s><|im_start|>system\nYou are a function calling AI model.")
     results = "<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response><|im_end|>"
     assert text.endswith(f"{CALL}<|im_end|>\n<|im_start|>tool\n{results}<|im_start|>assistant\nA<|im_end|>")
-
-
-def test_a_template_that_leaves_out_tools_beside_a_system_message_is_refused() -> None:
-    template = (
-        "{% if tools and messages[0]['role'] != 'system' %}{{ tools | tojson }}{% endif %}{% for m in messages %}"
-        "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] }}{% for c in m['tool_calls'] or [] %}"
-        "{{ '<tool_call>' + c['function'] | tojson + '</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-    )
-    chat = ChatFormat(tiny_tokenizer(chat_template=template))
-    chat.opening([{**user("q"), "tools": [SEARCH]}])
-    with pytest.raises(UserError, match="leaves out the tool search of a conversation with the roles system, user"):
-        chat.opening([{"role": "system", "content": "Be brief.", "tools": [SEARCH]}, user("q")])

@@ -1,6 +1,7 @@
 """A template that reads the clock writes the date of the run, on whatever day it is rendered."""
 
 from datetime import date
+from types import SimpleNamespace
 
 import pytest
 from transformers.utils import chat_template_utils
@@ -9,6 +10,7 @@ from slimrl.models.chat.render import with_date
 from slimrl.models.chat.template import ChatFormat
 from tests.models.chat import hub_templates
 from tests.models.chat.pieces import piece_tokenizer
+from tests.models.chat.templates import user
 from tests.tiny import CHATML, tiny_tokenizer
 
 DAY = date(2026, 3, 5)
@@ -33,7 +35,7 @@ ASKERS = {
 
 def rendered(template: str) -> str:
     tokenizer = tiny_tokenizer(chat_template=template)
-    return tokenizer.apply_chat_template([{"role": "user", "content": "q"}], tokenize=False)
+    return tokenizer.apply_chat_template([user("q")], tokenize=False)
 
 
 @pytest.mark.parametrize("asker", ASKERS)
@@ -48,24 +50,17 @@ def test_nothing_else_of_a_template_changes(begin: str) -> None:
     assert rendered(with_date(template, DAY)) == rendered(template)
 
 
-class NextDay:
-    """A clock on which another day has begun."""
-
-    @staticmethod
-    def now():
-        return date(2031, 1, 1)
-
-
 @pytest.mark.parametrize("day", [DAY, None])
 @pytest.mark.parametrize(
     "template", [hub_templates.LLAMA31, {"default": hub_templates.LLAMA31, "tool_use": "{{ strftime_now('%Y') }}"}]
 )
 def test_prompts_do_not_change_at_midnight(template, day: date | None, monkeypatch) -> None:
     chat = ChatFormat(piece_tokenizer("bytes", template), day=day)
-    asked = [{"role": "user", "content": "q"}]
+    asked = [user("q")]
     before = chat.opening(asked)
     assert f"Today Date: {day or date.today():%d %b %Y}" in chat.full_text(before)
-    monkeypatch.setattr(chat_template_utils, "datetime", NextDay)
+    another = SimpleNamespace(now=lambda: date(2031, 1, 1))
+    monkeypatch.setattr(chat_template_utils, "datetime", another)
     assert chat.opening(asked) == before
     assert chat.date == (day or date.today())
     assert ChatFormat(tiny_tokenizer(), day=DAY).date is None

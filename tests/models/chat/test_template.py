@@ -10,22 +10,26 @@ from transformers import PreTrainedTokenizerFast
 from slimrl.errors import UserError
 from slimrl.models.chat.template import ChatFormat
 from slimrl.types import Message
-from tests.models.chat.templates import (
-    END_OF_TURN,
-    TEMPLATES,
-    assistant,
-    result,
-    system,
-    templated_tokenizer,
-    user,
-)
+from tests.models.chat.templates import END_OF_TURN, TEMPLATES, assistant, result, system, templated_tokenizer, user
 from tests.tiny import tiny_tokenizer
 
 # Every family but those whose template rewrites earlier turns.
 FAITHFUL = sorted(TEMPLATES.keys() - {"qwen3"})
-
-
 ASKED = [user("q"), assistant("A")]
+SEARCH = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "Finds pages.",
+        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    },
+}
+OFFERED: Message = {**user("q"), "tools": [SEARCH]}
+
+
+def chat_of(family: str, **settings: list[int]) -> tuple[PreTrainedTokenizerFast, ChatFormat]:
+    tokenizer = templated_tokenizer(family)
+    return tokenizer, ChatFormat(tokenizer, **settings)
 
 
 def some_text(rng: random.Random) -> str:
@@ -40,7 +44,7 @@ def some_conversation(rng: random.Random, family: str) -> list[Message]:
     for _ in range(rng.randrange(1, 4)):
         messages += [user(some_text(rng))]
         if free and rng.random() < 0.3:
-            messages += [{"role": "tool", "content": some_text(rng)}]
+            messages += [result(some_text(rng))]
         messages += [assistant(some_text(rng))]
     return messages
 
@@ -63,8 +67,7 @@ def one_by_one(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
 @pytest.mark.parametrize("cut_off", [False, True])
 def test_pieces_say_what_the_template_says(family: str, cut_off: bool) -> None:
     rng = random.Random(0)
-    tokenizer = templated_tokenizer(family)
-    chat = ChatFormat(tokenizer)
+    tokenizer, chat = chat_of(family)
     for _ in range(20):
         messages = some_conversation(rng, family)
         texts = [message["content"] for message in messages if message["role"] == "assistant"]
@@ -72,8 +75,7 @@ def test_pieces_say_what_the_template_says(family: str, cut_off: bool) -> None:
         replies = [one_by_one(tokenizer, text) + end for text in texts]
         if family == "mistral":  # its template writes a space before every reply
             replies = [tokenizer.encode(" ") + reply for reply in replies]
-        token_ids = rollout(chat, messages, replies)
-        said = tokenizer.decode(token_ids)
+        said = tokenizer.decode(rollout(chat, messages, replies))
         if family == "plain":  # nothing in its text marks the end of a turn, so the sampled end tokens stay visible
             said = said.replace("<eos>", "")
         expected = tokenizer.apply_chat_template(messages, tokenize=False)
@@ -81,72 +83,16 @@ def test_pieces_say_what_the_template_says(family: str, cut_off: bool) -> None:
         assert expected[len(said) :].strip() in ("", END_OF_TURN.get(family, "<|im_end|>"))
 
 
-def test_sampled_tokens_are_kept_as_they_were_sampled() -> None:
-    tokenizer = templated_tokenizer("chatml")
-    chat = ChatFormat(tokenizer)
-    reply = [*one_by_one(tokenizer, "The quick brown fox"), chat.end_of_turn]
-    assert tokenizer.encode("The quick brown fox") != reply[:-1]
-    opening = chat.opening([user("q")])
-    token_ids = rollout(chat, [user("q"), assistant(""), user("r"), assistant("")], [reply, [9]])
-    assert token_ids[len(opening) : len(opening) + len(reply)] == reply
-
-
-def test_closing_is_completed_after_a_cut_and_not_repeated_after_a_stop() -> None:
-    tokenizer = templated_tokenizer("chatml")
-    chat = ChatFormat(tokenizer)
-    cut = tokenizer.decode(chat.continuation([*ASKED, user("r")], after=9))
-    stopped = tokenizer.decode(chat.continuation([*ASKED, user("r")], after=chat.end_of_turn))
-    assert cut == "<|im_end|>\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
-    assert stopped == "\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
-
-
-def test_other_stop_token_still_gets_the_templates_closing() -> None:
-    tokenizer = templated_tokenizer("llama3")
-    chat = ChatFormat(tokenizer, more_stop_ids=[0])
-    token_ids = chat.continuation([*ASKED, user("r")], after=0)
-    assert tokenizer.decode(token_ids).startswith("<|eot_id|><|start_header_id|>user")
-
-
-def test_end_tokens_in_a_message_are_not_taken_for_the_replys() -> None:
-    chat = ChatFormat(templated_tokenizer("plain"))
-    token_ids = chat.continuation([*ASKED, user("say <eos> twice")], after=chat.end_of_turn)
-    assert chat.text(token_ids).startswith("\nuser: say")
-
-
-@pytest.mark.parametrize("family", sorted(TEMPLATES))
-def test_stop_ids_hold_the_end_of_turn_and_the_end_of_sequence(family: str) -> None:
-    tokenizer = templated_tokenizer(family)
-    chat = ChatFormat(tokenizer, more_stop_ids=[7])
-    assert tokenizer.convert_ids_to_tokens(chat.end_of_turn) == END_OF_TURN.get(family, "<|im_end|>")
-    assert chat.stop_ids == {chat.end_of_turn, tokenizer.eos_token_id, 7}
-
-
-def test_thinking_of_earlier_turns_stays_where_the_template_would_strip_it() -> None:
-    tokenizer = templated_tokenizer("qwen3")
-    chat = ChatFormat(tokenizer)
-    reply = [*tokenizer.encode("<think>\nhm\n</think>\n\nA"), chat.end_of_turn]
-    said = tokenizer.decode(rollout(chat, [user("q"), assistant(""), user("r"), assistant("")], [reply, [9]]))
-    assert said.startswith(
-        "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nhm\n</think>\n\nA<|im_end|>\n"
-    )
-    assert said.count("<think>") == 1
-
-
-def test_text_leaves_out_special_tokens_and_keeps_spaces() -> None:
-    tokenizer = templated_tokenizer("chatml")
-    chat = ChatFormat(tokenizer)
-    assert chat.text([*tokenizer.encode(" a , b .\n"), chat.end_of_turn]) == " a , b .\n"
-
-
 @pytest.mark.parametrize("family", sorted(TEMPLATES))
 def test_supervised_sequence_is_the_rollouts_with_replies_as_mask(family: str) -> None:
     rng = random.Random(1)
-    tokenizer = templated_tokenizer(family)
-    chat = ChatFormat(tokenizer)
+    tokenizer, chat = chat_of(family, more_stop_ids=[7])
+    assert tokenizer.convert_ids_to_tokens(chat.end_of_turn) == END_OF_TURN.get(family, "<|im_end|>")
+    assert chat.stop_ids == {chat.end_of_turn, tokenizer.eos_token_id, 7}
     for _ in range(10):
         messages = some_conversation(rng, family)
         texts = [message["content"] for message in messages if message["role"] == "assistant"]
-        lead = " " if family == "mistral" else ""  # its template writes a space before every reply
+        lead = " " if family == "mistral" else ""
         replies = [[*tokenizer.encode(lead + text), chat.end_of_turn] for text in texts]
         token_ids, mask = chat.encode_conversation(messages)
         assert token_ids == rollout(chat, messages, replies)
@@ -154,80 +100,94 @@ def test_supervised_sequence_is_the_rollouts_with_replies_as_mask(family: str) -
         assert [token for token, trained in zip(token_ids, mask, strict=True) if trained] == list(chain(*replies))
 
 
-@pytest.mark.parametrize("messages", [[], [user("q")], [assistant("a")], [user("q"), assistant("a"), user("r")]])
-def test_conversation_without_a_last_reply_cannot_be_learned_from(messages: list[Message]) -> None:
-    with pytest.raises(UserError, match="end with an assistant message"):
-        ChatFormat(templated_tokenizer("chatml")).encode_conversation(messages)
+def test_sampled_tokens_and_thoughts_are_kept_where_the_template_would_change_them() -> None:
+    for family, text in {"chatml": "The quick brown fox", "qwen3": "<think>\nhm\n</think>\n\nA"}.items():
+        tokenizer, chat = chat_of(family)
+        reply = [*one_by_one(tokenizer, text), chat.end_of_turn]
+        assert family != "chatml" or tokenizer.encode(text) != reply[:-1]
+        opening = chat.opening([user("q")])
+        token_ids = rollout(chat, [user("q"), assistant(""), user("r"), assistant("")], [reply, [9]])
+        assert token_ids[len(opening) : len(opening) + len(reply)] == reply
+        assert tokenizer.decode(token_ids).count("<think>") == text.count("<think>")
 
 
-def test_refused_role_is_a_clear_error() -> None:
-    chat = ChatFormat(templated_tokenizer("gemma"))
-    with pytest.raises(UserError, match=r"roles system, user: System role not supported"):
-        chat.opening([system("s"), user("q")])
-    with pytest.raises(UserError, match="must alternate"):
-        chat.continuation([*ASKED, user("q"), user("r")], after=chat.end_of_turn)
+NEXT = "\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_role_that_the_template_drops_is_a_clear_error() -> None:
-    chat = ChatFormat(templated_tokenizer("mistral"))
-    with pytest.raises(UserError, match="leaves out the tool message"):
-        chat.continuation([*ASKED, {"role": "tool", "content": "42"}], after=chat.end_of_turn)
+@pytest.mark.parametrize(
+    ("family", "after", "written"),
+    [
+        pytest.param("chatml", 9, f"<|im_end|>{NEXT}", id="completed after a cut"),
+        pytest.param("chatml", 2, NEXT, id="not repeated after a stop"),
+        pytest.param("llama3", 0, "<|eot_id|><|start_header_id|>user", id="completed after another stop token"),
+    ],
+)
+def test_the_end_of_a_turn_stands_once(family: str, after: int, written: str) -> None:
+    tokenizer, chat = chat_of(family, more_stop_ids=[0])
+    assert tokenizer.decode(chat.continuation([*ASKED, user("r")], after)).startswith(written)
 
 
-def test_tokenizer_without_a_template_says_what_to_do() -> None:
-    with pytest.raises(UserError, match=r"chat_template\.jinja"):
-        ChatFormat(tiny_tokenizer(chat_template=None))
+def test_end_tokens_in_a_message_are_not_taken_for_the_replys_and_no_text_shows_them() -> None:
+    _, chat = chat_of("plain")
+    token_ids = chat.continuation([*ASKED, user("say <eos> twice")], after=chat.end_of_turn)
+    assert chat.text(token_ids).startswith("\nuser: say")
+    tokenizer, chat = chat_of("chatml")
+    assert chat.text([*tokenizer.encode(" a , b .\n"), chat.end_of_turn]) == " a , b .\n"
 
 
-def test_tokenizer_without_any_end_token_is_refused() -> None:
-    tokenizer = templated_tokenizer("plain")
-    tokenizer.eos_token = None
-    with pytest.raises(UserError, match="eos_token"):
-        ChatFormat(tokenizer)
-
-
-SEARCH = {
-    "type": "function",
-    "function": {
-        "name": "search",
-        "description": "Finds pages.",
-        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+REFUSED = {
+    "system in gemma": ("gemma", "opening", [system("s"), user("q")], r"roles system, user: System role not supported"),
+    "two users in gemma": ("gemma", "continuation", [*ASKED, user("q"), user("r")], "must alternate"),
+    "result in mistral": ("mistral", "continuation", [*ASKED, result("42")], "leaves out the tool message"),
+    **{
+        f"tools in {family}": (family, "opening", [OFFERED], r"does not write tools.*`format = \"tags\"`")
+        for family in sorted(TEMPLATES.keys() - {"tools"})
+    },
+    **{
+        f"nothing to learn {number}": ("chatml", "encode_conversation", messages, "end with an assistant message")
+        for number, messages in enumerate([[], [user("q")], [assistant("a")], [*ASKED, user("r")]])
     },
 }
 
 
-def offered() -> Message:
-    return {**user("q"), "tools": [SEARCH]}
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_conversation_that_cannot_be_written_is_a_clear_error(name: str) -> None:
+    family, method, messages, message = REFUSED[name]
+    chat = chat_of(family)[1]
+    call = {
+        "opening": chat.opening,
+        "continuation": lambda messages: chat.continuation(messages, after=chat.end_of_turn),
+        "encode_conversation": chat.encode_conversation,
+    }
+    with pytest.raises(UserError, match=message):
+        call[method](messages)
 
 
-def test_an_episode_with_tools_says_what_the_template_says() -> None:
-    tokenizer = templated_tokenizer("tools")
-    chat = ChatFormat(tokenizer)
-    call = '<tool_call>\n{"name": "search", "arguments": {"query": "x"}}\n</tool_call>'
-    results = [result("1"), result("2")]
-    token_ids, _ = chat.encode_conversation([offered(), assistant(call), *results, assistant("A")])
-    written = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "search"}}]}
-    written["tool_calls"][0]["function"]["arguments"] = {"query": "x"}  # type: ignore[index]
-    whole = [user("q"), written, *results, assistant("A")]
-    assert tokenizer.decode(token_ids) + "\n" == tokenizer.apply_chat_template(whole, tools=[SEARCH], tokenize=False)
-
-
-@pytest.mark.parametrize("family", sorted(TEMPLATES.keys() - {"tools"}))
-def test_a_template_without_tools_says_what_to_do(family: str) -> None:
-    with pytest.raises(UserError, match=r"does not write tools.*`format = \"tags\"`"):
-        ChatFormat(templated_tokenizer(family)).opening([offered()])
-
-
-def test_calls_that_cannot_be_seen_in_a_reply_are_refused() -> None:
+def test_a_tokenizer_that_cannot_write_or_read_turns_is_refused() -> None:
+    with pytest.raises(UserError, match=r"chat_template\.jinja"):
+        ChatFormat(tiny_tokenizer(chat_template=None))
+    tokenizer = templated_tokenizer("plain")
+    tokenizer.eos_token = None
+    with pytest.raises(UserError, match="eos_token"):
+        ChatFormat(tokenizer)
     tokenizer = templated_tokenizer("tools")
     tokenizer.add_special_tokens({"additional_special_tokens": ["<tool_call>"]}, replace_extra_special_tokens=False)
     with pytest.raises(UserError, match="<tool_call> as a special token"):
-        ChatFormat(tokenizer).opening([offered()])
+        ChatFormat(tokenizer).opening([OFFERED])
+
+
+def test_an_episode_with_tools_says_what_the_template_says() -> None:
+    tokenizer, chat = chat_of("tools")
+    call = '<tool_call>\n{"name": "search", "arguments": {"query": "x"}}\n</tool_call>'
+    token_ids, _ = chat.encode_conversation([OFFERED, assistant(call), result("1"), result("2"), assistant("A")])
+    calls = [{"function": {"name": "search", "arguments": {"query": "x"}}}]
+    written: Message = {"role": "assistant", "content": "", "tool_calls": calls}
+    whole = [user("q"), written, result("1"), result("2"), assistant("A")]
+    assert tokenizer.decode(token_ids) + "\n" == tokenizer.apply_chat_template(whole, tools=[SEARCH], tokenize=False)
 
 
 def test_an_excerpt_is_cut_to_its_tokens_and_nothing_else() -> None:
-    tokenizer = templated_tokenizer("chatml")
-    chat = ChatFormat(tokenizer)
+    tokenizer, chat = chat_of("chatml")
     text = "One two. Three four! " * 50
     message: Message = {**user(f"<{text}>"), "excerpt": {"begin": 1, "end": 1 + len(text), "max_tokens": 40}}
     fitted, whole = chat.cut_excerpts([message, user("q" * 1000)])

@@ -6,6 +6,7 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl.models.chat.template import ChatFormat
+from tests.models.chat.templates import assistant, user
 from tests.tiny import tiny_tokenizer
 
 HISTORY = (
@@ -45,7 +46,7 @@ def learnt(template, *replies):
     chat = ChatFormat(tiny_tokenizer(chat_template=template))
     messages = []
     for reply in replies:
-        messages += [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": reply}]
+        messages += [user("2+2?"), assistant(reply)]
     token_ids, mask = chat.encode_conversation(messages)
     text = "".join("\0" if trained else "\1" for trained in mask)
     runs = [found.span() for found in re.finditer("\0+", text)]
@@ -68,12 +69,9 @@ def test_each_tag_stands_once_and_is_closed(name, reply):
         assert thoughts in turn
 
 
-def test_what_was_sampled_behind_an_opened_thought_stays():
+def test_thoughts_may_be_opened_by_the_prompt_and_are_refused_where_it_closes_them():
     _, turns = learnt(TEMPLATES["last"], "Double 2.\n</think>\n\n4")
     assert turns == ["Double 2.\n</think>\n\n4<|im_end|>"]
-
-
-def test_thoughts_behind_a_prompt_that_closes_them_are_refused():
     _, turns = learnt(CLOSED, "4", "<think>\n\n</think>\n\n4")
     assert turns == ["4<|im_end|>", "4<|im_end|>"]
     with pytest.raises(UserError, match=r"ends in </think>.*a reply of the data has some"):
@@ -83,14 +81,12 @@ def test_thoughts_behind_a_prompt_that_closes_them_are_refused():
 def test_a_reply_behind_opened_thoughts_is_shown_with_their_tag():
     for name, opened in {"last": "<think>\n", "line": "<think>", "plain": ""}.items():
         chat = ChatFormat(tiny_tokenizer(chat_template=TEMPLATES[name]))
-        prompt = chat.opening([{"role": "user", "content": "a <think>"}])
+        prompt = chat.opening([user("a <think>")])
         for reply in ("Perhaps <answer>4</answer>", "Double 2.\n</think>\n\n4", ""):
             token_ids = chat._tokenizer.encode(reply, add_special_tokens=False)
             assert chat.text(token_ids, prompt) == opened + reply
             if opened and reply:
-                again, _ = chat.encode_conversation(
-                    [{"role": "user", "content": "a <think>"}, {"role": "assistant", "content": opened + reply}]
-                )
+                again, _ = chat.encode_conversation([user("a <think>"), assistant(opened + reply)])
                 assert again == [*prompt, *token_ids, chat.end_of_turn]
 
 
@@ -98,7 +94,7 @@ def test_thoughts_whose_end_no_text_shows_are_not_opened():
     tokenizer = tiny_tokenizer(chat_template=TEMPLATES["last"])
     tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>"]})
     chat = ChatFormat(tokenizer)
-    prompt = chat.opening([{"role": "user", "content": "2+2?"}])
+    prompt = chat.opening([user("2+2?")])
     assert chat.text(tokenizer.encode("Double 2.</think>4", add_special_tokens=False), prompt) == "Double 2.4"
 
 
@@ -122,7 +118,7 @@ def test_a_reply_that_does_not_close_thoughts_of_another_tag_is_not_learnt(tag):
 
     def check(prompt_end, reply, **extra):
         template = HISTORY + "{{ m.content }}" + END + f"{prompt_end}' }}}}{{% endif %}}"
-        messages = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": reply, **extra}]
+        messages = [user("2+2?"), {**assistant(reply), **extra}]
         ChatFormat(tiny_tokenizer(chat_template=template)).check_thoughts(messages)
 
     for reply in ("4", "<think>Double 2.</think>4"):

@@ -15,7 +15,7 @@ from torch import Tensor
 from slimrl.config.model import ModelConfig
 from slimrl.io.cache import cache_root
 from slimrl.launch.parts import open_policy
-from slimrl.models.native import build, ops, zig
+from slimrl.models.native import build, ops
 from slimrl.monitor.console import RunConsole
 from tests.models.native.cases import random
 
@@ -62,38 +62,32 @@ def test_the_kernels_are_compiled_into_the_cache_and_loaded(kernels: None) -> No
     assert build.library() is library
 
 
-def test_what_is_compiled_is_used_again(small_source: Path, tmp_path: Path) -> None:
-    directory = tmp_path / "not" / "there" / "yet"
-    path = build.compile_kernels(compiler(), directory)
-    assert [*directory.glob("[!.]*")] == [path.parent]
-    assert ctypes.CDLL(str(path)).answer() == 42
-    before = path.stat().st_mtime_ns
-    assert build.compile_kernels(compiler(), directory) == path
-    assert path.stat().st_mtime_ns == before
-
-
-def test_other_flags_sources_compilers_and_processors_have_files_of_their_own(
+def test_what_is_compiled_is_used_again_for_the_same_flags_sources_compiler_and_processor(
     small_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = tmp_path / "kernels"
-    paths = [build.compile_kernels(compiler(), directory)]
-    header = small_source / "bf16.h"
-    header.write_text("// as it was\n")
-    paths.append(build.compile_kernels(compiler(), directory))
-    header.write_text("// changed\n")
-    paths.append(build.compile_kernels(compiler(), directory))
+    directory, header, own = tmp_path / "not" / "there" / "yet", small_source / "bf16.h", tmp_path / "own"
+    name, says = " ".join(compiler()), 'case "$*" in *--version) exec echo 99.1;; esac'
+
+    def compiled(*command: str) -> Path:
+        return build.compile_kernels([*command] or compiler(), directory)
+
+    paths = [compiled()]
+    assert ctypes.CDLL(str(paths[0])).answer() == 42
+    before = paths[0].stat().st_mtime_ns
+    for change in (lambda: header.write_text("// as it was\n"), lambda: header.write_text("// changed\n")):
+        change()
+        paths.append(compiled())
     (small_source / "notes.md").write_text("no source")
-    assert build.compile_kernels(compiler(), directory) == paths[-1]
+    assert compiled() == paths[-1]
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-O1"))
-    paths.append(build.compile_kernels(compiler(), directory))
+    paths.append(compiled())
     monkeypatch.setattr(build, "_cpu", lambda: "flags: none")
-    paths.append(build.compile_kernels(compiler(), directory))
-    own = script(tmp_path / "own", f'exec {" ".join(compiler())} "$@"')
-    paths.append(build.compile_kernels([own], directory))
-    script(tmp_path / "own", f'case "$*" in *--version) exec echo 99.1;; esac; exec {" ".join(compiler())} "$@"')
-    paths.append(build.compile_kernels([own], directory))
+    paths.append(compiled())
+    paths.append(compiled(script(own, f'exec {name} "$@"')))
+    paths.append(compiled(script(own, f'{says}; exec {name} "$@"')))
     assert len(set(paths)) == 7
     assert sorted(directory.glob("[!.]*")) == sorted(path.parent for path in paths)
+    assert paths[0].stat().st_mtime_ns == before
 
 
 @pytest.fixture
@@ -104,21 +98,17 @@ def no_compiler(no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setitem(sys.modules, "ziglang", None)
 
 
-def test_without_a_compiler_one_line_names_the_ways_to_get_one(
-    no_compiler: None, recwarn: pytest.WarningsRecorder
+def test_without_a_compiler_a_run_prints_one_line_that_names_the_ways_to_get_one(
+    no_compiler: None, tiny_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert build.library() is None
     line = build.why_slow()
     assert "no C++ compiler" in line and "\n" not in line
     assert all(way in line for way in ("uv run --extra compiler", "pip install 'slimrl[compiler]'", "apt install g++"))
-    assert not recwarn.list
-
-
-def test_a_run_prints_the_line_once(no_compiler: None, tiny_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, console = ModelConfig(name=str(tiny_dir), device="cpu", dtype="float32"), RunConsole()
     for _ in range(2):
         open_policy(config, console)
-    assert capsys.readouterr().out.splitlines().count(build.why_slow()) == 1
+    assert capsys.readouterr().out.splitlines().count(line) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ziglang is used on Linux alone")
@@ -128,7 +118,7 @@ def test_the_package_ziglang_is_the_last_compiler_of_all(
     pytest.importorskip("ziglang", reason="needs `uv sync --inexact --extra compiler`")
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert build.find_compiler() == zig.find_zig()
+    assert build.find_compiler() == build.find_zig()
     script(tmp_path / "g++", "exit 0")
     assert build.find_compiler() == ["g++"]
     monkeypatch.setenv("CXX", "own")
@@ -138,8 +128,8 @@ def test_the_package_ziglang_is_the_last_compiler_of_all(
 @pytest.mark.slow
 def test_kernels_of_ziglang_compute_the_same(no_library: None, kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ziglang", reason="needs `uv sync --inexact --extra compiler`")
-    command = zig.find_zig()
-    if command is None or zig.is_zig(compiler()):
+    command = build.find_zig()
+    if command is None or build.is_zig(compiler()):
         pytest.skip("needs Linux and another compiler to compare with")
     torch.set_num_threads(2)
     try:
@@ -160,22 +150,18 @@ def outputs_of_kernels() -> list[Tensor]:
     return [ops.norm(rows, torch.ones(64), 1e-5), *ops.logprobs(logits, targets, 1.0)]
 
 
+VERSION = 'case "$*" in *--version) exec echo 1.0;; esac; '
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "No such file"),
-        ("echo cannot say who I am >&2; exit 1", "cannot say who I am"),
-        (
-            'case "$*" in *--version) exec echo 1.0;; esac; echo error: no such option >&2; exit 1',
-            "error: no such option",
-        ),
-        ('case "$*" in *--version) exec echo 1.0;; esac; exit 0', "No such file"),
-        (
-            'case "$*" in *--version) exec echo 1.0;; esac; for out in "$@"; do :; done; echo no library > "$out"',
-            "kernels.so",
-        ),
+        pytest.param(None, "No such file", id="missing"),
+        pytest.param("echo cannot say who I am >&2; exit 1", "cannot say who I am", id="useless"),
+        pytest.param(f"{VERSION}echo error: no such option >&2; exit 1", "error: no such option", id="failing"),
+        pytest.param(f"{VERSION}exit 0", "No such file", id="lazy"),
+        pytest.param(f'{VERSION}for out in "$@"; do :; done; echo no library > "$out"', "kernels.so", id="lying"),
     ],
-    ids=["missing", "useless", "failing", "lazy", "lying"],
 )
 def test_a_compiler_that_fails_is_quoted_in_the_line(
     text: str | None, said: str, no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -192,7 +178,7 @@ def test_a_compiler_that_fails_is_quoted_in_the_line(
 @pytest.mark.slow
 @pytest.mark.parametrize("source", build.SOURCES)
 def test_without_a_matrix_unit_nothing_of_intels_is_needed(source: str, tmp_path: Path) -> None:
-    if zig.is_zig(compiler()) or platform.machine() not in ("x86_64", "AMD64"):
+    if build.is_zig(compiler()) or platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip("needs a compiler for this target other than ziglang's")
     (tmp_path / "immintrin.h").write_text("#error there is no such header for other processors\n")
     flags = ["-std=c++17", "-fsyntax-only", "-fopenmp", "-march=x86-64", f"-I{tmp_path}"]

@@ -45,20 +45,25 @@ def test_norm_rounds_where_transformers_does():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_norm_takes_and_fills_parts_of_larger_tensors_also_in_place(dtype):
-    row, weight = random(6, 9, 64, dtype=dtype), random(64, seed=1, dtype=dtype)
+@pytest.mark.parametrize("name", ["norm", "rotate"])
+def test_parts_of_larger_tensors_are_taken_and_filled_also_in_place(name: str, dtype: torch.dtype) -> None:
+    row, settings = random(6, 9, 64, dtype=dtype), (random(64, seed=1, dtype=dtype), EPS)
+    operation = {"norm": ops.norm, "rotate": ops.rotate}[name]
+    if name == "rotate":
+        settings = angles(6, 64, dtype)
     before, part = row.clone(), row[:, 2:5]
-    expected = ops.norm(part.contiguous(), weight, EPS)
-    assert torch.equal(ops.norm(part, weight, EPS), expected)
+    expected = operation(part.contiguous(), *settings)
+    assert torch.equal(operation(part, *settings), expected)
     elsewhere = torch.zeros_like(row)
-    ops.norm(part, weight, EPS, out=elsewhere[:, 5:8])
+    operation(part, *settings, out=elsewhere[:, 5:8])
     assert torch.equal(elsewhere[:, 5:8], expected) and not bool(elsewhere[:, :5].any() or elsewhere[:, 8:].any())
     assert torch.equal(row, before)
-    assert ops.norm(part, weight, EPS, out=part) is part
+    assert operation(part, *settings, out=part) is part
     assert torch.equal(row[:, 2:5], expected)
     assert torch.equal(row[:, :2], before[:, :2]) and torch.equal(row[:, 5:], before[:, 5:])
     flat = random(10, 128, dtype=dtype)[:, :64]
-    assert torch.equal(ops.norm(flat, weight, EPS), ops.norm(flat.contiguous(), weight, EPS))
+    if name == "norm":
+        assert torch.equal(ops.norm(flat, *settings), ops.norm(flat.contiguous(), *settings))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -100,18 +105,6 @@ def test_rotation_is_the_exact_one_rounded_and_can_be_turned_back(shape, dtype):
     again = ops.rotate(ops.rotate(x, cos, sin), cos, sin, back=True)
     atol = 1e-5 if dtype == torch.float32 else 0.05
     torch.testing.assert_close(again, x, rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_rotation_takes_and_fills_parts_of_larger_tensors_also_in_place(dtype):
-    row, (cos, sin) = random(6, 9, 64, dtype=dtype), angles(6, 64, dtype)
-    before, part = row.clone(), row[:, 2:5]
-    expected = ops.rotate(part.contiguous(), cos, sin)
-    assert torch.equal(ops.rotate(part, cos, sin), expected)
-    assert torch.equal(row, before)
-    ops.rotate(part, cos, sin, out=part)
-    assert torch.equal(row[:, 2:5], expected)
-    assert torch.equal(row[:, :2], before[:, :2]) and torch.equal(row[:, 5:], before[:, 5:])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

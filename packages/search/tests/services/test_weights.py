@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
 from slimrl.errors import UserError
-from slimrl.models.packaged import find_packaged_file
+from slimrl.models.names import find_packaged_file
 from slimrl_search.services import weights
 from slimrl_search.services.weights import find_gguf, find_model
 

@@ -11,7 +11,7 @@ import torch
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
-from slimrl.models.packaged import CONFIGS, find_packaged_file
+from slimrl.models.names import find_packaged_file, read_packaged_config
 from slimrl.models.resolve import resolve
 from slimrl_tools.plan.devices import DEVICES, find_machines
 from slimrl_tools.plan.measure import this_machine
@@ -137,5 +137,5 @@ def test_the_packaged_models_shape_is_known_before_it_is_fetched() -> None:
     except UserError as error:
         pytest.skip(str(error))
     config = json.loads((resolve("smollm2-135m") / "config.json").read_text(encoding="utf-8"))
-    assert CONFIGS["smollm2-135m"].items() <= config.items()
+    assert read_packaged_config("smollm2-135m").items() <= config.items()
     assert read_shape("smollm2-135m").weights == 134_515_008

@@ -3,34 +3,14 @@
 It accepts every text and all four roles, and needs no download. A token is a byte.
 """
 
+from pathlib import Path
+
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from slimrl.models.chat.template import ChatFormat
 
 START, END = "<|im_start|>", "<|im_end|>"
-TEMPLATE = """\
-{%- if tools %}
-{{- '<|im_start|>system\\n' }}
-{%- if messages[0].role == 'system' %}{{- messages[0].content + '\\n\\n' }}{%- endif %}
-{{- 'You may call these functions:\\n<tools>' }}
-{%- for tool in tools %}{{- '\\n' + (tool | tojson) }}{%- endfor %}
-{{- '\\n</tools>\\nCall one so: <tool_call>{"name": NAME, "arguments": OBJECT}</tool_call><|im_end|>\\n' }}
-{%- endif %}
-{%- for message in messages %}
-{%- if message.role == 'tool' %}
-{{- '<|im_start|>user\\n<tool_response>\\n' + message.content + '\\n</tool_response><|im_end|>\\n' }}
-{%- elif not (tools and loop.first and message.role == 'system') %}
-{{- '<|im_start|>' + message.role + '\\n' + message.content }}
-{%- for call in message.tool_calls or [] %}
-{{- '<tool_call>{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) }}
-{{- '}</tool_call>' }}
-{%- endfor %}
-{{- '<|im_end|>\\n' }}
-{%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
-"""
 
 
 def stand_in_chat() -> ChatFormat:
@@ -46,7 +26,7 @@ def stand_in_chat() -> ChatFormat:
             eos_token=END,
             additional_special_tokens=[START],
             clean_up_tokenization_spaces=False,
-            chat_template=TEMPLATE,
+            chat_template=Path(__file__).with_name("stand_in.jinja").read_text(encoding="utf-8"),
             name_or_path="ChatML",
         )
     )

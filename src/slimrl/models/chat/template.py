@@ -6,7 +6,6 @@ spaces). The tokenizer's own chat template renders the whole conversation so far
 is the part after the last reply. Knows nothing of models or environments.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -20,7 +19,7 @@ from slimrl.models.chat.excerpt import shorten
 from slimrl.models.chat.render import Renderer
 from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
 from slimrl.models.chat.thoughts import begins_in_thoughts, opens_thoughts
-from slimrl.models.chat.tool_calls import MARKER, ToolCall, ToolReader, tool_trouble
+from slimrl.models.chat.tool_calls import MARKER, read_calls, tool_trouble
 from slimrl.types import Message
 
 QUESTION: Message = {"role": "user", "content": "question"}
@@ -136,7 +135,7 @@ class ChatFormat:
 
     def cut_excerpts(self, messages: Sequence[Message]) -> list[Message]:
         """Return the messages with every excerpt cut to its maximum number of tokens."""
-        return [self._cut_excerpt(message) for message in messages]
+        return [self._cut_excerpt(message) if "excerpt" in message else message for message in messages]
 
     def text(self, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
         """Return the text of token ids without special tokens, as an environment sees a reply. If the `prompt` ends in
@@ -248,7 +247,9 @@ class ChatFormat:
         prompt, whole = self._renderer.text(messages[:-1], generate=True), self._renderer.text(shown, generate=True)
         text = whole[len(prompt) :] if whole.startswith(prompt) else ""
         written = self._encoder.unmark(text)
-        lost = ["tool_calls"] if "tool_calls" in reply and _calls_in(written) != _calls_of(reply) else []
+        functions = [call["function"] for call in reply.get("tool_calls", ())]
+        calls = [(function["name"], function["arguments"]) for function in functions]
+        lost = ["tool_calls"] if calls and read_calls(written) != calls else []
         texts = {"reasoning_content": reply.get("reasoning_content", ""), "content": reply["content"]}
         lost += [key for key, said in texts.items() if said.strip() not in written]
         if lost:
@@ -286,17 +287,14 @@ class ChatFormat:
         return "" if content.startswith(self._lead) else self._lead, content
 
     def _cut_excerpt(self, message: Message) -> Message:
-        if "excerpt" not in message:
-            return message
+        def count(text: str) -> int:
+            return len(self._encoder.encode(self._encoder.mark(text)))
+
         excerpt, content, cut = message["excerpt"], message["content"], message.copy()
         begin, end = excerpt["begin"], excerpt["end"]
-        text = shorten(content[begin:end], excerpt["max_tokens"], self._count_tokens)
-        cut["content"] = f"{content[:begin]}{text}{content[end:]}"
+        cut["content"] = f"{content[:begin]}{shorten(content[begin:end], excerpt['max_tokens'], count)}{content[end:]}"
         del cut["excerpt"]
         return cut
-
-    def _count_tokens(self, text: str) -> int:
-        return len(self._encoder.encode(self._encoder.mark(text)))
 
     def _check_closed(self, messages: Sequence[Message]) -> None:
         """Raise UserError if the template does not end the last reply before the next message.
@@ -338,12 +336,3 @@ class ChatFormat:
     def _first_special(self, text: str) -> int | None:
         special = {*self._tokenizer.all_special_ids, *self._tokenizer.added_tokens_decoder}
         return next((token for token in self._encoder.encode(text) if token in special), None)
-
-
-def _calls_in(text: str) -> list[tuple[str, Any]]:
-    parts = ToolReader().read(text, closed=True)
-    return [(part.name, json.loads(part.arguments)) for part in parts if isinstance(part, ToolCall)]
-
-
-def _calls_of(message: Message) -> list[tuple[str, Any]]:
-    return [(call["function"]["name"], call["function"]["arguments"]) for call in message["tool_calls"]]

@@ -121,6 +121,12 @@ def _parse(text: str) -> ToolCall | None:
     return ToolCall(f"call_{uuid.uuid4().hex}", call["name"], written)
 
 
+def read_calls(text: str) -> list[tuple[str, Any]]:
+    """Return the name and the arguments of each call in a whole text."""
+    parts = ToolReader().read(text, closed=True)
+    return [(part.name, json.loads(part.arguments)) for part in parts if isinstance(part, ToolCall)]
+
+
 def render_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
     """Return the chat template's text for a conversation with a tool, a call and its result, with markers as names and
     values.
@@ -148,7 +154,6 @@ def tool_trouble(tokenizer: PreTrainedTokenizerBase) -> str:
     text = render_tools(tokenizer)
     if text is None:
         return "does not write tools, calls of them and their results"
-    calls = [part for part in ToolReader().read(text, closed=True) if isinstance(part, ToolCall)]
-    if [(call.name, json.loads(call.arguments)) for call in calls] != [(f"{MARKER}name", {f"{MARKER}key": "value"})]:
+    if read_calls(text) != [(f"{MARKER}name", {f"{MARKER}key": "value"})]:
         return f'writes calls of tools in another form than {OPEN}{{"name": ..., "arguments": {{...}}}}{CLOSE}'
     return ""

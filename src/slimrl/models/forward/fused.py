@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from slimrl.models.forward.attention import AttentionPlan, LayerInputs
+from slimrl.models.forward.module import Forward
 from slimrl.models.lora import Linear, base_of, is_linear, linear_of
 from slimrl.models.native import ops
 
@@ -41,24 +42,7 @@ def can_fuse(module: nn.Module) -> bool:
     return all(linear.bias is None for linear in without_bias) and ops.available(next(module.parameters()))
 
 
-class CopiedWeights:
-    """Base class of the forwards that copy the weights. It refreshes and frees the copies in all products."""
-
-    _products: "Sequence[_Product | ops.Packed]"
-
-    @torch.inference_mode()
-    def refresh(self) -> None:
-        """Copy the module's present weights."""
-        for product in self._products:
-            product.refresh()
-
-    def offload(self) -> None:
-        """Free the copies of the weights until the next call."""
-        for product in self._products:
-            product.offload()
-
-
-class FusedForward(CopiedWeights):
+class FusedForward(Forward):
     """Computes the module's hidden states and logits, up to rounding, by joined products."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -69,7 +53,6 @@ class FusedForward(CopiedWeights):
         self._products = [self._head, *(product for layer in self._layers for product in layer.products)]
 
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
-        """Return the last hidden states (T, D)."""
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
         rotary = rotary_factors(self._decoder, hidden_TD, positions_T)
         for layer in self._layers:
@@ -77,7 +60,6 @@ class FusedForward(CopiedWeights):
         return _apply_norm(hidden_TD, self._decoder.norm)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
-        """Return the logits (N, V)."""
         return self._head(hidden_ND)
 
 

@@ -4,9 +4,9 @@ The halves are separate so that the LM head, a fifth of a small model's work and
 the positions that need logits. Works for the architectures that `models/check.py` accepts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,23 +41,36 @@ def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
     return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
-class Forward(Protocol):
+class Forward:
     """A forward for sampling, in two halves: the decoder and the LM head.
 
-    Some forwards keep copies of the weights. Call `refresh` after the module's weights have changed; `offload` frees
-    the copies until the next call of the forward.
+    Some forwards have products with copies of the weights. Call `refresh` after the module's weights have changed;
+    `offload` frees the copies until the next call of the forward.
     """
 
-    def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor: ...
+    _products: Sequence[Any] = ()
 
-    def logits(self, hidden_ND: Tensor) -> Tensor: ...
+    def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor:
+        """Return the last hidden states (T, D)."""
+        raise NotImplementedError
 
-    def refresh(self) -> None: ...
+    def logits(self, hidden_ND: Tensor) -> Tensor:
+        """Return the logits (N, V)."""
+        raise NotImplementedError
 
-    def offload(self) -> None: ...
+    @torch.inference_mode()
+    def refresh(self) -> None:
+        """Copy the module's present weights."""
+        for product in self._products:
+            product.refresh()
+
+    def offload(self) -> None:
+        """Free the copies of the weights."""
+        for product in self._products:
+            product.offload()
 
 
-class ModuleForward:
+class ModuleForward(Forward):
     """The module's own forward, for any architecture and any device."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -72,9 +85,3 @@ class ModuleForward:
     def addresses(self) -> tuple[int, ...]:
         """Return the memory addresses of all parameters."""
         return tuple(parameter.data_ptr() for parameter in self._module.parameters())
-
-    def refresh(self) -> None:
-        """No-op: this forward keeps no copy of the weights."""
-
-    def offload(self) -> None:
-        """No-op: this forward keeps no copy of the weights."""

@@ -5,6 +5,7 @@ fit tiles. The weights are copied into the order in which the CPU reads them, op
 `refresh` after every update of the policy. `sampling_forward` chooses between this forward and the others.
 """
 
+import ctypes
 from typing import Any, Literal
 
 import torch
@@ -15,7 +16,6 @@ from slimrl.models.forward.attention import BlockPlan
 from slimrl.models.forward.fused import (
     FUSED,
     LINEARS,
-    CopiedWeights,
     FusedForward,
     can_fuse,
     norms_of_heads,
@@ -25,7 +25,6 @@ from slimrl.models.forward.fused import (
 from slimrl.models.forward.module import Forward, ModuleForward
 from slimrl.models.lora import base_of, linear_of
 from slimrl.models.native import ops
-from slimrl.models.native.decoder import DecoderLayer, DecoderShape, decode
 
 Quantization = Literal["none", "int8"]  # of the engine's weights for sampling; training is never quantized
 
@@ -44,7 +43,27 @@ def can_tile(module: nn.Module) -> bool:
     return ops.blocks_fit(base_of(attention.o_proj).weight.view(-1, int(attention.head_dim)))
 
 
-class TiledForward(CopiedWeights):
+class _Shape(ctypes.Structure):
+    """The shape that all layers share: `Decoder` in decoder.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("hidden", "inner", "heads", "key_heads", "head_dim", "capacity")),
+        *((name, ctypes.c_float) for name in ("eps", "scale")),
+    )
+
+
+class _LayerStruct(ctypes.Structure):
+    """The same fields, in the same order, as `Layer` in decoder.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("before", "after", "query_norm", "key_norm")),
+        *((name, ops.Weights) for name in ("qkv", "out", "mix", "down")),
+        *((name, ctypes.c_void_p) for name in ("keys", "values")),
+        ("window", ctypes.c_int64),
+    )
+
+
+class TiledForward(Forward):
     """Computes the module's hidden states and logits, up to rounding. If the weights are `quantized`, rounding is
     coarser.
 
@@ -55,52 +74,65 @@ class TiledForward(CopiedWeights):
         causal: Any = module
         self._decoder = causal.get_decoder()
         self._head = ops.Packed([causal.get_output_embeddings().weight.detach()], quantized=quantized)
-        self._layers = [_layer(layer, causal.config, quantized) for layer in self._decoder.layers]
-        self._shape = _shape(self._decoder.layers[0])
+        self._layers = [_Layer(layer, causal.config, quantized) for layer in self._decoder.layers]
         self._products = (self._head, *(product for layer in self._layers for product in layer.products))
+        first = self._decoder.layers[0]
+        attention, head_dim = first.self_attn, int(first.self_attn.head_dim)
+        self._shape = _Shape(
+            hidden=first.mlp.gate_proj.in_features,
+            inner=first.mlp.gate_proj.out_features,
+            heads=attention.q_proj.out_features // head_dim,
+            key_heads=attention.k_proj.out_features // head_dim,
+            head_dim=head_dim,
+            eps=float(first.input_layernorm.variance_epsilon),
+            scale=float(attention.scaling),
+        )
 
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor:
-        """Return the last hidden states (T, D)."""
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
+        T, shape, layers = len(hidden_TD), self._shape, self._layers
+        assert ops.blocks_fit(hidden_TD.view(T, -1, shape.head_dim)[:, :1]) and hidden_TD.is_contiguous()
         # Allocate every layer's cache before the call, so that the kernel gets all pointers at once.
-        width = self._shape.key_heads * self._shape.head_dim
-        caches = [plan.blocks(layer, width, hidden_TD) for layer in range(len(self._layers))]
+        caches = [plan.blocks(layer, shape.key_heads * shape.head_dim, hidden_TD) for layer in range(len(layers))]
+        shape.capacity = caches[0][0].shape[1]
+        structs = (_LayerStruct * len(layers))(*(layer.struct(*kv) for layer, kv in zip(layers, caches, strict=True)))
+        # Per token: the normed hidden state, queries, keys and values, the attention output, and the MLP's inner layer.
+        per_token = shape.hidden + 2 * (shape.heads + shape.key_heads) * shape.head_dim + shape.inner
+        scratch = torch.empty(T * per_token, dtype=hidden_TD.dtype)
         rotary = rotary_factors(self._decoder, hidden_TD, positions_T)
-        decode(hidden_TD, rotary, plan.spans, caches, self._layers, self._shape)
+        # Run the hidden states through all layers, in place, and store the tokens' keys and values.
+        ops.call("decode", structs, len(layers), shape, hidden_TD, T, *rotary, plan.spans, len(plan.spans), scratch)
         return ops.norm(hidden_TD, self._decoder.norm.weight, self._decoder.norm.variance_epsilon)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
-        """Return the logits (N, V)."""
         return self._head(hidden_ND)
 
 
-def _layer(layer: Any, config: Any, quantized: bool) -> DecoderLayer:
-    attention, mlp = layer.self_attn, layer.mlp
-    qkv = [linear_of(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
-    mix = [linear_of(part).weight.detach() for part in (mlp.gate_proj, mlp.up_proj)]
-    biases = [linear.bias.detach() for linear in qkv if linear.bias is not None]
-    query_norm, key_norm = [norm.weight for norm in norms_of_heads(attention, config)] or [None, None]
-    norms = layer.input_layernorm.weight, layer.post_attention_layernorm.weight, query_norm, key_norm
-    products = (
-        ops.Packed([linear.weight.detach() for linear in qkv], biases=biases, quantized=quantized),
-        ops.Packed([linear_of(attention.o_proj).weight.detach()], quantized=quantized),
-        ops.Packed(mix, halves=True, quantized=quantized),
-        ops.Packed([linear_of(mlp.down_proj).weight.detach()], quantized=quantized),
-    )
-    return DecoderLayer(norms, products, window_of(config, int(attention.layer_idx)))
+class _Layer:
+    """The weights of one decoder layer, for the kernel."""
 
+    def __init__(self, layer: Any, config: Any, quantized: bool) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        qkv = [linear_of(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
+        out, gate, up, down = (
+            linear_of(part).weight.detach() for part in (attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        )
+        biases = [linear.bias.detach() for linear in qkv if linear.bias is not None]
+        head_norms = [norm.weight for norm in norms_of_heads(attention, config)] or [None, None]
+        self._norms = (layer.input_layernorm.weight, layer.post_attention_layernorm.weight, *head_norms)
+        self._window = window_of(config, int(attention.layer_idx))
+        self.products = (
+            ops.Packed([linear.weight.detach() for linear in qkv], biases=biases, quantized=quantized),
+            ops.Packed([out], quantized=quantized),
+            ops.Packed([gate, up], halves=True, quantized=quantized),
+            ops.Packed([down], quantized=quantized),
+        )
 
-def _shape(layer: Any) -> DecoderShape:
-    attention, head_dim = layer.self_attn, int(layer.self_attn.head_dim)
-    return DecoderShape(
-        hidden=layer.mlp.gate_proj.in_features,
-        inner=layer.mlp.gate_proj.out_features,
-        heads=attention.q_proj.out_features // head_dim,
-        key_heads=attention.k_proj.out_features // head_dim,
-        head_dim=head_dim,
-        eps=float(layer.input_layernorm.variance_epsilon),
-        scale=float(attention.scaling),
-    )
+    def struct(self, keys: Tensor, values: Tensor) -> _LayerStruct:
+        """Return the struct with pointers to the weights and to the layer's cached keys and values."""
+        norms = (None if norm is None else norm.data_ptr() for norm in self._norms)
+        weights = (product.weights() for product in self.products)
+        return _LayerStruct(*norms, *weights, keys.data_ptr(), values.data_ptr(), self._window)
 
 
 @torch.inference_mode()

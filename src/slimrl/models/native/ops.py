@@ -51,6 +51,11 @@ def call(name: str, *arguments: Argument) -> None:
     getattr(library(), name)(*converted, ctypes.c_int(torch.get_num_threads()))
 
 
+def _call_typed(name: str, first: Tensor, *arguments: Argument) -> None:
+    """Call the kernel for the dtype of the `first` argument."""
+    call(f"{name}_{_SUFFIX[first.dtype]}", first, *arguments)
+
+
 def _to_ctypes(argument: Argument) -> object:
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
@@ -155,8 +160,7 @@ def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scales: Tensor | N
     inner = x.shape[1] if x.dim() == 3 else 1
     rows = x.numel() // D
     # Row r is at r // inner * stride + r % inner * D: a token's heads are contiguous, tokens need not be.
-    name = f"norm_{_SUFFIX[x.dtype]}"
-    call(name, x, weight, eps, out, scales, rows, inner, x.stride(0), out.stride(0), D)
+    _call_typed("norm", x, weight, eps, out, scales, rows, inner, x.stride(0), out.stride(0), D)
 
 
 def norm_backward(
@@ -166,8 +170,7 @@ def norm_backward(
     contiguous."""
     grad_x, grad_weight = torch.empty_like(x), torch.empty(weight.shape, dtype=torch.float32)
     D = x.shape[-1]
-    name = f"norm_backward_{_SUFFIX[x.dtype]}"
-    call(name, grad, x, weight, scales, plus, grad_x, grad_weight, x.numel() // D, D)
+    _call_typed("norm_backward", grad, x, weight, scales, plus, grad_x, grad_weight, x.numel() // D, D)
     return grad_x, grad_weight.to(weight.dtype)
 
 
@@ -179,21 +182,21 @@ def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor, out: Tensor | None = None, b
     T, H, D = x_THD.shape
     result = torch.empty(T, H, D, dtype=x_THD.dtype) if out is None else out
     strides = x_THD.stride(0), result.stride(0)
-    call(f"rotate_{_SUFFIX[x_THD.dtype]}", x_THD, result, cos, sin, -1.0 if back else 1.0, T, H, D, *strides)
+    _call_typed("rotate", x_THD, result, cos, sin, -1.0 if back else 1.0, T, H, D, *strides)
     return result
 
 
 def gate_mix(gate: Tensor, up: Tensor) -> Tensor:
     """Return the gated activation silu(gate) up, elementwise (SwiGLU, 2002.05202)."""
     mixed = torch.empty_like(gate)
-    call(f"gate_mix_{_SUFFIX[gate.dtype]}", gate, up, mixed, gate.numel())
+    _call_typed("gate_mix", gate, up, mixed, gate.numel())
     return mixed
 
 
 def gate_backward(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of `gate` and `up`, and `gate_mix` again. The gradient of `gate` overwrites `grad`."""
     grad_up, mixed = torch.empty_like(up), torch.empty_like(up)
-    call(f"gate_backward_{_SUFFIX[gate.dtype]}", grad, gate, up, grad, grad_up, mixed, gate.numel())
+    _call_typed("gate_backward", grad, gate, up, grad, grad_up, mixed, gate.numel())
     return grad, grad_up, mixed
 
 
@@ -206,7 +209,7 @@ def sample(logits_NV: Tensor, temperature_N: Tensor, uniform_N: Tensor) -> tuple
     """
     N, V = logits_NV.shape
     token_N, logprob_N = torch.empty(N, dtype=torch.int64), torch.empty(N, dtype=torch.float32)
-    call(f"sample_{_SUFFIX[logits_NV.dtype]}", logits_NV, temperature_N, uniform_N, token_N, logprob_N, N, V)
+    _call_typed("sample", logits_NV, temperature_N, uniform_N, token_N, logprob_N, N, V)
     return token_N, logprob_N
 
 
@@ -216,8 +219,7 @@ def logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[T
     N, V = logits_NV.shape
     results = torch.empty(3, N, dtype=torch.float32)
     logsumexp_N, logprob_N, entropy_N = results
-    name = f"logprobs_{_SUFFIX[logits_NV.dtype]}"
-    call(name, logits_NV, target_N, temperature, logsumexp_N, logprob_N, entropy_N, N, V)
+    _call_typed("logprobs", logits_NV, target_N, temperature, logsumexp_N, logprob_N, entropy_N, N, V)
     return logsumexp_N, logprob_N, entropy_N
 
 
@@ -227,8 +229,7 @@ def logprobs_backward(
     """Overwrite the logits with their gradient. `weight_N` (float32) is d loss / d logprob, divided by the
     temperature."""
     N, V = logits_NV.shape
-    name = f"logprobs_backward_{_SUFFIX[logits_NV.dtype]}"
-    call(name, logits_NV, target_N, weight_N, temperature, logsumexp_N, N, V)
+    _call_typed("logprobs_backward", logits_NV, target_N, weight_N, temperature, logsumexp_N, N, V)
 
 
 class AdamWSettings(ctypes.Structure):
@@ -261,8 +262,8 @@ def adamw(master: Master, gradient: Tensor, settings: AdamWSettings) -> None:
     assert len(master.threshold) % PERIOD == 0 and gradient.numel() == weight.numel()
     # The kernel has one pointer for each dtype of the gradient; the other one is null.
     exact, rough = (gradient, None) if gradient.dtype == torch.float32 else (None, gradient)
-    state = weight, master.low, master.threshold, len(master.threshold), master.mean, master.square
-    call(f"adamw_{_SUFFIX[weight.dtype]}", *state, rough, exact, weight.numel(), settings)
+    state = master.low, master.threshold, len(master.threshold), master.mean, master.square
+    _call_typed("adamw", weight, *state, rough, exact, weight.numel(), settings)
 
 
 def blocks_fit(heads: Tensor) -> bool:

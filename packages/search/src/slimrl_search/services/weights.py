@@ -14,8 +14,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 
 from slimrl.errors import UserError, first_line, nearest
 from slimrl.io.cache import say
-from slimrl.models.names import PACKAGED
-from slimrl.models.packaged import find_packaged_file
+from slimrl.models.names import PACKAGED, find_packaged_file
 
 # Names in Ollama's spelling, with the model on the Hub for vLLM; llama.cpp's weights are in its `-GGUF` repository.
 KNOWN = {

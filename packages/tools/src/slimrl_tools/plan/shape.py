@@ -14,15 +14,13 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from slimrl.config.model import LoraConfig
-from slimrl.errors import UserError
 from slimrl.models.adapter import base_model_name
 from slimrl.models.forward.attention import ATTENTION, LayerInputs
 from slimrl.models.forward.fused import FUSED, LINEARS
 from slimrl.models.gguf import gguf_config
-from slimrl.models.load import explain_failure, refuse_fixed_attention
+from slimrl.models.load import explain_failure
 from slimrl.models.lora import target_names
-from slimrl.models.names import ModelKind, kind_of
-from slimrl.models.packaged import CONFIGS
+from slimrl.models.names import ModelKind, kind_of, read_packaged_config
 from slimrl.models.resolve import find_config
 
 Matrix = tuple[str, int, int]  # the name of a linear layer in the module, its inputs and its outputs
@@ -99,7 +97,7 @@ def read_model_config(name: str) -> Any:
     name = base_model_name(Path(os.path.expanduser(name))) or name
     match kind_of(name):
         case ModelKind.PACKAGED:
-            return AutoConfig.for_model(**CONFIGS[name])
+            return AutoConfig.for_model(**read_packaged_config(name))
         case ModelKind.GGUF:
             return gguf_config(Path(os.path.expanduser(name)))
     directory = find_config(name)
@@ -110,12 +108,9 @@ def read_model_config(name: str) -> Any:
 def build_module(config: Any, dtype: torch.dtype) -> Any:
     """Return a config's module with random weights, on PyTorch's default device. Raises UserError unless the model is a
     causal LM."""
-    try:
-        with refuse_fixed_attention():
-            settings = {"dtype": dtype, "attn_implementation": ATTENTION, "trust_remote_code": False}
-            module = AutoModelForCausalLM.from_config(config, **settings)
-    except ValueError as error:
-        raise UserError(f"a model of type {config.model_type} cannot be trained: {error}") from error
+    with explain_failure("architecture", config.model_type):
+        settings = {"dtype": dtype, "attn_implementation": ATTENTION, "trust_remote_code": False}
+        module = AutoModelForCausalLM.from_config(config, **settings)
     module.config.use_cache = False
     return module.eval()
 

@@ -1,21 +1,27 @@
-"""A training step on a GPU: that of a CPU to rounding, with two waits for the GPU."""
+"""Attention, the engine and a training step on a GPU: a CPU's numbers to rounding, with two waits a step."""
 
+import random
 import warnings
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from slimrl.config.loss import LossConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
-from slimrl.models.forward.attention import ATTENTION
+from slimrl.inference.engine import Engine
+from slimrl.inference.scheduler import Request
+from slimrl.models.forward.attention import ATTENTION, LayerInputs
+from slimrl.trainer.attention_blocks import BlockAttention
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
-from slimrl.types import Metrics
+from slimrl.types import Metrics, Sample, SamplingParams
 from tests.tiny import FAMILIES, tiny_module
 from tests.trainer.samples import random_samples
+from tests.trainer.test_attention_blocks import WINDOWS, pack_of, visible_TT
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -90,3 +96,57 @@ def test_each_loss_steps(name):
     loss = LossConfig(type=name, kl_beta=0.1)
     metrics = train_step(module_on(CUDA, "qwen3"), loss)(Batch(tuple(random_samples(1)), 0.7), 1.0, version=0)
     assert metrics["optim/grad_norm"] > 0 and not metrics["optim/skipped"]
+
+
+def completions(engine: Engine, temperature: float) -> list[Request]:
+    rng = random.Random(0)
+    prompts = [[rng.randrange(3, 300) for _ in range(rng.choice([3, 40, 200]))] for _ in range(12)]
+    prompts += [[*prompts[0], 7], prompts[1]]
+    params = [SamplingParams(24, temperature=temperature, seed=seed) for seed in range(len(prompts))]
+    requests = [engine.submit(*pair, lambda sampled: False) for pair in zip(prompts, params, strict=True)]
+    while engine.busy:
+        engine.step()
+    return requests
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_tokens_are_those_of_a_cpu(family):
+    here, there = (completions(Engine(module_on(d, family), frozenset(), 6, 320), 0.0) for d in (CPU, CUDA))
+    for ours, theirs in zip(there, here, strict=True):
+        assert ours.completion_ids == theirs.completion_ids
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-3)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-6), (torch.bfloat16, 0.01)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_trainer_computes_what_the_sampler_logged(family, dtype, most):
+    module = module_on(CUDA, family, dtype)
+    requests = completions(Engine(module, frozenset(), 6, 320), 1.0)
+    samples = []
+    for request in requests:
+        prompt, sampled = len(request.prompt), len(request.logprobs)
+        mask = (*[False] * prompt, *[True] * sampled)
+        logprobs = (*[0.0] * prompt, *request.logprobs)
+        samples.append(Sample((*request.prompt, *request.completion_ids), mask, logprobs, (1.0,) * len(mask), 0))
+    metrics = train_step(module, LossConfig())(Batch(tuple(samples), 1.0), 1.0, version=0)
+    assert metrics["guard/mismatch_kl"] < most
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(("num_heads", "num_key_heads", "width"), [(4, 4, 16), (6, 2, 64)])
+def test_values_and_gradients_are_those_of_masked_attention(num_heads, num_key_heads, width, window, dtype):
+    pack = pack_of(1, repeats=8, device=CUDA)
+    mask = visible_TT(pack, window)
+    torch.manual_seed(0)
+    shapes = [(1, heads, len(mask), width) for heads in (num_heads, num_key_heads, num_key_heads)]
+    heads = [torch.randn(shape, device=CUDA, dtype=dtype, requires_grad=True) for shape in shapes]
+    out = BlockAttention(pack).attend(LayerInputs(0, *heads, scale=0.3, window=window))
+    exact = [head.detach().float().requires_grad_() for head in heads]
+    expected = F.scaled_dot_product_attention(*exact, attn_mask=mask, scale=0.3, enable_gqa=True).transpose(1, 2)
+    weight = torch.randn_like(expected)
+    ours = [out, *torch.autograd.grad((out.float() * weight).sum(), heads)]
+    theirs = [expected, *torch.autograd.grad((expected * weight).sum(), exact)]
+    allowed = 2e-3 if dtype == torch.float32 else 0.06
+    for found, wanted in zip(ours, theirs, strict=True):
+        assert float((found.float() - wanted).abs().max()) < allowed * float(wanted.abs().max())
