@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from slimrl.models.forward.attention import LayerInputs
 from slimrl.trainer.attention_blocks import BlockAttention
-from tests.trainer.test_attention_blocks import WINDOWS, pack_of, visible_TT
+from tests.trainer.test_attention import WINDOWS, pack_of, visible_TT
 
 CUDA = torch.device("cuda")
 
