@@ -21,7 +21,7 @@ from slimrl.inference.local_client import LocalClient
 from slimrl.models.load import Policy, load_policy
 from slimrl.orchestrator.advantages import token_advantages, turn_advantages
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext
-from slimrl.rollout.places import run_groups
+from slimrl.rollout.games import run_groups
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch

@@ -25,7 +25,7 @@ from slimrl.inference.local_client import LocalClient
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.load import Policy, load_policy
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext
-from slimrl.rollout.places import run_groups
+from slimrl.rollout.games import run_groups
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch

@@ -133,7 +133,7 @@ class Taskset:
 
     @cached_property
     def roles(self) -> Sequence[str]:
-        """The names of the roles of a game that the policy plays against itself (`rollout/self_play.py`); empty if it
+        """The names of the roles of a game that the policy plays against itself (`rollout/games.py`); empty if it
         plays alone, in the episode that `environment` returns."""
         return ()
 

@@ -202,9 +202,7 @@ ANYWHERE = {
         ERROR,
         r"a\\x1b\[2J\\x9b\\r\\u202eb \(host",
     ),
-    "stops the loop": (lambda: asyncio.get_running_loop().stop(), ERROR, "cannot stop the event loop"),
     "closes the loop": (lambda: asyncio.get_running_loop().close(), ERROR, "close a running event loop"),
-    "cancels all tasks": (lambda: after(cancel_all), ERROR, "cannot cancel tasks"),
     "recurses": (deep, ERROR, "RecursionError"),
     "exits": (lambda: sys.exit(0), ERROR, "SystemExit: 0"),
     "has a reason of its own": (lambda: raises(RolloutError("tool-timeout", "too late")), "tool-timeout", "too late"),
@@ -215,6 +213,8 @@ ANYWHERE = {
 # The effect of `step` that only a worker process survives. Each of the first ones has a second of its own.
 FAST_IN_WORKER = {
     "raises KeyboardInterrupt": (lambda: raises(KeyboardInterrupt()), ERROR, "KeyboardInterrupt"),
+    "stops the loop": (lambda: asyncio.get_running_loop().stop(), ERROR, "must return a Turn, not NoneType"),
+    "cancels all tasks": (lambda: after(cancel_all), "", ""),
     "has no word as its reason": (lambda: raises(RolloutError("a b/c", "too late")), ERROR, "^a b/c: too late"),
     "answers before it is done": (answer_before, DIED, "it sent what is no answer"),
     "exits at once": (lambda: os._exit(0), DIED, "ended its process with exit status 0"),

@@ -24,9 +24,9 @@ from slimrl.io.files import encode_line
 from slimrl.io.process_tree import find_marked, processes
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
 from slimrl.rollout.episode import EpisodeSpec
+from slimrl.rollout.games import run_groups
 from slimrl.rollout.loop import run_episodes
-from slimrl.rollout.places import run_groups
-from slimrl.rollout.worker import seat as module
+from slimrl.rollout.worker import taskset as module
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.taskset import RemoteEpisode, load_in_worker
 from slimrl.rollout.worker.wire import WireError, receive_message

@@ -21,7 +21,7 @@ from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample, SamplingParams
 from tests.tiny import FAMILIES, tiny_module
 from tests.trainer.samples import random_samples
-from tests.trainer.test_attention_blocks import WINDOWS, pack_of, visible_TT
+from tests.trainer.test_attention import WINDOWS, pack_of, visible_TT
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -16,10 +16,10 @@ from slimrl.orchestrator.advantages import (
     token_rewards,
     turn_advantages,
 )
-from slimrl.orchestrator.own_advantage import load_estimate
+from slimrl.orchestrator.roles import load_estimate
 from slimrl.types import Rollout
 
-ESTIMATORS = ("grpo", "dr_grpo", "rloo", "opo", "reinforce")
+COMPARING = ("grpo", "dr_grpo", "rloo", "opo")
 
 
 def advantages(estimator, rewards, lengths=None):
@@ -56,27 +56,24 @@ def test_a_function_of_one_s_own_decides_alone(tmp_path):
         assert f"{name}`" in str(caught.value) and message in str(caught.value)
 
 
-def test_dr_grpo_subtracts_the_mean():
-    assert advantages("dr_grpo", [1.0, 0.0, 0.5]) == pytest.approx([0.5, -0.5, 0.0])
+STD = math.sqrt(3) + 1e-4  # rewards 0, 0, 3: mean 1, sample variance (1 + 1 + 4) / 2
+BY_HAND = {
+    "dr_grpo subtracts the mean": ("dr_grpo", [1.0, 0.0, 0.5], [1] * 3, [0.5, -0.5, 0.0]),
+    "grpo divides by the standard deviation": ("grpo", [0.0, 0.0, 3.0], [1] * 3, [-1 / STD, -1 / STD, 2 / STD]),
+    "rloo subtracts the mean of the others": ("rloo", [1.0, 0.0, 0.5], [1] * 3, [1 - 0.25, 0 - 0.75, 0.5 - 0.5]),
+    "opo weighs by length, b* = (1 x 1 + 3 x 0) / 4": ("opo", [1.0, 0.0], [1, 3], [0.75, -0.25]),
+    "reinforce subtracts its constant": ("reinforce", [1.0, 0.25], [1, 1], [0.5, -0.25]),
+    **{f"{name} has nothing to compare one with": (name, [0.7], [5], [0.0]) for name in COMPARING},
+}
 
 
-def test_grpo_divides_by_the_sample_standard_deviation():
-    # mean 1, sample variance (1 + 1 + 4) / 2 = 3
-    std = math.sqrt(3) + 1e-4
-    assert advantages("grpo", [0.0, 0.0, 3.0]) == pytest.approx([-1 / std, -1 / std, 2 / std])
+@pytest.mark.parametrize("case", BY_HAND)
+def test_advantages_by_hand(case):
+    estimator, rewards, lengths, expected = BY_HAND[case]
+    assert advantages(estimator, rewards, lengths) == pytest.approx(expected, abs=0 if len(rewards) == 1 else None)
 
 
-def test_rloo_subtracts_the_mean_of_the_others():
-    assert advantages("rloo", [1.0, 0.0, 0.5]) == pytest.approx([1 - 0.25, 0 - 0.75, 0.5 - 0.5])
-
-
-def test_opo_weighs_its_baseline_by_length():
-    # b* = (1 x 1 + 3 x 0) / 4
-    assert advantages("opo", [1.0, 0.0], lengths=[1, 3]) == pytest.approx([0.75, -0.25])
-
-
-def test_reinforce_subtracts_its_constant():
-    assert advantages("reinforce", [1.0, 0.25]) == pytest.approx([0.5, -0.25])
+def test_reinforce_subtracts_any_constant():
     loss = LossConfig(type="reinforce", baseline=0.2).resolve()
     assert group_advantages([1.0, 0.25], [1, 1], loss) == pytest.approx([0.8, 0.05])
 
@@ -92,19 +89,10 @@ def test_identities_on_random_groups():
         assert advantages("grpo", rewards) == pytest.approx([scale * a for a in centred])
 
 
-@pytest.mark.parametrize("estimator", ["grpo", "dr_grpo", "rloo", "opo"])
-@pytest.mark.parametrize("reward", [0.0, 0.1, 1 / 3, 1e9])
-def test_equal_rewards_give_exactly_zero(estimator, reward):
-    assert advantages(estimator, [reward] * 7, lengths=[1, 2, 3, 4, 5, 6, 7]) == [0.0] * 7
-
-
-@pytest.mark.parametrize("estimator", ["grpo", "dr_grpo", "rloo", "opo"])
-def test_a_group_of_one_has_no_signal(estimator):
-    assert advantages(estimator, [0.7]) == [0.0]
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_nearly_equal_rewards_stay_finite(estimator):
+@pytest.mark.parametrize("estimator", COMPARING)
+def test_equal_rewards_give_exactly_zero_and_nearly_equal_ones_stay_finite(estimator):
+    for reward in (0.0, 0.1, 1 / 3, 1e9):
+        assert advantages(estimator, [reward] * 7, lengths=[1, 2, 3, 4, 5, 6, 7]) == [0.0] * 7
     values = advantages(estimator, [0.5, 0.5 + 1e-15])
     assert all(math.isfinite(value) and abs(value) < 1 for value in values)
 
@@ -126,16 +114,8 @@ def played(turn_rewards, observations=None, lengths=None):
         mask += [False] + [True] * length
         messages += [{"role": "user", "content": observation}, {"role": "assistant", "content": "reply"}]
     zeros = (0.0,) * len(mask)
-    return Rollout(
-        "t",
-        tuple(token_ids),
-        tuple(mask),
-        zeros,
-        (0,) * len(mask),
-        sum(turn_rewards),
-        tuple(turn_rewards),
-        tuple(messages),
-    )
+    tokens, rewards = (tuple(token_ids), tuple(mask), zeros, (0,) * len(mask)), tuple(turn_rewards)
+    return Rollout("t", *tokens, sum(turn_rewards), rewards, tuple(messages))
 
 
 def by_turn(rollouts, **loss):
@@ -147,15 +127,13 @@ def test_returns_are_discounted_sums_of_what_follows():
     assert returns([1.0, 0.0, 2.0], 1.0) == [3.0, 2.0, 2.0]
 
 
-def test_an_episodes_credit_is_on_all_of_its_turns():
-    group = [played([0.0, 1.0]), played([0.0])]
-    assert by_turn(group) == [[0.5, 0.5], [-0.5]]
-
-
 def test_a_turn_is_compared_with_the_same_turn_of_the_others():
+    assert by_turn([played([0.0, 1.0]), played([0.0])]) == [[0.5, 0.5], [-0.5]]  # by default, an episode is
     group = [played([1.0, 0.0, 5.0]), played([0.0, 1.0])]
     # returns: 6, 5, 5 and 1, 1; the third turn has nothing to be compared with
     assert by_turn(group, credit="turn") == [[2.5, 2.0, 0.0], [-2.5, -2.0]]
+    lengths = [played([1.0], lengths=[1]), played([0.0], lengths=[3])]
+    assert by_turn(lengths, type="opo", credit="turn") == [[0.75], [-0.25]]
     # with gamma 0: each turn's own reward
     assert by_turn(group, credit="turn", gamma=0.0) == [[0.5, -0.5, 0.0], [-0.5, 0.5]]
 
@@ -174,14 +152,9 @@ def test_a_turn_is_compared_with_all_that_faced_the_same_messages():
         assert advantages_K == pytest.approx([own + 2 * value for value in states_K])
 
 
-def test_states_tell_roles_and_runs_of_messages_apart():
-    group = [played([0.0, 1.0], ["task", "x"]), played([1.0, 0.0], ["task", "y"])]
-    assert states(group[0])[0] == states(group[1])[0] != states(group[0])[1]
-    assert len(states(group[0])) == 2
-
-
-def test_examples_in_an_opening_are_no_states():
+def test_states_are_the_messages_before_a_turn_but_not_examples_in_an_opening():
     rollout = played([0.0, 1.0], ["task", "x"])
+    assert states(rollout) == [(("user", "task"),), (("user", "x"),)]
     example = ({"role": "user", "content": "another task"}, {"role": "assistant", "content": "as it is done"})
     assert states(replace(rollout, messages=(*example, *rollout.messages))) == states(rollout)
 
@@ -192,17 +165,9 @@ def test_equal_episodes_carry_no_signal_under_any_credit(credit):
     assert by_turn(group, credit=credit) == [[0.0, 0.0]] * 4
 
 
-def test_the_lengths_of_turns_count_for_a_turns_opo():
-    group = [played([1.0], lengths=[1]), played([0.0], lengths=[3])]
-    assert by_turn(group, type="opo", credit="turn") == [[0.75], [-0.25]]
-
-
 def test_advantages_are_on_the_turns_tokens_and_rewards_on_their_last():
     rollout = played([0.25, 1.0], lengths=[2, 3])
     assert token_advantages(rollout, [0.5, -0.5]) == (0, 0.5, 0.5, 0, -0.5, -0.5, -0.5)
     assert token_rewards(rollout) == (0, 0, 0.25, 0, 0, 0, 1.0)
-
-
-def test_a_critics_advantages_are_left_to_the_trainer():
-    critic = LossConfig(type="ppo", advantage="gae").resolve()
-    assert turn_advantages([played([0.25, 1.0], lengths=[2, 3])], critic) == [[0.0, 0.0]]
+    critic = LossConfig(type="ppo", advantage="gae").resolve()  # whose advantages are left to the trainer
+    assert turn_advantages([rollout], critic) == [[0.0, 0.0]]

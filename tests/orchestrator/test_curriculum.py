@@ -30,11 +30,8 @@ def test_tasksets_take_turns_and_each_goes_through_all_its_tasks():
     assert Counter(draw.task.id for draw in draws if draw.taskset is large) == {f"train/{n}": 2 for n in range(5)}
 
 
-def test_tasksets_of_one_size_are_shuffled_apart():
+def test_tasksets_of_one_size_are_shuffled_apart_and_none_is_empty():
     draws = [Curriculum([OneTask(Quiz, 9), OneTask(Quiz, 9)], "seed").draw(n).task.id for n in range(18)]
     assert draws[0::2] != draws[1::2]
-
-
-def test_a_taskset_without_tasks_is_a_user_error():
     with pytest.raises(UserError, match="OneTask has no training tasks"):
         Curriculum([OneTask(Quiz, 0)], "seed")

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from slimrl.config.loss import LossConfig
-from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.metrics import lookup
 from slimrl.orchestrator.curriculum import Draw
@@ -18,14 +17,12 @@ from slimrl.orchestrator.distill import (
     as_read,
     check_scores,
     subtract_baseline,
-    teacher_term,
     teacher_terms,
     with_advantages,
-    with_opening,
     without_teacher,
 )
-from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.types import Sample, Task, Turn
+from tests.orchestrator.made import make_orchestrator
 from tests.rollout.scripted import CHAT, LOGPROB, DigitClient, OneTask, Quiz, ScriptedClient, make_context, user
 
 PURE = LossConfig(adv_tau=0.0, teacher_tau=1.0, student_tau=1.0).resolve(has_teacher=True)
@@ -75,30 +72,24 @@ def test_a_teacher_that_agrees_gives_exactly_no_signal(tau):
     assert set(taught.advantages_T) == {0.0}
 
 
-def test_expectation_under_the_student_is_minus_the_reverse_kl():
-    generator = torch.Generator().manual_seed(0)
-    student, teacher = (torch.randn(7, generator=generator, dtype=torch.float64).log_softmax(0) for _ in range(2))
-    signal = [teacher_term(float(t), float(s), PURE) for s, t in zip(student, teacher, strict=True)]
-    kl = float((student.exp() * (student - teacher)).sum())
-    assert math.fsum(p * a for p, a in zip(student.exp().tolist(), signal, strict=True)) == pytest.approx(-kl)
-
-
-def test_the_policy_gradient_of_the_signal_is_that_of_minus_the_reverse_kl():
-    generator = torch.Generator().manual_seed(1)
-    logits, other = (torch.randn(7, generator=generator, dtype=torch.float64) for _ in range(2))
-    logits.requires_grad_()
-    student, teacher = logits.log_softmax(0), other.log_softmax(0)
-    (kl,) = torch.autograd.grad((student.exp() * (student - teacher)).sum(), logits, retain_graph=True)
-    pairs = zip(student.tolist(), teacher.tolist(), strict=True)
-    signal = torch.tensor([teacher_term(t, s, PURE) for s, t in pairs], dtype=torch.float64)
-    (gradient,) = torch.autograd.grad((student.exp().detach() * signal * student).sum(), logits)
-    torch.testing.assert_close(gradient, -kl)
-
-
 def said(*tokens: int, prompt: tuple[int, ...] = (5, 6)) -> Sample:
     num = len(prompt) + len(tokens)
     mask = (False,) * len(prompt) + (True,) * len(tokens)
     return Sample((*prompt, *tokens), mask, (0.0,) * num, (0.0,) * num, version=0)
+
+
+def test_the_signals_mean_and_policy_gradient_are_those_of_minus_the_reverse_kl():
+    generator = torch.Generator().manual_seed(1)
+    logits, other = (torch.randn(7, generator=generator, dtype=torch.float64) for _ in range(2))
+    logits.requires_grad_()
+    student, teacher = logits.log_softmax(0), other.log_softmax(0)
+    kl = (student.exp() * (student - teacher)).sum()
+    sample = replace(said(*range(7)), logprobs_T=(0.0, 0.0, *student.tolist()))
+    signal = torch.tensor(teacher_terms(sample, teacher.tolist(), PURE), dtype=torch.float64)
+    assert (student.exp() * signal).sum().item() == pytest.approx(-kl.item())
+    (expected,) = torch.autograd.grad(kl, logits, retain_graph=True)
+    (gradient,) = torch.autograd.grad((student.exp().detach() * signal * student).sum(), logits)
+    torch.testing.assert_close(gradient, -expected)
 
 
 def test_a_token_is_compared_with_those_of_others_that_said_the_same_before_it():
@@ -152,13 +143,8 @@ def test_the_teacher_reads_the_sampled_tokens_behind_its_own_opening(opening):
     trained = [t for t, mask in enumerate(read.loss_mask_T) if mask]
     assert trained == [len(opening) + n for n in (0, 1, 5, 6)]
     assert [read.token_ids_T[t] for t in trained] == [8, 9, 11, 9]
-
-
-def test_without_a_context_of_its_own_it_reads_what_the_student_read():
-    assert with_opening(TWO_TURNS.token_ids_T, TWO_TURNS.loss_mask_T, None) == (
-        TWO_TURNS.token_ids_T,
-        TWO_TURNS.loss_mask_T,
-    )
+    assert (own := as_read(TWO_TURNS, None)).token_ids_T == TWO_TURNS.token_ids_T  # without a context of its own
+    assert own.loss_mask_T == TWO_TURNS.loss_mask_T
 
 
 @pytest.mark.parametrize(
@@ -196,21 +182,12 @@ class Digits:
 
 def collected(teacher, loss, hint="read this first: ", fails=(), seq_len=400, hinted=True):
     """A batch of rollouts that all earn the same, with a teacher whose environments have the hint."""
-    config = OrchestratorConfig(
-        env=[EnvConfig(id="digits")],
-        batch_size=12,
-        rollouts_per_example=4,
-        sampling=SamplingConfig(max_tokens=8, temperature=0.9),
-    )
-    context, records = make_context(DigitClient()), []
+    context, records = make_context(DigitClient()), {}
     tasksets = [OneTask(lambda task: Digits(), num_tasks=9)]
     theirs = OneTask(lambda task: Digits(hint, task.data["number"] in fails), num_tasks=9)
     distillation = Distillation(teacher, [theirs] if hinted else (), context, seq_len)
-
-    def record(step, found):
-        records.extend(found)
-
-    return Orchestrator(tasksets, context, config, loss, 0, record, distillation).collect(0), records
+    batch = make_orchestrator(tasksets, records, context, loss, distillation).collect(0)
+    return batch, records[0]
 
 
 def test_with_a_teacher_equal_rewards_are_a_signal():
@@ -232,18 +209,13 @@ def test_with_a_teacher_equal_rewards_are_a_signal():
         lookup(name)
 
 
-def test_the_teacher_is_shown_its_own_opening_and_the_same_tokens():
+@pytest.mark.parametrize("hinted", [True, False])
+def test_the_teacher_is_shown_its_own_opening_if_it_has_one_and_the_same_tokens(hinted):
     teacher = FixedTeacher()
-    batch, _ = collected(teacher, PURE)
-    opening = CHAT.opening([user("read this first: say a digit")])
+    batch, _ = collected(teacher, PURE, hinted=hinted)
+    opening = CHAT.opening([user("read this first: " * hinted + "say a digit")])
     for read, sample in zip(teacher.seen, batch.samples, strict=True):
         assert read.token_ids_T == (*opening, *sample.token_ids_T[-2:])
-
-
-def test_a_teacher_without_context_of_its_own_is_shown_the_rollouts():
-    teacher = FixedTeacher()
-    batch, _ = collected(teacher, PURE, hinted=False)
-    assert [read.token_ids_T for read in teacher.seen] == [sample.token_ids_T for sample in batch.samples]
 
 
 def test_where_nothing_but_the_reward_counts_equal_rewards_are_dropped():

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from slimrl.config.loss import LossConfig
-from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
 from slimrl.errors import UserError
 from slimrl.monitor.metrics import lookup
-from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.types import Sample, Task, Turn
-from tests.rollout.scripted import LOGPROB, TOKENIZER, VERSION, DigitClient, OneTask, make_context, user
+from tests.orchestrator.made import Records, make_orchestrator
+from tests.rollout.scripted import LOGPROB, TOKENIZER, VERSION, OneTask, user
 
 
 class Digits:
@@ -39,22 +38,11 @@ class Table:
     dull: set[int] = field(default_factory=set)
     broken: set[int] = field(default_factory=set)
     shaky: set[int] = field(default_factory=set)
-    records: dict[int, list[RolloutRecord]] = field(default_factory=dict)
+    records: Records = field(default_factory=dict)
 
-    def orchestrator(self, loss: str = "aipo", seed: int = 0, **config) -> Orchestrator:
-        settings = {
-            "batch_size": 12,
-            "rollouts_per_example": 4,
-            "sampling": SamplingConfig(max_tokens=8, temperature=0.9),
-        }
-        return Orchestrator(
-            [OneTask(lambda task: Digits(task, self.dull, self.broken, self.shaky), num_tasks=30)],
-            make_context(DigitClient()),
-            OrchestratorConfig(env=[EnvConfig(id="digits")], **(settings | config)),
-            LossConfig(type=loss).resolve(),
-            seed,
-            lambda step, records: self.records.update({step: list(records)}),
-        )
+    def orchestrator(self, loss: str = "aipo", **config) -> Orchestrator:
+        taskset = OneTask(lambda task: Digits(task, self.dull, self.broken, self.shaky), num_tasks=30)
+        return make_orchestrator([taskset], self.records, loss=LossConfig(type=loss).resolve(), **config)
 
 
 def dropped(metrics) -> float:
@@ -119,7 +107,8 @@ def test_rollouts_started_are_trained_or_dropped(case):
             record = records[sample.row]
             assert record.rollout.token_ids_T == sample.token_ids_T
             assert record.rollout.logprobs_T == sample.logprobs_T
-            assert record.advantages[-1] == sample.advantages_T[-1]
+            assert record.advantages == (sample.advantages_T[-1],)
+            assert record.text == TOKENIZER.decode(sample.token_ids_T)
 
 
 def test_groups_without_a_signal_are_replaced_while_there_are_others():
@@ -188,15 +177,6 @@ def test_another_seed_draws_other_tasks_and_other_tokens():
     assert [sample.token_ids_T[-2] for sample in first] != [sample.token_ids_T[-2] for sample in second]
 
 
-def test_records_hold_each_rollouts_advantage_and_text():
-    table = Table()
-    batch = table.orchestrator().collect(7)
-    for record, sample in zip(table.records[7], batch.samples, strict=True):
-        assert record.rollout.token_ids_T == sample.token_ids_T
-        assert record.advantages == (sample.advantages_T[-1],)
-        assert record.text == TOKENIZER.decode(sample.token_ids_T)
-
-
 @pytest.mark.parametrize("has_critic", [False, True])
 def test_records_say_whether_their_group_was_trained_on(has_critic):
     table = Table(dull=set(range(0, 30, 2)))
@@ -209,9 +189,6 @@ def test_records_say_whether_their_group_was_trained_on(has_critic):
     assert trained == {row for row, record in enumerate(records) if record.has_signal}
     flat = {row for row, record in enumerate(records) if not any(record.advantages)}
     assert flat and flat.isdisjoint(trained) != has_critic
-
-
-def test_a_failed_rollout_has_the_signal_of_its_group():
     table = Table(dull={0, 1, 2}, shaky=set(range(30)), broken={5})
     table.orchestrator(batch_size=24).collect(0)
     failed = [record for record in table.records[0] if record.rollout.failure]
@@ -223,24 +200,11 @@ def test_several_environments_have_a_mean_reward_each():
     def tasksets(*dull: bool):
         return [OneTask(lambda task, d=d: Digits(task, set(range(10)) if d else set(), set(), set())) for d in dull]
 
-    config = OrchestratorConfig(
-        env=[EnvConfig(id="digits", name="dull"), EnvConfig(id="digits")],
-        batch_size=8,
-        rollouts_per_example=4,
-        resample_factor=1,
-        sampling=SamplingConfig(max_tokens=8),
-    )
-    kept = []
-    orchestrator = Orchestrator(
-        tasksets(True, False),
-        make_context(DigitClient()),
-        config,
-        LossConfig().resolve(),
-        0,
-        lambda step, records: kept.extend(records),
-    )
+    kept: Records = {}
+    names = ("dull", "digits")
+    orchestrator = make_orchestrator(tasksets(True, False), kept, names=names, batch_size=8, resample_factor=1)
     metrics = orchestrator.collect(0).metrics
-    assert [(record.environment, record.draw) for record in kept] == [("dull", 0)] * 4 + [("digits", 1)] * 4
+    assert [(record.environment, record.draw) for record in kept[0]] == [("dull", 0)] * 4 + [("digits", 1)] * 4
     assert metrics["reward/mean/dull"] == pytest.approx(0.3)
     assert metrics["reward/mean"] == pytest.approx((metrics["reward/mean/dull"] + metrics["reward/mean/digits"]) / 2)
     assert lookup("reward/mean/digits").better == "higher"

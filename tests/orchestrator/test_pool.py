@@ -11,16 +11,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from slimrl.config.loss import LossConfig
-from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.monitor.metrics import lookup
-from slimrl.monitor.rollouts import RolloutRecord
-from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.rollout.episode import EpisodeLimits
 from slimrl.transport.base import Batch
 from slimrl.types import SamplingParams
+from tests.orchestrator.made import Records, make_orchestrator
 from tests.orchestrator.test_orchestrator import Digits, dropped
 from tests.rollout.scripted import LOGPROB, TOKENIZER, OneTask, make_context
 
@@ -64,24 +61,20 @@ class Run:
     group_size: int = G
     num_environments: int = 1
     batches: list[Batch] = field(default_factory=list)
-    records: dict[int, list[RolloutRecord]] = field(default_factory=dict)
+    records: Records = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.client = SlowClient(self.rng, self.straggle_s, self.num_stuck)
-        self.orchestrator = Orchestrator(
+        self.orchestrator = make_orchestrator(
             [OneTask(lambda task: Digits(task, *self.kinds), num_tasks=1000) for _ in range(self.num_environments)],
+            self.records,
             replace(make_context(self.client), num_concurrent=64),
-            OrchestratorConfig(
-                env=[EnvConfig(id="digits", name=f"{n}") for n in range(self.num_environments)],
-                batch_size=self.group_size * WANTED,
-                rollouts_per_example=self.group_size,
-                sampling=SamplingConfig(max_tokens=8),
-            ),
-            LossConfig().resolve(),
-            self.seed,
-            lambda step, records: self.records.update({step: list(records)}),
-            max_async_level=self.level,
+            seed=self.seed,
+            level=self.level,
+            names=[str(number) for number in range(self.num_environments)],
+            batch_size=self.group_size * WANTED,
+            rollouts_per_example=self.group_size,
         )
 
     def play(self, steps: range, behind: int = 0) -> list[Batch]:
@@ -236,7 +229,7 @@ def test_an_environment_that_holds_the_thread_ends_the_run_with_its_place(monkey
 
     monkeypatch.setattr("slimrl.orchestrator.pool.CHECK_S", 0.02)
     monkeypatch.setattr("slimrl.orchestrator.pool.HELD_S", 0.0)
-    monkeypatch.setattr("slimrl.rollout.held.HELD_S", 0.0)
+    monkeypatch.setattr("slimrl.rollout.loop.HELD_S", 0.0)
     with playing(level=1) as run:
         run.orchestrator.tasksets[0].make = lambda task: Blocks(task, *run.kinds)
         run.orchestrator._pool._context = replace(run.orchestrator._pool._context, limits=EpisodeLimits(4, 64, 0.05))

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from slimrl.config.loss import ADVANTAGES, LossConfig
-from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
 from slimrl.errors import UserError
 from slimrl.eval.evaluate import make_eval_policy, play_tasks, tasks_held_out
 from slimrl.orchestrator.advantages import turn_advantages
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.orchestrator.roles import role_advantages, update_mean
 from slimrl.types import Rollout, SamplingParams, Task, Taskset, Turn
+from tests.orchestrator.made import Records, make_orchestrator
 from tests.rollout.scripted import DigitClient, make_context, user
 
 
@@ -29,12 +29,9 @@ def loss(advantage: str, **numbers: float) -> Any:
     return LossConfig(advantage=advantage, **numbers).resolve()
 
 
-def test_each_role_is_compared_with_its_own_mean():
+def test_each_role_is_compared_with_its_own_mean_in_all_turns():
     group = [rollout(1.0, "a"), rollout(10.0, "b"), rollout(0.0, "a"), rollout(8.0, "b")]
     assert role_advantages(group, loss("dr_grpo"), {}, "0") == [(0.5,), (1.0,), (-0.5,), (-1.0,)]
-
-
-def test_an_advantage_stands_on_all_turns_of_its_own_rollout():
     group = [rollout(1.0, "a", turns=2), rollout(5.0, "b", turns=3), rollout(0.0, "a"), rollout(5.0, "b")]
     assert role_advantages(group, loss("dr_grpo"), {}, "0") == [(0.5, 0.5), (0.0, 0.0, 0.0), (-0.5,), (0.0,)]
 
@@ -59,23 +56,12 @@ def test_a_running_mean_by_hand():
     assert second == [(0.5,), (0.5,), (-2.0,)]
     assert means == {"0/a": 0.875, "0/b": 2.0}
 
-
-def test_a_running_mean_compares_what_equal_rewards_within_a_group_cannot():
-    means = {"0/": 0.25}
-    assert role_advantages([rollout(1.0), rollout(1.0)], loss("rae"), means, "0") == [(0.75,), (0.75,)]
-
-
-def test_games_have_means_of_their_own():
-    means: dict[str, float] = {}
-    for game, reward in (("0", 1.0), ("1", 5.0)):
-        role_advantages([rollout(reward, "a")], loss("rae"), means, game)
-    assert means == {"0/a": 1.0, "1/a": 5.0}
-
-
-def test_a_running_mean_forgets_at_its_rate():
-    means = {"k": 1.0}
-    update_mean(means, "k", [0.0] * 3, 0.9)
-    assert means["k"] == pytest.approx(0.9**3)
+    # It compares equal rewards too, for each game apart, and forgets at its rate.
+    assert role_advantages([rollout(1.0), rollout(1.0)], loss("rae"), {"0/": 0.25}, "0") == [(0.75,), (0.75,)]
+    role_advantages([rollout(5.0, "a")], rae, means, "1")
+    assert means == {"0/a": 0.875, "0/b": 2.0, "1/a": 5.0}
+    update_mean(means, "1/a", [0.0] * 3, 0.9)
+    assert means["1/a"] == pytest.approx(5 * 0.9**3)
 
 
 @dataclass
@@ -109,27 +95,19 @@ class Digit:
         return Turn(done=True, reward=int(reply) / 10 + self.more)
 
 
-def collector(taskset: Pair, advantage: str = "dr_grpo", group: int = 8) -> tuple[Orchestrator, list[Any]]:
-    records: list[Any] = []
-    config = OrchestratorConfig(
-        env=[EnvConfig(id="pair")],
-        batch_size=2 * group,
-        rollouts_per_example=group,
-        sampling=SamplingConfig(max_tokens=8, temperature=1.0),
-    )
-    made = Orchestrator(
-        [taskset], make_context(DigitClient()), config, loss(advantage), 0, lambda step, found: records.extend(found)
-    )
-    return made, records
+def collector(taskset: Pair, advantage: str = "dr_grpo", group: int = 8) -> tuple[Orchestrator, Records]:
+    records: Records = {}
+    sizes = {"batch_size": 2 * group, "rollouts_per_example": group}
+    return make_orchestrator([taskset], records, loss=loss(advantage), **sizes), records
 
 
 def test_a_group_has_as_many_rollouts_of_each_role_and_one_size():
     orchestrator, records = collector(Pair())
     batch = orchestrator.collect(0)
-    roles = [record.rollout.role for record in records]
+    roles = [record.rollout.role for record in records[0]]
     assert len(batch.samples) == 16
     assert (roles.count("first"), roles.count("second")) == (8, 8)
-    seconds = [r for r in records if r.rollout.role == "second"]
+    seconds = [r for r in records[0] if r.rollout.role == "second"]
     assert all(1.0 <= record.rollout.reward < 2.0 for record in seconds)
     by_group = [sum(record.advantages[0] for record in seconds[start : start + 4]) for start in (0, 4)]
     assert by_group == pytest.approx([0.0, 0.0])  # each role's advantages have the mean 0: the 1 more is not compared
@@ -151,7 +129,7 @@ def test_one_role_that_fails_costs_its_own_rollouts():
     orchestrator, records = collector(Pair(broken={"second"}))
     batch = orchestrator.collect(0)
     assert batch.metrics["drop/environment_error"] == 8
-    assert {record.rollout.role for record in records if not record.rollout.failure} == {"first"}
+    assert {record.rollout.role for record in records[0] if not record.rollout.failure} == {"first"}
 
 
 def test_running_means_go_with_the_batch_and_a_continued_run_goes_on_from_them():

@@ -78,6 +78,59 @@ class Quiz:
         return Turn(done=True, reward=0.75, metrics={"tries": 2})
 
 
+def raises(error: BaseException) -> Any:
+    raise error
+
+
+async def wait_for_ever(poll: bool, catches: bool) -> None:
+    while True:
+        try:
+            await (asyncio.sleep(0) if poll else asyncio.Event().wait())
+        except BaseException:
+            if not catches:
+                raise
+
+
+async def cancel_itself() -> None:
+    inner = asyncio.create_task(asyncio.sleep(10))
+    inner.cancel()
+    await inner
+
+
+def continues(*messages: Any) -> Turn:
+    return Turn(done=False, messages=messages)
+
+
+# What `start` gives, and what `step` gives or awaits.
+STARTS: dict[str, Callable[[], Any]] = {
+    "start raises": lambda: raises(KeyError("missing")),
+    "start gives text": lambda: "q",
+    "start gives nothing": lambda: None,
+}
+STEPS: dict[str, Callable[[], Any]] = {
+    "step raises": lambda: raises(ZeroDivisionError("by zero")),
+    "own time-out": lambda: raises(TimeoutError("the database did not answer")),
+    "own cancellation": cancel_itself,
+    "exits": lambda: sys.exit(3),
+    "reward nan": lambda: Turn(done=True, reward=float("nan")),
+    "reward infinite": lambda: Turn(done=True, reward=float("inf")),
+    "reward none": lambda: Turn(done=True, reward=None),
+    "metric is text": lambda: Turn(done=True, reward=1.0, metrics={"exact": "yes"}),
+    "returns a number": lambda: 1.0,
+    "returns none": lambda: None,
+    "message without content": lambda: continues({"role": "user"}),
+    "message is text": lambda: continues("go on"),
+    "message content is a list": lambda: continues({"role": "user", "content": ["go on"]}),
+    "message content is half a pair": lambda: continues(user("go \ud83e on")),
+    "gives nothing to read": continues,
+    "speaks for the policy": lambda: continues({"role": "assistant", "content": "A"}, user("go on")),
+    "waits for ever": lambda: wait_for_ever(False, False),
+    "polls for ever": lambda: wait_for_ever(True, False),
+    "waits for ever and catches everything": lambda: wait_for_ever(False, True),
+    "polls for ever and catches everything": lambda: wait_for_ever(True, True),
+}
+
+
 class Misbehaves:
     """One question; `fault` says what goes wrong and where."""
 
@@ -88,74 +141,16 @@ class Misbehaves:
             raise ValueError("no such task")
 
     async def start(self) -> Any:
-        match self._fault:
-            case "start raises":
-                raise KeyError("missing")
-            case "start gives text":
-                return "q"
-            case "start gives nothing":
-                return None
-        return [user("q")]
+        return STARTS.get(self._fault, lambda: [user("q")])()
 
     async def step(self, reply: str) -> Any:
-        match self._fault:
-            case "step raises":
-                raise ZeroDivisionError("by zero")
-            case "own time-out":
-                raise TimeoutError("the database did not answer")
-            case "own cancellation":
-                inner = asyncio.create_task(asyncio.sleep(10))
-                inner.cancel()
-                await inner
-            case "reward nan":
-                return Turn(done=True, reward=float("nan"))
-            case "reward infinite":
-                return Turn(done=True, reward=float("inf"))
-            case "reward none":
-                return Turn(done=True, reward=None)
-            case "metric is text":
-                return Turn(done=True, reward=1.0, metrics={"exact": "yes"})
-            case "returns a number":
-                return 1.0
-            case "returns none":
-                return None
-            case "message without content":
-                return Turn(done=False, messages=[{"role": "user"}])
-            case "message is text":
-                return Turn(done=False, messages=["go on"])
-            case "message content is a list":
-                return Turn(done=False, messages=[{"role": "user", "content": ["go on"]}])
-            case "message content is half a pair":
-                return Turn(done=False, messages=[{"role": "user", "content": "go \ud83e on"}])
-            case "gives nothing to read":
-                return Turn(done=False, messages=[])
-            case "speaks for the policy":
-                return Turn(done=False, messages=[{"role": "assistant", "content": "A"}, user("go on")])
-            case "waits for ever":
+        if self._fault == "tidies up when cancelled":
+            try:
                 await asyncio.Event().wait()
-            case "polls for ever":
-                while True:
-                    await asyncio.sleep(0)
-            case "waits for ever and catches everything":
-                while True:
-                    try:  # noqa: SIM105
-                        await asyncio.Event().wait()
-                    except:  # noqa: E722
-                        pass
-            case "polls for ever and catches everything":
-                while True:
-                    try:  # noqa: SIM105
-                        await asyncio.sleep(0)
-                    except:  # noqa: E722
-                        pass
-            case "exits":
-                sys.exit(3)
-            case "tidies up when cancelled":
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    self.tidy.append(True)
-        return Turn(done=True, reward=1.0)
+            finally:
+                self.tidy.append(True)
+        given = STEPS.get(self._fault, lambda: Turn(done=True, reward=1.0))()
+        return await given if asyncio.iscoroutine(given) else given
 
 
 def make_context(client: Any, chat: Any = None, *, max_turns: int = 10, seq_len: int = 400, timeout_s: float = 20.0):

@@ -12,11 +12,12 @@ from slimrl.errors import UserError
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.rollout.episode import mean_metrics, run_episode
-from slimrl.rollout.places import run_groups
+from slimrl.rollout.games import run_groups
 from slimrl.types import Rollout, StopReason, Task, Turn
 from tests.rollout.scripted import (
     CHAT,
     LOGPROB,
+    STEPS,
     TOKENIZER,
     VERSION,
     Misbehaves,
@@ -204,10 +205,8 @@ def test_an_environment_that_fails_is_a_named_drop(fault):
 
 # What catches everything also catches the end of its own coroutine, of which Python complains.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("catches", ["", " and catches everything"])
-@pytest.mark.parametrize("does", ["waits", "polls"])
-def test_an_environment_that_never_ends_is_dropped_and_the_knob_named(does, catches):
-    fault = f"{does} for ever{catches}"
+@pytest.mark.parametrize("fault", [fault for fault in STEPS if "for ever" in fault])
+def test_an_environment_that_never_ends_is_dropped_and_the_knob_named(fault):
     rollout = play(lambda task: Misbehaves(fault), ScriptedClient([reply("A")]), timeout_s=0.05)
     assert rollout.failure == "timeout"
     assert "longer than episode_timeout_s = 0.05 s" in rollout.failure_detail
@@ -236,10 +235,28 @@ class Halfway:
         return [user("q")]
 
 
-@pytest.mark.parametrize("environment", [NotAsync, Halfway])
-def test_an_environment_that_is_not_one_is_a_named_drop(environment):
-    rollout = play(lambda task: environment(), ScriptedClient([reply("A")]))
-    assert rollout.failure == "environment_error"
+class AsksALibrary:
+    """Fails within the standard library: the line of its own that asked it is the one to look at."""
+
+    async def start(self):
+        json.loads("{")
+
+    async def step(self, reply):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("make", "detail"),
+    [
+        (NotAsync, r"write `async def step\(self, reply\)`"),
+        (Halfway, "no attribute 'step'"),
+        (lambda: Misbehaves("step raises"), r"ZeroDivisionError: by zero \(scripted\.py:\d+, in raises\)$"),
+        (AsksALibrary, r"\(test_episode\.py:\d+, in start\)$"),
+    ],
+)
+def test_a_failure_says_what_to_write_or_the_line_of_the_environments_own_that_failed(make, detail):
+    rollout = play(lambda task: make(), ScriptedClient([reply("A")]))
+    assert rollout.failure == "environment_error" and re.search(detail, rollout.failure_detail)
 
 
 def test_a_mistake_in_the_configuration_stops_the_run():
@@ -283,29 +300,6 @@ def test_an_environment_that_changes_its_task_changes_no_later_episode():
     assert task == Task("a task", {"questions": ["q"], "replies": []})
 
 
-class Counts:
-    """Knows how many of its kind are at work."""
-
-    now = most = 0
-
-    async def start(self):
-        Counts.now += 1
-        Counts.most = max(Counts.most, Counts.now)
-        return [user("q")]
-
-    async def step(self, reply):
-        await asyncio.sleep(0)
-        Counts.now -= 1
-        return Turn(done=True, reward=1.0)
-
-
-def test_no_more_episodes_at_once_than_there_are_places():
-    Counts.now = Counts.most = 0
-    specs = [make_attempt(lambda task: Counts()) for _ in range(20)]
-    asyncio.run(run_groups([[one] for one in specs], make_context(ScriptedClient([reply("A")]))))
-    assert Counts.most == 4
-
-
 def test_a_metrics_mean_is_over_the_rollouts_that_report_it():
     reports = [{"b": 1.0}, {"b": 2.0, "a": 5.0}, {"b": 6.0}]
     rollouts = [Rollout("t", (), (), (), (), 0.0, metrics=metrics) for metrics in reports]
@@ -313,28 +307,3 @@ def test_a_metrics_mean_is_over_the_rollouts_that_report_it():
     assert means == {"a": 5.0, "b": 3.0}
     assert list(means) == ["a", "b"]
     assert mean_metrics([]) == {}
-
-
-def test_a_method_that_is_no_coroutine_says_what_to_write():
-    rollout = play(lambda task: NotAsync(), ScriptedClient([reply("A")]))
-    assert "write `async def step(self, reply)`" in rollout.failure_detail
-
-
-def test_a_failure_names_the_line_of_the_environment_that_raised():
-    rollout = play(lambda task: Misbehaves("step raises"), ScriptedClient([reply("A")]))
-    assert re.search(r"ZeroDivisionError: by zero \(scripted\.py:\d+, in step\)$", rollout.failure_detail)
-
-
-class AsksALibrary:
-    """Fails within the standard library: the line of its own that asked it is the one to look at."""
-
-    async def start(self):
-        json.loads("{")
-
-    async def step(self, reply):
-        raise AssertionError
-
-
-def test_a_failure_within_a_library_names_the_line_that_called_it():
-    rollout = play(lambda task: AsksALibrary(), ScriptedClient([reply("A")]))
-    assert re.search(r"\(test_episode\.py:\d+, in start\)$", rollout.failure_detail)

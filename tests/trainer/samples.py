@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from slimrl.models.forward.attention import ATTENTION
-from slimrl.types import Sample
+from slimrl.types import Metrics, Sample
 from tests.tiny import tiny_module
 
 VOCAB = 300
@@ -97,6 +97,18 @@ def near_policy(samples: list[Sample], module: nn.Module, spread: float) -> list
             replace(sample, logprobs_T=tuple(next(values) if trained else 0.0 for trained in sample.loss_mask_T))
         )
     return moved
+
+
+class TakesGradients:
+    """In the optimizer's place: keeps the gradients of the modules and changes nothing."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        self._modules = modules
+        self.taken: list[dict[str, Tensor]] = []
+
+    def step(self, lr_factor: float) -> Metrics:
+        self.taken = [gradients(module) for module in self._modules]
+        return {}
 
 
 def gradients(module: nn.Module) -> dict[str, Tensor]:

@@ -46,28 +46,21 @@ def openai_call(arguments: Any) -> dict[str, Any]:
     return {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": arguments}}
 
 
+COLOUR, RED = [user("Name a colour."), assistant("Red.")], turn("user", "Name a colour.") + reply("Red.")
+SHARED = [share("human", "Name a colour."), share("gpt", "Red.")]
+BRIEF, BRIEF_RED = [system("Be brief."), *COLOUR], turn("system", "Be brief.") + RED
+TWICE = [user("Hi"), assistant("Hello."), user("And now?"), assistant("Bye.")]
+NULLS = "custom_instruction topic model_name model language id title skip_prompt_formatting category views idx hash"
 CHATS: dict[str, tuple[dict[str, Any], str]] = {
     "messages, as no_robots": (
-        {
-            "prompt": "Name a colour.",
-            "prompt_id": "f0e37e9f",
-            "messages": [system("Be brief."), user("Name a colour."), assistant("Red.")],
-            "category": "Chat",
-        },
-        turn("system", "Be brief.") + turn("user", "Name a colour.") + reply("Red."),
+        {"prompt": "Name a colour.", "prompt_id": "f0e37e9f", "messages": BRIEF, "category": "Chat"},
+        BRIEF_RED,
     ),
     "messages, as ultrachat_200k": (
-        {
-            "prompt": "Hi",
-            "prompt_id": "3b1c",
-            "messages": [user("Hi"), assistant("Hello."), user("And now?"), assistant("Bye.")],
-        },
+        {"prompt": "Hi", "prompt_id": "3b1c", "messages": TWICE},
         turn("user", "Hi") + reply("Hello.") + "\n" + turn("user", "And now?") + reply("Bye."),
     ),
-    "messages, as tulu-3-sft-mixture": (
-        {"id": "oasst1_1", "messages": [user("1 + 1?"), assistant("2")], "source": "ai2-adapt-dev/oasst1"},
-        turn("user", "1 + 1?") + reply("2"),
-    ),
+    "messages, as tulu-3-sft-mixture": ({"id": "oasst1_1", "messages": COLOUR, "source": "ai2-adapt-dev/oasst1"}, RED),
     "messages, contents as parts": (
         {
             "messages": [
@@ -75,16 +68,14 @@ CHATS: dict[str, tuple[dict[str, Any], str]] = {
                 assistant([{"type": "text", "text": "Red.", "image_url": None}]),
             ]
         },
-        turn("user", "Name a colour.") + reply("Red."),
+        RED,
     ),
-    "prompt and completion, as messages": (
-        {"prompt": [user("The sky is")], "completion": [assistant("blue.")]},
-        turn("user", "The sky is") + reply("blue."),
-    ),
+    "prompt and completion, as messages": ({"prompt": COLOUR[:1], "completion": COLOUR[1:]}, RED),
     "prompt and completion, with turns before": (
         {
-            "prompt": [system("Be brief."), user("Hi"), assistant("Hello."), user("And now?")],
-            "completion": [assistant("Bye.")],
+            "prompt": [system("Be brief."), *TWICE[:3]],
+            "completion": TWICE[3:],
+            "messages": None,
             "chat_template_kwargs": None,
         },
         turn("system", "Be brief.")
@@ -94,23 +85,13 @@ CHATS: dict[str, tuple[dict[str, Any], str]] = {
         + reply("Bye."),
     ),
     "conversations, as OpenHermes-2.5": (
-        {
-            **dict.fromkeys(("custom_instruction", "topic", "model_name", "model", "language", "id", "title")),
-            **dict.fromkeys(("skip_prompt_formatting", "category", "views", "idx", "hash", "system_prompt")),
-            "conversations": [share("human", "Name a colour."), share("gpt", "Red.")],
-            "source": "airoboros2.2",
-        },
-        turn("user", "Name a colour.") + reply("Red."),
+        {**dict.fromkeys(NULLS.split()), "system_prompt": None, "conversations": SHARED, "source": "airoboros2.2"},
+        RED,
     ),
     "conversations, as ShareGPT": (
         {
             "id": "QWJhYvA_0",
-            "conversations": [
-                share("human", "Hi"),
-                share("gpt", "Hello."),
-                share("human", "And now?"),
-                share("gpt", "Bye."),
-            ],
+            "conversations": [share("human" if m["role"] == "user" else "gpt", m["content"]) for m in TWICE],
         },
         turn("user", "Hi") + reply("Hello.") + "\n" + turn("user", "And now?") + reply("Bye."),
     ),
@@ -122,12 +103,9 @@ CHATS: dict[str, tuple[dict[str, Any], str]] = {
                 share("gpt", "Red.", weight=1.0),
             ]
         },
-        turn("system", "Be brief.") + turn("user", "Name a colour.") + reply("Red."),
+        BRIEF_RED,
     ),
-    "alpaca, as alpaca-cleaned": (
-        {"instruction": "Name a colour.", "input": "", "output": "Red."},
-        turn("user", "Name a colour.") + reply("Red."),
-    ),
+    "alpaca, as alpaca-cleaned": ({"instruction": "Name a colour.", "input": "", "output": "Red."}, RED),
     "alpaca, with input and text": (
         {
             "instruction": "Sort the numbers.",
@@ -139,7 +117,7 @@ CHATS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "alpaca, with system and history": (
         {"instruction": "Name a colour.", "input": None, "output": "Red.", "system": "Be brief.", "history": []},
-        turn("system", "Be brief.") + turn("user", "Name a colour.") + reply("Red."),
+        BRIEF_RED,
     ),
 }
 TEXTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -157,64 +135,59 @@ TEXTS: dict[str, tuple[dict[str, Any], str]] = {
         f"<|im_start|>[[user\nHi{END}\n<|im_start|>assistant\nHello.{END}]]",
     ),
 }
-ANSWER = "\n<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n" + reply("It is 5.")
-RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "5"}
+QUESTION, CALLING = user("2 + 3?"), turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS
+ANSWERED = CALLING + "\n<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n" + reply("It is 5.")
+RESULT, ANSWER = {"role": "tool", "tool_call_id": "call_1", "content": "5"}, assistant("It is 5.")
+BARE = {"name": "add", "arguments": ARGUMENTS}
 # Behind the tools, which each template writes in its own way.
 TOOLS: dict[str, tuple[dict[str, Any], str]] = {
     "tools, in OpenAI's form": (
         {
             "messages": [
-                user("2 + 3?"),
+                QUESTION,
                 assistant(None, tool_calls=[openai_call(json.dumps(ARGUMENTS))]),
                 RESULT,
-                assistant("It is 5."),
+                ANSWER,
             ],
             "tools": [ADD],
         },
-        turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS + ANSWER,
+        ANSWERED,
     ),
     "tools, in Hugging Face's form": (
         {
             "messages": [
-                user("2 + 3?"),
-                {
-                    "role": "assistant",
-                    "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": ARGUMENTS}}],
-                },
+                QUESTION,
+                {"role": "assistant", "tool_calls": [{"type": "function", "function": BARE}]},
                 {"role": "tool", "name": "add", "content": "5"},
-                assistant("It is 5."),
+                ANSWER,
             ],
             "tools": json.dumps([ADD]),
         },
-        turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS + ANSWER,
+        ANSWERED,
     ),
     "tools, as prompt and completion": (
         {
-            "prompt": [user("2 + 3?")],
-            "completion": [assistant("", tool_calls=[openai_call(ARGUMENTS)]), RESULT, assistant("It is 5.")],
+            "prompt": [QUESTION],
+            "completion": [assistant("", tool_calls=[openai_call(ARGUMENTS)]), RESULT, ANSWER],
             "tools": [ADD],
         },
-        turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS + ANSWER,
+        ANSWERED,
     ),
     "tools, as xLAM in messages": (
-        {
-            "id": 0,
-            "messages": [user("2 + 3?"), assistant("", tool_calls=[{"name": "add", "arguments": ARGUMENTS}])],
-            "tools": json.dumps([ADD_SCHEMA]),
-        },
-        turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS,
+        {"id": 0, "messages": [QUESTION, assistant("", tool_calls=[BARE])], "tools": json.dumps([ADD_SCHEMA])},
+        CALLING,
     ),
     "tools, as glaive_toolcall in ShareGPT's form": (
         {
             "conversations": [
                 share("human", "2 + 3?"),
-                share("function_call", json.dumps({"name": "add", "arguments": ARGUMENTS})),
+                share("function_call", json.dumps(BARE)),
                 share("observation", "5"),
                 share("gpt", "It is 5."),
             ],
             "tools": json.dumps([ADD_SCHEMA]),
         },
-        turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS + ANSWER,
+        ANSWERED,
     ),
 }
 HERMES = {

@@ -1,7 +1,9 @@
-"""What stands beside the policy loss, in whole steps on a tiny model."""
+"""The losses beside the policy loss: advantages worked out by hand, and whole steps on a tiny model."""
 
 import copy
+import random
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
@@ -9,12 +11,14 @@ import torch
 from slimrl.config.loss import LossConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.monitor.metrics import lookup
-from slimrl.trainer.aux_losses import build_aux_losses, gae, value_loss
+from slimrl.trainer.aux_losses import ValueHead, build_aux_losses, gae, value_loss
 from slimrl.trainer.losses import kl_to_reference
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
 from tests.trainer.samples import (
+    CPU,
+    TakesGradients,
     assert_gradients_equal,
     gradients,
     policy_module,
@@ -26,16 +30,63 @@ from tests.trainer.samples import (
 SEQ_LEN = 100
 
 
-class Takes:
-    """In the optimizer's place: keeps the gradients and changes nothing."""
+def estimate(rewards, values, sequences, gamma, gae_lambda):
+    found = gae(torch.tensor(rewards), torch.tensor(values), torch.tensor(sequences), gamma, gae_lambda)
+    return [tensor.tolist() for tensor in found]
 
-    def __init__(self, *modules):
-        self._modules = modules
-        self.taken = []
 
-    def step(self, lr_factor):
-        self.taken = [gradients(module) for module in self._modules]
-        return {}
+BY_HAND = {
+    # delta_1 = 1 - 0.5 = 0.5; delta_0 = 0 + 0.9 x 0.5 - 0.2 = 0.25; A_0 = 0.25 + 0.9 x 0.8 x 0.5
+    "two tokens": (([0.0, 1.0], [0.2, 0.5], [3, 3], 0.9, 0.8), [0.25 + 0.36, 0.5]),
+    "lambda 1 looks to the end": (([1.0, 0.0, 2.0], [0.1, 0.2, 0.3], [0, 0, 0], 1.0, 1.0), [2.9, 1.8, 1.7]),
+    "lambda 0 looks one token ahead": (([1.0, 0.0, 2.0], [0.1, 0.2, 0.3], [0, 0, 0], 1.0, 0.0), [1.1, 0.1, 1.7]),
+}
+
+
+@pytest.mark.parametrize("case", BY_HAND)
+def test_advantages_and_returns_by_hand(case):
+    given, expected = BY_HAND[case]
+    advantages, returns = estimate(*given)
+    assert advantages == pytest.approx(expected)
+    assert returns == pytest.approx([a + v for a, v in zip(expected, given[1], strict=True)])
+
+
+def test_sequences_know_nothing_of_each_other():
+    rng = random.Random(0)
+    lengths = [1, 4, 2, 7]
+    rewards, values = ([[rng.random() for _ in range(n)] for n in lengths] for _ in range(2))
+    apart = [estimate(r, v, [0] * len(r), 0.95, 0.9) for r, v in zip(rewards, values, strict=True)]
+    sequences = [number for number, n in enumerate(lengths) for _ in range(n)]
+    together = estimate([*chain(*rewards)], [*chain(*values)], sequences, 0.95, 0.9)
+    for found, expected in zip(together, zip(*apart, strict=True), strict=True):
+        assert found == pytest.approx([*chain(*expected)])
+
+
+@pytest.mark.parametrize("gae_lambda", [0.95, 1.0])
+def test_long_sequences_keep_their_advantages(gae_lambda):
+    reward_N, value_N = torch.zeros(20_000), torch.randn(20_000, generator=torch.Generator().manual_seed(0))
+    reward_N[-1] = 1.0
+    sequence_N = torch.zeros(20_000, dtype=torch.long)
+    found = gae(reward_N, value_N, sequence_N, 1.0, gae_lambda)
+    exact = gae(reward_N.double(), value_N.double(), sequence_N, 1.0, gae_lambda)
+    for ours, expected in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_value_head_begins_at_zero_and_learns_a_linear_value():
+    generator = torch.Generator().manual_seed(0)
+    hidden_ND = torch.randn(64, 8, generator=generator)
+    target_N = hidden_ND @ torch.randn(8, generator=generator) + 0.5
+    head = ValueHead(8, CPU)
+    assert head(hidden_ND).tolist() == [0.0] * 64
+    value_loss(head(hidden_ND), target_N).sum().backward()
+    assert head.linear.bias.grad.item() == pytest.approx(-float(target_N.sum()), rel=1e-5)  # the error
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.1)
+    for _ in range(300):
+        optimizer.zero_grad()
+        value_loss(head(hidden_ND), target_N).mean().backward()
+        optimizer.step()
+    assert float(value_loss(head(hidden_ND), target_N).mean().detach()) < 1e-4
 
 
 def step_of(samples, loss, reference=None, micro_batch_tokens=10_000, **critic):
@@ -46,7 +97,7 @@ def step_of(samples, loss, reference=None, micro_batch_tokens=10_000, **critic):
     for head in heads:
         for name, value in critic.items():
             getattr(head.linear, name).data.copy_(value)
-    optimizer = Takes(module, *heads)
+    optimizer = TakesGradients(module, *heads)
     config = TrainerConfig(loss=loss, micro_batch_tokens=micro_batch_tokens)
     metrics = TrainStep(module, optimizer, config, SEQ_LEN, aux_losses)(Batch(tuple(samples), 1.0), 1.0, version=0)
     for name in metrics:
@@ -94,7 +145,6 @@ def earned(samples):
 @pytest.mark.parametrize("micro_batch_tokens", [10_000, 60, 1])
 def test_a_critic_gives_advantages_by_gae_and_learns_the_returns(micro_batch_tokens):
     samples, loss = earned(random_samples(2)), LossConfig(type="ppo", advantage="gae", gamma=0.99)
-    weight = torch.randn(1, 32, generator=torch.Generator().manual_seed(0))
     module = reference_module("llama")
     size = module.config.hidden_size
     weight = torch.randn(1, size, generator=torch.Generator().manual_seed(0))

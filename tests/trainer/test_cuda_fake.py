@@ -1,5 +1,7 @@
 """A whole training step on `cuda`, by fake tensors: no devices are mixed, and it waits for the GPU where it must."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch import nn
@@ -44,16 +46,17 @@ def waits_of_step(module: nn.Module, loss: LossConfig, waits: Waits) -> list[str
     return waits.places
 
 
-@pytest.mark.slow
-def test_a_step_waits_twice_for_the_gpu_however_many_packs_it_has():
-    with fake_cuda() as waits:
-        assert waits_of_step(module_on_cuda("qwen3"), LossConfig(), waits) == ALWAYS
+CASES = [
+    *(
+        pytest.param(*pair, "aipo", marks=pytest.mark.slow)
+        for pair in product(FAMILIES, (torch.float32, torch.bfloat16))
+    ),
+    *(pytest.param("qwen3", torch.float32, name, marks=pytest.mark.nightly) for name in PRESETS),
+]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_so_does_a_step_of_each_family_in_each_dtype(family, dtype):
+@pytest.mark.parametrize(("family", "dtype", "loss"), CASES)
+def test_a_step_waits_twice_for_the_gpu_however_many_packs_it_has(family, dtype, loss):
     with fake_cuda() as waits:
         torch.set_default_dtype(dtype)
         try:
@@ -61,14 +64,7 @@ def test_so_does_a_step_of_each_family_in_each_dtype(family, dtype):
         finally:
             torch.set_default_dtype(torch.float32)
         assert next(module.parameters()).dtype == dtype
-        assert waits_of_step(module, LossConfig(), waits) == ALWAYS
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", PRESETS)
-def test_so_does_a_step_with_each_loss(name):
-    with fake_cuda() as waits:
-        assert waits_of_step(module_on_cuda("qwen3"), LossConfig(type=name), waits) == ALWAYS
+        assert waits_of_step(module, LossConfig(type=loss), waits) == ALWAYS
 
 
 @pytest.mark.slow
@@ -84,16 +80,11 @@ def test_so_does_a_step_of_an_adapter(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_reference_adds_one_wait_for_its_metric():
-    with fake_cuda() as waits:
-        found = waits_of_step(module_on_cuda("qwen3"), LossConfig(kl_beta=0.1), waits)
-    assert found == [ALWAYS[0], "trainer/aux_losses.py take", ALWAYS[1]]
-
-
-@pytest.mark.slow
-def test_a_value_head_waits_in_each_pack_for_advantages_that_a_loop_computes():
+def test_a_reference_waits_once_more_and_a_value_head_in_each_pack():
     """Each advantage depends on the one behind it. What is read is small: three numbers for each trained token."""
     with fake_cuda() as waits:
+        found = waits_of_step(module_on_cuda("qwen3"), LossConfig(kl_beta=0.1), waits)
+        assert found == [ALWAYS[0], "trainer/aux_losses.py take", ALWAYS[1]]
         found = waits_of_step(module_on_cuda("qwen3"), LossConfig(type="ppo", advantage="gae"), waits)
     assert set(found) == {*ALWAYS, "trainer/aux_losses.py gae", "trainer/aux_losses.py take"}
     assert found.count(ALWAYS[0]) == found.count(ALWAYS[1]) == 1

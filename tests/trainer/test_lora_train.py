@@ -7,23 +7,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from slimrl.config.data import FakeDataConfig
 from slimrl.config.model import ModelConfig
-from slimrl.config.run import CkptConfig, TrainerOnlyConfig
-from slimrl.config.train import OptimConfig, TrainerConfig
+from slimrl.config.train import OptimConfig
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
 from slimrl.models.load import load_policy
 from slimrl.models.lora import merge_parameters, merge_weight
 from slimrl.monitor.sinks import JsonlSink, Monitor
-from slimrl.trainer.fake import FakeBatches
+from slimrl.trainer.fake import fake_batch
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import TrainState, start
 from slimrl.transport.base import Batch
 from slimrl.types import Sample, SamplingParams
 from tests.models.native.cases import skip_without_kernels
 from tests.tiny import tiny_model_dir
-from tests.trainer.test_rl_train import lines_of
+from tests.trainer.test_rl_train import fake_config, lines_of, run_steps
 
 STEPS = 6
 
@@ -34,23 +32,7 @@ def state_of(model: Path, output_dir: Path, dtype: str = "bfloat16", rank: int =
 
 
 def run(state: TrainState, output_dir: Path, stop_before: int = -1) -> TrainState:
-    config = TrainerOnlyConfig(
-        max_steps=STEPS,
-        seq_len=64,
-        output_dir=str(output_dir),
-        trainer=TrainerConfig(micro_batch_tokens=64),
-        data=FakeDataConfig(batch_size=4, rollouts_per_example=2, prompt_len=6, completion_len=5),
-        ckpt=CkptConfig(interval_steps=3),
-    )
-    batches = FakeBatches(config.data, 300, seed=0)
-
-    def receive(step: int) -> Batch:
-        if step == stop_before:
-            raise KeyboardInterrupt
-        return batches.receive(step)
-
-    with Monitor([JsonlSink(output_dir / "metrics.jsonl", state.progress.step)]) as monitor:
-        train(state, config, receive, lambda version: None, monitor)
+    run_steps(fake_config(output_dir), state, stop_before)
     return state
 
 
@@ -112,13 +94,10 @@ def test_a_checkpoint_holds_the_pairs_alone_and_is_of_no_other_rank(tmp_path: Pa
 def test_what_the_engine_samples_is_what_the_trainer_computes(tmp_path: Path, family: str) -> None:
     state = state_of(tiny_model_dir(tmp_path, family), tmp_path, "float32")
     engine = Engine(state.policy.module, frozenset(), 2, 64)
-    batches = FakeBatches(FakeDataConfig(batch_size=4, rollouts_per_example=2, prompt_len=6, completion_len=5), 300, 0)
-    config = TrainerOnlyConfig(
-        max_steps=STEPS, seq_len=64, output_dir=str(tmp_path), trainer=TrainerConfig(micro_batch_tokens=64)
-    )
+    config = fake_config(tmp_path)
 
     def receive(step: int) -> Batch:
-        batch = batches.receive(step)
+        batch = fake_batch(config.data, 300, 0, step)
         return replace(batch, samples=tuple(sampled(engine, sample, step) for sample in batch.samples))
 
     with Monitor([JsonlSink(tmp_path / "metrics.jsonl", 0)]) as monitor:

@@ -1,12 +1,14 @@
-"""Every policy loss against numbers worked out by hand. In each case old = new - log(rho)."""
+"""Every policy loss against numbers worked out by hand, where old = new - log(rho), and where numbers are odd."""
 
 import math
 from dataclasses import replace
+from itertools import product
+from typing import get_args
 
 import pytest
 import torch
 
-from slimrl.config.loss import POLICIES, PRESETS, LossConfig
+from slimrl.config.loss import POLICIES, PRESETS, Aggregation, LossConfig
 from slimrl.errors import UserError
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, token_weights
 from slimrl.trainer.own_loss import load_policy_loss
@@ -22,6 +24,10 @@ def loss_of(type_, new, rho, advantage, sequence=None, **numbers):
     loss_N, clipped_N = load_policy_loss(loss)(tokens)
     loss_N.sum().backward()
     return loss_N.tolist(), new_N.grad.tolist(), clipped_N.tolist()
+
+
+def policy_loss(policy, tokens):
+    return load_policy_loss(LossConfig(policy=policy).resolve())(tokens)
 
 
 # The mean log ratios of gspo's two sequences: 0.0001, inside of 3e-4 and 4e-4, and 0.1, outside.
@@ -94,33 +100,23 @@ def test_kl_to_a_reference_is_k3():
     assert new_N.grad.tolist() == pytest.approx([0, 1 - math.exp(0.5), 1 - math.exp(-1)])  # 1 - e^(ref - new)
 
 
-def test_kl_to_a_reference_overflows_nowhere():
-    new_N = torch.tensor([-1.0, -1e4, -1.0], requires_grad=True)
-    kl_N = kl_to_reference(new_N, torch.tensor([-1e4, -1.0, -math.inf]))
+def test_kl_to_a_reference_overflows_nowhere_and_pushes_improbable_tokens_down():
+    new_N = torch.tensor([-1.0, -1.0, -1.0, -1.0, -1e4], requires_grad=True)
+    kl_N = kl_to_reference(new_N, torch.tensor([-30.0, -200.0, -1e4, -math.inf, -1.0]))
     kl_N.sum().backward()
-    assert kl_N.isfinite().all() and new_N.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("reference", [-30.0, -200.0, -math.inf])
-def test_a_token_that_the_reference_finds_improbable_is_pushed_down(reference):
-    new_N = torch.tensor([-1.0], requires_grad=True)
-    kl_to_reference(new_N, torch.tensor([reference])).sum().backward()
-    assert new_N.grad.tolist() == pytest.approx([1.0])
+    assert kl_N.isfinite().all()
+    assert new_N.grad.tolist() == pytest.approx([1.0] * 4 + [0.0])
 
 
 @pytest.mark.parametrize("dual_clip", [0.0, 3.0])
-def test_the_gradient_of_the_clipped_loss_is_that_of_finite_differences(dual_clip):
+def test_gradients_are_those_of_finite_differences(dual_clip):
     new_N = torch.tensor([-1.0, -0.9, -2.0, -0.2, -0.3], dtype=torch.float64, requires_grad=True)
     rho_N = torch.tensor([1.05, 1.6, 0.4, 0.9, 5.0], dtype=torch.float64)  # within, above, below; and far above
     advantage_N = torch.tensor([1.0, 2.0, -0.5, -1.0, -2.0], dtype=torch.float64)
     loss = LossConfig(type="ppo", dual_clip=dual_clip).resolve()
     tokens = TokenBatch(new_N, new_N.detach() - rho_N.log(), advantage_N, torch.zeros(5, dtype=torch.long))
     assert torch.autograd.gradcheck(lambda x: load_policy_loss(loss)(replace(tokens, new_N=x))[0], new_N)
-
-
-def test_the_gradient_of_the_kl_is_that_of_finite_differences():
-    new_N = torch.tensor([-1.0, -3.0, -0.1, -2.0], dtype=torch.float64, requires_grad=True)
-    reference_N = torch.tensor([-1.5, -1.0, -30.0, -2.0], dtype=torch.float64)
+    reference_N = torch.tensor([-1.5, -1.0, -30.0, -2.0, -0.3], dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda x: kl_to_reference(x, reference_N), new_N)
 
 
@@ -168,16 +164,20 @@ def test_on_policy_every_loss_is_the_plain_policy_gradient(type_):
     assert not any(clipped)
 
 
-@pytest.mark.parametrize("log_rho", [89.0, -89.0, 1e4, -1e4])
 @pytest.mark.parametrize("policy", POLICY_LOSSES)
-def test_huge_ratios_overflow_neither_loss_nor_gradient(policy, log_rho):
-    loss = LossConfig(type="reinforce", policy=policy).resolve()
-    new_N = torch.full((2,), -1.0, requires_grad=True)
-    tokens = TokenBatch(new_N, new_N.detach() - log_rho, torch.tensor([1.0, -1.0]), torch.tensor([0, 1]))
-    loss_N, _ = load_policy_loss(loss)(tokens)
+def test_huge_ratios_overflow_nowhere_and_no_advantage_or_token_means_no_loss(policy):
+    huge_N = torch.tensor([89.0, -89.0, 1e4, -1e4]).repeat(2)
+    new_N = torch.full((8,), -1.0, requires_grad=True)
+    tokens = TokenBatch(new_N, new_N.detach() - huge_N, torch.tensor([1.0] * 4 + [-1.0] * 4), torch.arange(8))
+    loss_N, _ = policy_loss(policy, tokens)
     loss_N.sum().backward()
-    assert loss_N.isfinite().all()
-    assert new_N.grad.isfinite().all()
+    assert loss_N.isfinite().all() and new_N.grad.isfinite().all()
+    new_N.grad = None
+    loss_N, _ = policy_loss(policy, replace(tokens, advantage_N=torch.zeros(8)))
+    loss_N.sum().backward()
+    assert loss_N.tolist() == new_N.grad.tolist() == [0.0] * 8
+    loss_N, clipped_N = policy_loss(policy, TokenBatch(*[torch.zeros(0)] * 3, torch.zeros(0, dtype=torch.long)))
+    assert loss_N.shape == clipped_N.shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -186,3 +186,46 @@ def test_huge_ratios_overflow_neither_loss_nor_gradient(policy, log_rho):
 )
 def test_token_weights_of_rollouts_of_one_and_three_tokens(aggregation, expected):
     assert token_weights([1, 3], aggregation, seq_len=10) == pytest.approx(expected)
+
+
+LONG = [20_000, 1, 10_000, 3]  # tokens of rollouts
+
+
+def long_tokens(spread):
+    generator = torch.Generator().manual_seed(0)
+    sequence_N = torch.arange(len(LONG)).repeat_interleave(torch.tensor(LONG))
+    new_N = -torch.empty(sum(LONG)).exponential_(generator=generator)
+    old_N = new_N - spread * torch.randn(sum(LONG), generator=generator)
+    return TokenBatch(new_N, old_N, torch.randn(len(LONG), generator=generator)[sequence_N], sequence_N)
+
+
+def in_float64(tokens):
+    return TokenBatch(tokens.new_N.double(), tokens.old_N.double(), tokens.advantage_N.double(), tokens.sequence_N)
+
+
+@pytest.mark.parametrize(("policy", "aggregation"), [*product(POLICIES, get_args(Aggregation))])
+def test_long_sequences_lose_no_accuracy_in_float32(policy, aggregation):
+    weights = torch.tensor(token_weights(LONG, aggregation, seq_len=40_000), dtype=torch.float64)
+    found = []
+    for tokens in (long := long_tokens(0.3 if policy != "gspo" else 0.01), in_float64(long)):
+        new_N = tokens.new_N.clone().requires_grad_()
+        loss_N, _ = policy_loss(policy, replace(tokens, new_N=new_N))
+        loss = (loss_N * weights.to(new_N.dtype)[tokens.sequence_N]).sum()
+        loss.backward()
+        found.append((loss.item(), new_N.grad.double()))
+    (loss, gradient_N), (exact, exact_gradient_N) = found
+    size = float((exact_gradient_N * long.new_N.double()).abs().sum())  # the sum, whatever its signs
+    assert loss == pytest.approx(exact, abs=1e-5 * max(size, abs(exact)))
+    torch.testing.assert_close(gradient_N, exact_gradient_N, rtol=1e-5, atol=1e-12)
+    if aggregation == "sequence":  # a rollout's tokens weigh a quarter together, be they 20,000 or one
+        assert (weights * torch.tensor(LONG)).tolist() == pytest.approx([0.25] * 4)
+
+
+def test_long_sequences_keep_their_ratio_and_their_divergence_from_a_reference():
+    new_N = torch.full((20_000,), -1.0)
+    old_N = new_N - 0.01  # added up in float32 one by one, these are off by 0.1%
+    loss_N, _ = policy_loss("gspo", TokenBatch(new_N, old_N, -torch.ones(20_000), torch.zeros(20_000).long()))
+    assert loss_N.double().sub((new_N.double() - old_N.double()).mean().exp()).abs().max() < 1e-6
+    tokens = long_tokens(0.3)
+    exact = kl_to_reference(tokens.new_N.double(), tokens.old_N.double()).mean().item()
+    assert kl_to_reference(tokens.new_N, tokens.old_N).mean().item() == pytest.approx(exact, rel=1e-5)

@@ -12,6 +12,8 @@ from slimrl.models.native import ops
 from slimrl.trainer import optim
 from slimrl.trainer.optim import MasterAdamW, schedule_factor
 
+BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+
 
 def make_module(dtype: torch.dtype = torch.bfloat16) -> nn.Module:
     generator = torch.Generator().manual_seed(0)
@@ -26,6 +28,15 @@ def backward(module: nn.Module, step: int) -> None:
     dtype = next(module.parameters()).dtype
     inputs = torch.randn(4, 6, generator=torch.Generator().manual_seed(step)).to(dtype)
     module(inputs).float().square().sum().backward()
+
+
+def train(module: nn.Module, *steps: int, **optim: float) -> MasterAdamW:
+    """Make an optimizer of the module, and a step with each of these gradients."""
+    optimizer = MasterAdamW(module, OptimConfig(**{"lr": 0.01, **optim}))
+    for step in steps:
+        backward(module, step)
+        optimizer.step(1.0)
+    return optimizer
 
 
 def weights(module: nn.Module) -> list[torch.Tensor]:
@@ -58,7 +69,7 @@ def test_a_bfloat16_module_is_its_masters_rounded():
     assert all((a != b).any() for a, b in zip(before, weights(module), strict=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@BOTH
 def test_working_in_pieces_changes_nothing(monkeypatch, dtype):
     def after() -> list[torch.Tensor]:
         module = make_module(dtype)
@@ -113,9 +124,7 @@ def test_what_bfloat16_can_represent_is_written_back_unchanged():
 def test_two_runs_round_alike():
     first, second = make_module(), make_module()
     for module in (first, second):
-        optimizer = MasterAdamW(module, OptimConfig(lr=0.003))
-        backward(module, 0)
-        optimizer.step(1.0)
+        train(module, 0, lr=0.003)
     assert all(map(torch.equal, weights(first), weights(second)))
 
 
@@ -164,20 +173,17 @@ def test_the_learning_rate_is_scaled_by_the_factor():
         assert module.weight.item() == pytest.approx(1 - 0.1 * factor)  # AdamW's first step is lr long
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@BOTH
 def test_a_restored_optimizer_goes_on_to_the_last_bit(dtype):
     module = make_module(dtype)
-    optimizer = MasterAdamW(module, OptimConfig(lr=0.01, weight_decay=0.1))
-    for step in range(3):
-        backward(module, step)
-        optimizer.step(1.0)
+    optimizer = train(module, 0, 1, 2, weight_decay=0.1)
     saved = copy.deepcopy(optimizer.state_dict())
 
     other = make_module(dtype)
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.zero_()
-    restored = MasterAdamW(other, OptimConfig(lr=0.01, weight_decay=0.1))
+    restored = train(other, weight_decay=0.1)
     restored.load_state_dict(saved)
     for step in range(3, 6):
         assert all(map(torch.equal, module.parameters(), other.parameters()))
@@ -214,33 +220,24 @@ def test_a_state_of_another_model_is_refused():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@BOTH
 def test_a_gradient_that_is_not_finite_changes_nothing(dtype, bad):
-    def after(steps: list[bool]) -> list[torch.Tensor]:
-        module = make_module(dtype)
-        optimizer = MasterAdamW(module, OptimConfig(lr=0.01))
-        for number, good in enumerate(steps):
-            backward(module, number if good else 0)
-            if not good:
-                (module[0].weight.sum() * bad).backward()
-                before = weights(module)
-                metrics = optimizer.step(1.0)
-                assert not math.isfinite(metrics["optim/grad_norm"])
-                assert metrics["optim/skipped"] == 1.0
-                assert all(map(torch.equal, before, module.parameters()))
-            else:
-                assert optimizer.step(1.0)["optim/skipped"] == 0.0
-        return weights(module)
-
+    module = make_module(dtype)
+    optimizer = train(module, 0)
+    before = weights(module)
+    backward(module, 0)
+    (module[0].weight.sum() * bad).backward()
+    metrics = optimizer.step(1.0)
+    assert not math.isfinite(metrics["optim/grad_norm"]) and metrics["optim/skipped"] == 1.0
+    assert all(map(torch.equal, before, module.parameters()))
+    backward(module, 2)
+    assert optimizer.step(1.0)["optim/skipped"] == 0.0
     good_only = make_module(dtype)
-    optimizer = MasterAdamW(good_only, OptimConfig(lr=0.01))
-    for number in (0, 2):
-        backward(good_only, number)
-        optimizer.step(1.0)
-    assert all(map(torch.equal, after([True, False, True]), good_only.parameters()))
+    train(good_only, 0, 2)
+    assert all(map(torch.equal, module.parameters(), good_only.parameters()))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@BOTH
 def test_a_released_module_belongs_to_the_next_optimizer_alone(dtype):
     module = make_module(dtype)
     first = MasterAdamW(module, OptimConfig(lr=0.01))
@@ -250,9 +247,7 @@ def test_a_released_module_belongs_to_the_next_optimizer_alone(dtype):
 
     fresh = copy.deepcopy(module)
     for m in (module, fresh):
-        optimizer = MasterAdamW(m, OptimConfig(lr=0.01))
-        backward(m, 1)
-        optimizer.step(1.0)
+        train(m, 1)
     assert all(map(torch.equal, module.parameters(), fresh.parameters()))
 
 
@@ -261,25 +256,14 @@ def factors(max_steps: int, **schedule: object) -> list[float]:
     return [schedule_factor(step, max_steps, config) for step in range(max_steps)]
 
 
-def test_constant_schedule_after_a_linear_warm_up():
+def test_schedules_by_hand():
     assert factors(6, type="constant", warmup_steps=4) == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     assert factors(2, type="constant") == [1.0, 1.0]
-
-
-def test_linear_schedule_falls_in_equal_parts():
     assert factors(4, type="linear") == pytest.approx([1.0, 0.75, 0.5, 0.25])
     assert factors(6, type="linear", warmup_steps=2, min_lr_ratio=0.2) == pytest.approx([0.5, 1.0, 1.0, 0.8, 0.6, 0.4])
-
-
-def test_cosine_schedule_is_half_way_at_half_time():
     values = factors(8, type="cosine", min_lr_ratio=0.1)
-    assert values[0] == 1.0
-    assert values[4] == pytest.approx(0.55)
-    assert values == sorted(values, reverse=True)
+    assert values[0] == 1.0 and values[4] == pytest.approx(0.55) and values == sorted(values, reverse=True)
     assert values[2] - values[4] == pytest.approx(values[4] - values[6])
     assert schedule_factor(8, 8, ScheduleConfig(type="cosine", min_lr_ratio=0.1)) == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize("type_", ["constant", "linear", "cosine"])
-def test_a_warm_up_as_long_as_the_run_divides_by_nothing(type_):
-    assert factors(3, type=type_, warmup_steps=3) == pytest.approx([1 / 3, 2 / 3, 1.0])
+    for type_ in ("constant", "linear", "cosine"):  # a warm-up as long as the run divides by nothing
+        assert factors(3, type=type_, warmup_steps=3) == pytest.approx([1 / 3, 2 / 3, 1.0])

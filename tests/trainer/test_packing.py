@@ -82,12 +82,18 @@ def test_random_samples_reach_beyond_the_sliding_window_and_the_small_budgets():
     assert max(lengths) > 50 > 16 > min(lengths)
 
 
-def test_a_prompt_is_computed_once_for_its_group():
+@pytest.mark.parametrize(
+    ("prompts", "num_tokens", "length"),
+    [
+        ([list(range(10, 30))] * 8, 5, 20 + 8 * 4),  # the last token of a sample feeds nothing
+        ([[5, 6, 7], [5, 6, 7], [5, 8, 7]], 3, 1 + 2 + 2 * 2 + 2 + 2),
+        ([], 1, 0),
+    ],
+)
+def test_what_prompts_have_in_common_is_computed_once(prompts, num_tokens, length):
     rng = random.Random(0)
-    prompt = list(range(10, 30))
-    samples = [make_sample(rng, prompt, [(5, 0)]) for _ in range(8)]
-    (pack,) = pack_samples(samples, EVERYTHING, CPU)
-    assert len(pack.token_ids_T) == 20 + 8 * 4  # the last token of a sample feeds nothing
+    packs = pack_samples([make_sample(rng, prompt, [(num_tokens, 0)]) for prompt in prompts], EVERYTHING, CPU)
+    assert [len(pack.token_ids_T) for pack in packs] == [length] * bool(prompts)
 
 
 def test_whole_turns_that_rollouts_have_in_common_are_computed_once():
@@ -103,13 +109,6 @@ def test_whole_turns_that_rollouts_have_in_common_are_computed_once():
         (0, 25),
         (0, 25),
     ]
-
-
-def test_prompts_that_differ_are_kept_apart_from_where_they_do():
-    rng = random.Random(0)
-    samples = [make_sample(rng, prompt, [(3, 0)]) for prompt in ([5, 6, 7], [5, 6, 7], [5, 8, 7])]
-    (pack,) = pack_samples(samples, EVERYTHING, CPU)
-    assert len(pack.token_ids_T) == 1 + 2 + 2 * 2 + 2 + 2
 
 
 def test_row_tokens_are_the_unique_tokens_of_random_samples():
@@ -147,10 +146,6 @@ def test_packs_keep_to_their_budget_and_hold_every_trained_token_once(max_tokens
 
 def _trained(pack: Pack) -> list[tuple[int, int]]:
     return list(zip(pack.sample_N.tolist(), pack.target_N.tolist(), strict=True))
-
-
-def test_no_samples_make_no_packs():
-    assert pack_samples([], EVERYTHING, CPU) == []
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3"])

@@ -16,6 +16,8 @@ from slimrl.trainer.state import save_if_due, save_missing_weights
 from tests.trainer.policies import tiny_state
 from tests.trainer.test_checkpoint import optimizer_after, progress, saved, steps_on_disk, weights_of
 
+OF_ANOTHER = "its run_id is not this run's, so another run has saved it"
+
 
 def recovered(output_dir: Path) -> list[str]:
     notes: list[str] = []
@@ -29,9 +31,21 @@ def change_a_byte(path: Path) -> None:
     path.write_bytes(content)
 
 
+def two_runs(tmp_path: Path, step: int) -> tuple[Path, Path]:
+    """A run with a checkpoint after one step, and another run with one after `step` steps."""
+    own, other = tmp_path / "own", tmp_path / "other"
+    for directory, saved_at in ((own, 1), (other, step)):
+        directory.mkdir()
+        (directory / "metrics.jsonl").write_text(json.dumps({"step": 0, "time": directory.name}) + "\n")
+        saved(directory, saved_at)
+    return own, other
+
+
 def test_of_whole_checkpoints_nothing_is_said(tmp_path):
     assert not recover(tmp_path, print)
     saved(tmp_path, 1, 2)
+    assert recovered(tmp_path) == []
+    (tmp_path / "checkpoints" / "step_2" / SUMS).unlink()  # by its user, as the file itself says
     assert recovered(tmp_path) == []
 
 
@@ -41,9 +55,8 @@ def test_a_damaged_checkpoint_is_named_and_set_aside_and_the_one_before_is_used(
     for step in (3, 5):
         change_a_byte(tmp_path / "checkpoints" / f"step_{step}" / name)
     second, first = recovered(tmp_path)
-    assert (
-        f"step_5 cannot be used: {'its ' * (name == SUMS)}{name} is" in second and "step_1: 4 steps trained" in second
-    )
+    assert f"step_5 cannot be used: {'its ' * (name == SUMS)}{name} is" in second
+    assert "step_1: 4 steps trained" in second
     assert "step_3 cannot be used" in first and "step_1: 2 steps trained" in first
     assert steps_on_disk(tmp_path) == {"step_1", "damaged_step_3", "damaged_step_5"}
     restored = optimizer_after(0)
@@ -59,14 +72,12 @@ def test_without_a_whole_checkpoint_nothing_is_touched(tmp_path):
     change_a_byte(tmp_path / "checkpoints" / "step_1" / "state.pt")
     (tmp_path / "checkpoints" / "step_2" / "progress.json").unlink()
     for _ in range(2):
-        with pytest.raises(
-            UserError, match=r"no checkpoint in .*step_2: progress\.json is missing; step_1: state\.pt is"
-        ):
+        with pytest.raises(UserError, match=r"no checkpoint in .*2: progress\.json is missing; step_1: state\.pt is"):
             recover(tmp_path, print)
     assert steps_on_disk(tmp_path) == {"step_1", "step_2"}
 
 
-def test_files_of_another_step_are_noticed_also_by_their_own_checksums(tmp_path):
+def test_files_of_another_step_are_noticed(tmp_path):
     saved(tmp_path, 1, 2, 3)
     checkpoints = tmp_path / "checkpoints"
     shutil.copy(checkpoints / "step_2" / "state.pt", checkpoints / "step_3" / "state.pt")
@@ -75,21 +86,16 @@ def test_files_of_another_step_are_noticed_also_by_their_own_checksums(tmp_path)
     assert "progress.json is of step 1" in recovered(tmp_path)[0]
     (checkpoints / "step_2" / SUMS).unlink()
     shutil.copy(checkpoints / "step_1" / "state.pt", checkpoints / "step_2" / "state.pt")
-    assert "state.pt cannot be used: ValueError: it is of step 1" in recovered(tmp_path)[0]
-    assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(1)
+    with pytest.raises(UserError, match=r"step_2 cannot be read \(ValueError: it is of step 1\)"):
+        load_checkpoint(tmp_path, optimizer_after(0))
 
 
 @pytest.mark.parametrize("step", [2, 9])
 def test_a_checkpoint_of_another_run_is_set_aside_and_changes_no_file_of_this_one(tmp_path, step):
-    own, other = tmp_path / "own", tmp_path / "other"
-    for directory in (own, other):
-        directory.mkdir()
-        (directory / "metrics.jsonl").write_text(json.dumps({"step": 0, "time": directory.name}) + "\n")
-    saved(own, 1)
-    saved(other, step)
+    own, other = two_runs(tmp_path, step)
     shutil.copytree(other / "checkpoints" / f"step_{step}", own / "checkpoints" / f"step_{step}")
     (said,) = recovered(own)
-    assert f"step_{step} cannot be used: its run_id is not this run's" in said and "goes on from step_1" in said
+    assert f"step_{step} cannot be used: {OF_ANOTHER}" in said and "goes on from step_1" in said
     assert load_checkpoint(own, optimizer_after(0)) == progress(1)
     assert json.loads((own / "metrics.jsonl").read_text())["time"] == "own"
     # A directory without files of its own goes on from any checkpoint, and is that run from there on.
@@ -101,43 +107,12 @@ def test_a_checkpoint_of_another_run_is_set_aside_and_changes_no_file_of_this_on
 
 
 def test_the_only_checkpoint_of_another_run_is_refused(tmp_path):
-    own, other = tmp_path / "own", tmp_path / "other"
-    saved(own, 1)
-    saved(other, 2)
-    shutil.rmtree(own / "checkpoints" / "step_1")
-    shutil.copytree(other / "checkpoints" / "step_2", own / "checkpoints" / "step_2")
-    with pytest.raises(UserError, match="step_2: its run_id is not this run's, so another run has saved it"):
+    own, other = two_runs(tmp_path, 2)
+    shutil.rmtree(own / "checkpoints")
+    shutil.copytree(other / "checkpoints", own / "checkpoints")
+    with pytest.raises(UserError, match=f"step_2: {OF_ANOTHER}"):
         recover(own, print)
     assert steps_on_disk(own) == {"step_2"}
-
-
-def test_weights_of_another_run_are_saved_again(tmp_path):
-    own, other = tmp_path / "own", tmp_path / "other"
-    for directory in (own, other):
-        state = tiny_state()
-        state.progress = progress(1)
-        save_if_due(state, directory, 1, CkptConfig())
-    shutil.rmtree(own / "weights" / "step_1")
-    shutil.copytree(other / "weights" / "step_1", own / "weights" / "step_1")
-    (said,) = recovered(own)
-    assert "weights/step_1 cannot be used: its run_id is not this run's" in said
-    assert not (own / "weights" / "step_1").exists()
-
-
-@pytest.mark.parametrize("text", ["", None])
-def test_a_checkpoint_of_another_run_is_refused_where_the_run_has_no_id(tmp_path, text):
-    own, other = tmp_path / "own", tmp_path / "other"
-    for directory, reward in ((own, 0.1), (other, 0.9)):
-        directory.mkdir()
-        (directory / "metrics.jsonl").write_text(json.dumps({"step": 0, "reward/mean": reward}) + "\n")
-    before = (own / "metrics.jsonl").read_bytes()
-    if text is not None:
-        (own / "run_id").write_text(text)
-    saved(other, 1)
-    shutil.copytree(other / "checkpoints", own / "checkpoints")
-    with pytest.raises(UserError, match=r"step_1: this run has no run_id, and its metrics\.jsonl has other lines"):
-        recover(own, print)
-    assert (own / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_run_that_has_lost_its_id_continues_from_its_own_checkpoint(tmp_path):
@@ -151,16 +126,6 @@ def test_a_run_that_has_lost_its_id_continues_from_its_own_checkpoint(tmp_path):
         assert (tmp_path / "metrics.jsonl").read_bytes() == lines
 
 
-def test_a_run_from_before_ids_continues(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
-    saved(tmp_path, 1)
-    checkpoint = tmp_path / "checkpoints" / "step_1"
-    for path in (tmp_path / "run_id", checkpoint / "run" / "run_id", checkpoint / SUMS):
-        path.unlink()
-    (tmp_path / "metrics.jsonl").write_text('{"step": 7}\n')
-    assert any("metrics.jsonl is damaged" in line for line in recovered(tmp_path))
-
-
 @pytest.mark.parametrize("text", ["", "x" * 32, "\u0661" * 32, "0" * 31])
 def test_a_damaged_id_is_restored_from_the_checkpoint(tmp_path, text):
     saved(tmp_path, 1)
@@ -168,16 +133,6 @@ def test_a_damaged_id_is_restored_from_the_checkpoint(tmp_path, text):
     (tmp_path / "run_id").write_text(text, encoding="utf-8")
     assert "run_id is damaged: it is restored" in recovered(tmp_path)[0]
     assert (tmp_path / "run_id").read_text() == whole
-
-
-def test_a_checkpoint_without_checksums_is_used_with_a_note(tmp_path):
-    saved(tmp_path, 1, 2)
-    for step in (1, 2):
-        (tmp_path / "checkpoints" / f"step_{step}" / SUMS).unlink()
-    assert "whether it is whole cannot be told" in recovered(tmp_path)[0]
-    assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(2)
-    (tmp_path / "checkpoints" / "step_2" / "state.pt").write_bytes(b"<html>")
-    assert "step_2 cannot be used: state.pt cannot be used: ValueError: not a checkpoint" in recovered(tmp_path)[0]
 
 
 def test_damaged_records_are_had_back_from_the_checkpoint(tmp_path):
@@ -197,28 +152,38 @@ def test_damaged_records_are_had_back_from_the_checkpoint(tmp_path):
     assert json.loads((tmp_path / "held_out" / "start.json").read_text()) == {"name": "before RL"}
 
 
-def test_weights_of_another_step_are_saved_again(tmp_path):
+def from_another_run(weights: Path) -> None:
     state = tiny_state()
-    for _ in range(2):
-        state.advance(seconds=0.5)
-        save_if_due(state, tmp_path, 2, CkptConfig(interval_steps=1))
-    weights = tmp_path / "weights"
-    assert recovered(tmp_path) == []
-    shutil.rmtree(weights / "step_2")
-    shutil.copytree(weights / "step_1", weights / "step_2")
-    assert "weights/step_2 cannot be used: they are those of step_1" in recovered(tmp_path)[0]
-    assert not (weights / "step_2").exists()
-
-
-def test_damaged_weights_are_saved_again_from_the_checkpoint(tmp_path):
-    state = tiny_state()
-    state.history = ("sft", "rl")
     state.advance(seconds=0.5)
-    save_if_due(state, tmp_path, 1, CkptConfig())
-    weights = tmp_path / "weights" / "step_1"
+    save_if_due(state, weights.parents[2] / "other", 1, CkptConfig())
+    shutil.rmtree(weights)
+    shutil.copytree(weights.parents[2] / "other" / "weights" / "step_1", weights)
+
+
+def from_another_step(weights: Path) -> None:
+    shutil.rmtree(weights)
+    shutil.copytree(weights.with_name("step_0"), weights)
+
+
+DAMAGES = {
+    "a changed file": (lambda weights: change_a_byte(weights / "model.safetensors"), "model.safetensors is not as"),
+    "another step": (from_another_step, "they are those of step_0"),
+    "another run": (from_another_run, OF_ANOTHER),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_damaged_weights_are_saved_again_from_the_checkpoint(tmp_path, case):
+    damage, said = DAMAGES[case]
+    state, output_dir = tiny_state(), tmp_path / "own"
+    state.history = ("sft", "rl")
+    save_if_due(state, output_dir, 0, CkptConfig(keep=2))
+    state.advance(seconds=0.5)
+    save_if_due(state, output_dir, 1, CkptConfig(keep=2))
+    weights = output_dir / "weights" / "step_1"
     before = (weights / "model.safetensors").read_bytes()
-    change_a_byte(weights / "model.safetensors")
-    assert "weights/step_1 cannot be used: model.safetensors is not as written" in recovered(tmp_path)[0]
-    assert not weights.exists()
-    save_missing_weights(state, tmp_path)
+    assert recovered(output_dir) == []
+    damage(weights)
+    assert f"weights/step_1 cannot be used: {said}" in recovered(output_dir)[0] and not weights.exists()
+    save_missing_weights(state, output_dir)
     assert (weights / "model.safetensors").read_bytes() == before and not find_damage(weights)

@@ -19,9 +19,9 @@ from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.checkpoint import read_progress
-from slimrl.trainer.fake import FakeBatches
+from slimrl.trainer.fake import fake_batch
 from slimrl.trainer.rl.train import train
-from slimrl.trainer.state import start
+from slimrl.trainer.state import TrainState, start
 from slimrl.transport.base import Batch
 from slimrl.types import Turn
 from tests.rollout.scripted import OneTask, user
@@ -40,18 +40,22 @@ def fake_config(output_dir: Path, loss: str = "aipo") -> TrainerOnlyConfig:
 
 
 def run_fake(config: TrainerOnlyConfig, dtype=torch.float32, resume: bool = False, stop_before: int = -1):
-    output_dir = Path(config.output_dir)
-    state = start(tiny_policy(dtype=dtype), config.trainer.optim, output_dir, resume)
-    batches, published = FakeBatches(config.data, 300, seed=0), []
+    state = start(tiny_policy(dtype=dtype), config.trainer.optim, Path(config.output_dir), resume)
+    return state, run_steps(config, state, stop_before)
+
+
+def run_steps(config: TrainerOnlyConfig, state: TrainState, stop_before: int = -1) -> list[int]:
+    """Train on made-up batches, and return the published versions. `stop_before` kills the run there."""
+    published: list[int] = []
 
     def receive(step: int) -> Batch:
         if step == stop_before:
             raise KeyboardInterrupt
-        return batches.receive(step)
+        return fake_batch(config.data, 300, 0, step)
 
-    with Monitor([JsonlSink(output_dir / "metrics.jsonl", state.progress.step)]) as monitor:
+    with Monitor([JsonlSink(Path(config.output_dir) / "metrics.jsonl", state.progress.step)]) as monitor:
         train(state, config, receive, published.append, monitor)
-    return state, published
+    return published
 
 
 def lines_of(output_dir: Path):
@@ -84,32 +88,25 @@ def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path, dtype):
     assert all(map(torch.equal, resumed.policy.module.parameters(), expected.policy.module.parameters()))
 
 
-def test_checkpoints_keep_the_orchestrators_state(tmp_path):
+def test_a_step_without_samples_is_logged_and_saved_and_changes_no_weight(tmp_path):
     def receive(step: int) -> Batch:
-        return Batch((), 1.0, orchestrator_state={"tasks": [step]})
+        return Batch((), 1.0, {"reward/mean": 0.5}, orchestrator_state={"tasks": [step]})
 
-    config, state = fake_config(tmp_path), tiny_state()
-    with Monitor([]) as monitor:
-        train(state, config, receive, lambda version: None, monitor)
-    kept = read_progress(tmp_path)
-    assert kept and kept.orchestrator_state == {"tasks": [5]}
-
-
-def test_a_step_without_samples_is_logged_and_changes_no_weight(tmp_path):
     config, state = fake_config(tmp_path), tiny_state()
     before = [parameter.detach().clone() for parameter in state.policy.module.parameters()]
     with Monitor([JsonlSink(tmp_path / "metrics.jsonl", 0)]) as monitor:
-        train(state, config, lambda step: Batch((), 1.0, {"reward/mean": 0.5}), lambda version: None, monitor)
+        train(state, config, receive, lambda version: None, monitor)
+    kept = read_progress(tmp_path)
+    assert kept and kept.orchestrator_state == {"tasks": [5]}
     assert [line["reward/mean"] for _, line in lines_of(tmp_path)] == [0.5] * 6
     assert all(map(torch.equal, before, state.policy.module.parameters()))
 
 
 def test_what_the_guard_saw_is_logged_before_the_run_stops(tmp_path):
     config, state = fake_config(tmp_path), tiny_state()
-    batches = FakeBatches(config.data, 300, seed=0)
 
     def receive(step: int) -> Batch:
-        made_up = batches.receive(step)
+        made_up = fake_batch(config.data, 300, 0, step)
         fresh = tuple(replace(sample, version=step) for sample in made_up.samples)
         return replace(made_up, samples=fresh if step == 1 else made_up.samples, metrics={"reward/mean": 0.5})
 

@@ -1,59 +1,75 @@
-"""Conversations from JSONL: what is taken, what is held out, and which line is wrong."""
+"""Data of supervised training from files and data sets: what is taken, held out and shown, and which line is wrong."""
 
 import json
 import sys
+import tomllib
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from slimrl import cli
 from slimrl.config.data import FileDataConfig, HubDataConfig
+from slimrl.config.run import SFTConfig
 from slimrl.errors import UserError
+from slimrl.launch.supervised import from_experts, load_demonstrations
+from slimrl.models.chat.template import ChatFormat
+from slimrl.monitor.console import RunConsole
 from slimrl.trainer.sft import data
+from slimrl.trainer.sft.columns import without_padding
+from tests.environments.dataset.files import made, write_rows
+from tests.models.chat import hub_templates
+from tests.tiny import tiny_model_dir, tiny_tokenizer
+from tests.trainer.sft_shapes import CHATS, assistant, user
 
-NOTES: list[str] = []
+CHATML = ChatFormat(tiny_tokenizer())
+QWEN3 = ChatFormat(tiny_tokenizer(chat_template=hub_templates.QWEN3))
+THOUGHT = {"messages": [user("q"), assistant("4", reasoning_content="Hm.")]}
 
 
-def load_conversations(config):
-    return tuple([found.messages for found in split] for split in data.load_conversations(config, NOTES.append))
+def load_conversations(config, note=lambda text: None):
+    return tuple([found.messages for found in split] for split in data.load_conversations(config, note))
 
 
-def conversation(number: int):
-    return [{"role": "user", "content": f"question {number}"}, {"role": "assistant", "content": f"answer {number}"}]
+def conversation(number: int) -> list[dict[str, Any]]:
+    return [user(f"question {number}"), assistant(f"answer {number}")]
 
 
-def write(path, conversations, **json_options):
-    path.write_text("".join(json.dumps({"messages": c}, **json_options) + "\n" for c in conversations))
+def chats(*numbers: int) -> list[dict[str, Any]]:
+    return [{"messages": conversation(number)} for number in numbers]
+
+
+def write(path: Path, rows: list[Any], **json_options: Any) -> str:
+    path.write_text("".join(json.dumps(row, **json_options) + "\n" for row in rows))
     return str(path)
 
 
+def twice(path: Any, **settings: Any) -> FileDataConfig:
+    """The file to train on, and to validate on too."""
+    return FileDataConfig(path=str(path), val_path=str(path), **settings)
+
+
 def test_a_fraction_is_held_out_by_content(tmp_path):
-    conversations = [conversation(n) for n in range(200)]
-    train, validation = load_conversations(
-        FileDataConfig(path=write(tmp_path / "a.jsonl", conversations), val_fraction=0.2)
-    )
+    path = write(tmp_path / "a.jsonl", chats(*range(200)))
+    train, validation = load_conversations(FileDataConfig(path=path, val_fraction=0.2))
     assert 20 <= len(validation) <= 60
-    assert sorted(c[0]["content"] for c in [*train, *validation]) == sorted(c[0]["content"] for c in conversations)
-    reordered = write(tmp_path / "b.jsonl", conversations[::-1] + [conversation(n) for n in range(200, 300)])
+    assert sorted(c[0]["content"] for c in [*train, *validation]) == sorted(f"question {n}" for n in range(200))
+    reordered = write(tmp_path / "b.jsonl", chats(*range(300))[::-1])
     again_train, again_validation = load_conversations(FileDataConfig(path=reordered, val_fraction=0.2))
     assert all(c in again_validation for c in validation)
     assert all(c in again_train for c in train)
 
 
 def test_a_second_file_to_validate_on(tmp_path):
-    path = write(tmp_path / "a.jsonl", [conversation(1)])
-    val_path = write(tmp_path / "b.jsonl", [conversation(2)])
-    config = FileDataConfig(path=path, val_path=val_path)
-    assert load_conversations(config) == ([conversation(1)], [conversation(2)])
+    path, val_path = (write(tmp_path / f"{number}.jsonl", chats(number)) for number in (1, 2))
+    assert load_conversations(FileDataConfig(path=path, val_path=val_path)) == ([conversation(1)], [conversation(2)])
 
 
 def test_blank_lines_and_unicode_line_breaks_are_part_of_life(tmp_path):
-    odd = [{"role": "user", "content": "a\u2028b\x85c"}, {"role": "assistant", "content": "d\u2029e"}]
-    path = tmp_path / "a.jsonl"
-    write(path, [odd, conversation(1)], ensure_ascii=False)
+    odd = [user("a\u2028b\x85c"), assistant("d\u2029e")]
+    path = Path(write(tmp_path / "a.jsonl", [{"messages": odd}, *chats(1)], ensure_ascii=False))
     path.write_text("\n" + path.read_text() + "\n  \n")
-    assert load_conversations(FileDataConfig(path=str(path), val_path=str(path)))[0] == [odd, conversation(1)]
-
-
-USER, _ = conversation(1)
+    assert load_conversations(twice(path))[0] == [odd, conversation(1)]
 
 
 @pytest.mark.parametrize(
@@ -67,14 +83,23 @@ USER, _ = conversation(1)
 )
 def test_a_bad_line_is_named_by_file_and_number(tmp_path, line, message):
     path = tmp_path / "a.jsonl"
-    path.write_text(f"{json.dumps({'messages': conversation(1)})}\n\n{line}\n")
+    path.write_text(f"{json.dumps(chats(1)[0])}\n\n{line}\n")
     with pytest.raises(UserError, match=rf"a\.jsonl:3: .*{message}"):
-        load_conversations(FileDataConfig(path=str(path), val_path=str(path)))
+        load_conversations(twice(path))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, r"a\.jsonl cannot be read.*data\.path"), (b"", "no rows to learn from"), (b"\xff\xfe\x00", "not UTF-8")],
+    [
+        (None, r"a\.jsonl cannot be read.*data\.path"),
+        (b"", "no rows to learn from"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (json.dumps(chats(1)[0]).encode(), r"1 conversations leave 1 to train and 0 to validate at `data\.val_fract"),
+        (
+            b'{"messages": [], "failure": "timeout"}',
+            "no rows to learn from, but for 1 rollouts that failed or were cut",
+        ),
+    ],
 )
 def test_a_file_that_cannot_be_used(tmp_path, content, message):
     path = tmp_path / "a.jsonl"
@@ -84,59 +109,54 @@ def test_a_file_that_cannot_be_used(tmp_path, content, message):
         load_conversations(FileDataConfig(path=str(path)))
 
 
-def test_too_few_conversations_to_hold_some_out(tmp_path):
-    path = write(tmp_path / "a.jsonl", [conversation(1)])
-    with pytest.raises(UserError, match=r"1 conversations leave 1 to train and 0 to validate at `data\.val_fraction`"):
-        load_conversations(FileDataConfig(path=path))
+def test_rollouts_that_failed_or_were_cut_off_are_passed_over_with_a_note(tmp_path):
+    broken = {"messages": [user("q")], "failure": "prompt_too_long"}
+    cut = {**chats(1)[0], "failure": "", "metrics": {"truncated": 1.0}}
+    good = {**chats(2)[0], "failure": "", "metrics": {"truncated": 0.0}}
+    path, notes = write(tmp_path / "a.jsonl", [broken, cut, good]), list[str]()
+    assert load_conversations(twice(path), notes.append)[0] == [conversation(2)]
+    assert notes[0] == f"{path}: rows are `messages`: every reply is learnt"
+    assert notes[1] == f"{path}: passed over 2 rollouts that failed or were cut off"
+
+
+def test_bad_rows_are_left_out_and_counted_where_that_is_asked_for(tmp_path):
+    rows = [{"instruction": "q", "output": text} for text in ("", "A", "", "B")]
+    path, said = write(tmp_path / "a.jsonl", rows), list[str]()
+    with pytest.raises(UserError, match=r"a\.jsonl:1: the assistant says nothing"):
+        load_conversations(twice(path))
+    assert len(load_conversations(twice(path, skip_bad_rows=True), said.append)[0]) == 2
+    assert f"{path}: left out 2 rows that cannot be learnt from; the first is {path}:1: the assistant says" in said[1]
+    nothing = write(tmp_path / "b.jsonl", rows[:1])
+    with pytest.raises(UserError, match=r"no rows to learn from\. .*b\.jsonl:1: the assistant says nothing"):
+        load_conversations(FileDataConfig(path=nothing, skip_bad_rows=True))
 
 
 def test_parquet_files_and_data_sets_hold_the_same_conversations_as_jsonl(tmp_path):
     import datasets
 
-    conversations = [conversation(n) for n in range(6)]
-    path = write(tmp_path / "chats.jsonl", conversations)
-    rows = datasets.Dataset.from_list([{"messages": messages} for messages in conversations])
-    rows.to_parquet(tmp_path / "hub" / "data" / "train-00000-of-00001.parquet")
+    path, rows = write(tmp_path / "chats.jsonl", chats(*range(6))), datasets.Dataset.from_list(chats(*range(6)))
+    parquet = tmp_path / "hub" / "data" / "train-00000-of-00001.parquet"
+    rows.to_parquet(parquet)
     rows.select([0, 1]).to_parquet(tmp_path / "hub" / "data" / "test-00000-of-00001.parquet")
-    expected, _ = load_conversations(FileDataConfig(path=path, val_path=path))
-    parquet = str(tmp_path / "hub" / "data" / "train-00000-of-00001.parquet")
-    assert load_conversations(FileDataConfig(path=parquet, val_path=parquet))[0] == expected
-    train, validation = load_conversations(HubDataConfig(name=str(tmp_path / "hub"), val_split="test"))
-    assert train == expected
-    assert validation == expected[:2]
+    expected, _ = load_conversations(twice(path))
+    assert load_conversations(twice(parquet))[0] == expected
+    found = load_conversations(HubDataConfig(name=str(tmp_path / "hub"), val_split="test"))
+    assert found == (expected, expected[:2])
 
 
-def test_a_missing_split_or_data_set_is_named(tmp_path):
+def test_data_sets_that_cannot_be_loaded_are_named(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"`train` of .*nowhere"):
         load_conversations(HubDataConfig(name=str(tmp_path / "nowhere")))
-
-
-def test_data_sets_without_the_extra_name_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match="uv sync --inexact --extra data"):
         load_conversations(HubDataConfig(name="owner/name"))
-
-
-def test_rollouts_that_failed_or_were_cut_off_are_passed_over(tmp_path):
-    path = tmp_path / "a.jsonl"
-    broken = {"messages": [USER], "failure": "prompt_too_long"}
-    cut = {"messages": conversation(1), "failure": "", "metrics": {"truncated": 1.0}}
-    good = {"messages": conversation(2), "failure": "", "metrics": {"truncated": 0.0}}
-    path.write_text("".join(json.dumps(row) + "\n" for row in (broken, cut, good)))
-    NOTES.clear()
-    assert load_conversations(FileDataConfig(path=str(path), val_path=str(path)))[0] == [conversation(2)]
-    assert NOTES[0] == f"{path}: rows are `messages`: every reply is learnt"
-    assert NOTES[1] == f"{path}: passed over 2 rollouts that failed or were cut off"
-    path.write_text(json.dumps(broken) + "\n")
-    with pytest.raises(UserError, match="no rows to learn from, but for 1 rollouts that failed or were cut off"):
-        load_conversations(FileDataConfig(path=str(path)))
 
 
 def test_a_data_set_may_have_subsets(tmp_path):
     import datasets
 
     for number, subset in enumerate(("small", "large")):
-        rows = datasets.Dataset.from_list([{"messages": conversation(number)}])
+        rows = datasets.Dataset.from_list(chats(number))
         rows.to_parquet(tmp_path / "hub" / subset / "train-00000-of-00001.parquet")
     files = "".join(f"- config_name: {subset}\n  data_files: {subset}/*.parquet\n" for subset in ("small", "large"))
     (tmp_path / "hub" / "README.md").write_text(f"---\nconfigs:\n{files}---\n")
@@ -146,3 +166,123 @@ def test_a_data_set_may_have_subsets(tmp_path):
     for number, subset in enumerate(("small", "large")):
         config = HubDataConfig(name=name, subset=subset, val_split="train")
         assert load_conversations(config)[0] == [conversation(number)]
+
+
+def calling(name: str, arguments: Any) -> list[dict[str, Any]]:
+    call = {"id": "c", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return [user("q"), assistant("", tool_calls=[call])]
+
+
+def test_padding_of_columns_goes_and_a_null_that_was_written_by_hand_stays():
+    arguments = {"city": None, "a": 1.0, "b": 2.5, "all": [{"x": 3.0, "y": None}]}
+    row = {"messages": calling("add", arguments)}
+    assert without_padding(row, is_columnar=False) is row
+    padded = {"messages": [{"tool_calls": None, **message} for message in row["messages"]]}
+    for cleaned in (without_padding(row, is_columnar=True), without_padding(padded, is_columnar=False)):
+        question, reply = cleaned["messages"]
+        expected = '{"a": 1, "b": 2.5, "all": [{"x": 3}]}'  # 1 is not 1.0
+        assert json.dumps(reply["tool_calls"][0]["function"]["arguments"]) == expected and question == user("q")
+
+
+@pytest.mark.parametrize("row", ["no JSON", 3, None, [], {"messages": 3, "tools": "{"}, {"messages": [3]}])
+@pytest.mark.parametrize("is_columnar", [True, False])
+def test_a_malformed_row_is_left_to_its_reader(row, is_columnar):
+    assert without_padding(row, is_columnar) == row
+
+
+def test_parquet_and_jsonl_from_columns_teach_the_same_calls(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    calls = [("weather", {"city": "Oslo"}), ("add", {"a": 2, "b": 2.5}), ("add", {"a": 2, "b": 1})]
+    texts = ("weather", '{"city": null}')  # which columns cannot pad
+    table = datasets.Dataset.from_list([{"messages": calling(*call)} for call in calls])
+    table.to_parquet(tmp_path / "rows.parquet")
+    table.to_json(tmp_path / "rows.jsonl")
+    datasets.Dataset.from_list([{"messages": calling(*texts)}]).to_parquet(tmp_path / "texts.parquet")
+    for name, expected in (
+        ("rows.parquet", calls),
+        ("rows.jsonl", calls),
+        ("texts.parquet", [("weather", {"city": None})]),
+    ):
+        read, _ = load_conversations(twice(tmp_path / name))
+        found = [messages[1]["tool_calls"][0]["function"] for messages in read]
+        assert [(one["name"], one["arguments"]) for one in found] == expected
+
+
+def load(tmp_path, rows, chat, monkeypatch, **settings) -> tuple[Any, list[str]]:
+    """The samples of a run on these rows, and what is said besides the form."""
+    path, notes, console = write(tmp_path / "rows.jsonl", rows), list[str](), RunConsole()
+    monkeypatch.setattr(console, "note", lambda text, style="": notes.append(text))
+    config = SFTConfig(max_steps=1, output_dir=str(tmp_path), data=twice(path), **settings)
+    samples = load_demonstrations(config, (), chat, console)
+    return samples, [note for note in notes if not note.startswith("counting tokens") and ": rows are" not in note]
+
+
+def test_the_row_that_the_template_does_not_write_is_named(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"rows\.jsonl:2: .*`reasoning_content`"):
+        load(tmp_path, [*chats(1), THOUGHT], CHATML, monkeypatch)
+    assert load(tmp_path, [*chats(1), THOUGHT], QWEN3, monkeypatch)[1] == []
+    template = tiny_tokenizer().chat_template.replace("assistant\n", "assistant\n<thought>\n")
+    chat = ChatFormat(tiny_tokenizer(chat_template=template))
+    within = {"messages": [user("q"), assistant("Hm.</thought>A")]}
+    assert load(tmp_path, [within], chat, monkeypatch)[1] == []
+    with pytest.raises(UserError, match=r"rows\.jsonl:2: .*ends in <thought>, and a reply .* has no </thought>"):
+        load(tmp_path, [within, *chats(1)], chat, monkeypatch)
+
+
+def test_names_that_the_template_does_not_write_are_told(tmp_path, monkeypatch):
+    rows = [{"messages": [user("q") | {"name": "Ada"}, assistant("A")]}]
+    _, notes = load(tmp_path, rows, CHATML, monkeypatch)
+    assert notes == ["the chat template does not write the `name` of a message of the user: nothing is learnt from it"]
+    named = hub_templates.COUNTING.replace("m['role'] + '\\n'", "m['role'] + (m['name'] or '') + '\\n'")
+    assert load(tmp_path, rows, ChatFormat(tiny_tokenizer(chat_template=named)), monkeypatch)[1] == []
+
+
+@pytest.mark.parametrize("question", ["q", "q{}"])
+def test_validation_is_on_rows_from_all_over_a_sorted_file(tmp_path, question, monkeypatch):
+    rows = [{"prompt": question.format(n), "completion": "easy" if n < 20 else "hard"} for n in range(60)]
+    samples, _ = load(tmp_path, rows, CHATML, monkeypatch, val_num_examples=20)
+    texts = [CHATML.full_text(list(sample.token_ids_T)) for sample in samples.validation]
+    assert len(texts) == 20 and 1 <= sum("easy" in text for text in texts) <= 12
+
+
+def test_validation_is_on_demonstrations_from_all_over_a_sorted_split(tmp_path):
+    rows = [{"question": f"q{n}", "answer": n} for n in range(50)]
+    path = str(write_rows(tmp_path / "test.jsonl", rows))
+    taskset, file = made(tmp_path, rows, test_path=path), FileDataConfig(path=path)
+    config = SFTConfig(max_steps=1, output_dir=str(tmp_path), data=file, val_num_examples=10)
+    validation = from_experts(config, [taskset], CHATML).validation
+    texts = [CHATML.full_text(list(sample.token_ids_T)) for sample in validation]
+    assert len(texts) == 10 and any(f"<answer>{n}</answer>" in text for text in texts for n in range(25, 50))
+
+
+def dry_run(path: str, *more: str) -> int:
+    return cli.run(["sft", "--data.type", "file", "--data.path", path, *more, "--dry-run"])
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own template", "stand-in"])
+def test_a_dry_run_shows_what_is_learnt(own, tmp_path, capsys):
+    path = write(tmp_path / "a.jsonl", [CHATS["conversations, as ShareGPT"][0]] * 5)
+    assert dry_run(path, *(["--model.name", str(tiny_model_dir(tmp_path, "llama"))] if own else [])) == 0
+    out = capsys.readouterr().out
+    assert tomllib.loads(out)["data"]["path"] == path
+    shown = "\n".join(line.removeprefix("# ") for line in out.splitlines() if line.startswith("#"))
+    assert f"{path}: rows are ShareGPT conversations (`from`, `value`): every reply is learnt" in shown
+    assert ("ChatML, in place of" in shown) != own
+    assert "<|im_start|>assistant\n⟦Hello.<|im_end|>⟧\n<|im_start|>user\nAnd now?<|im_end|>" in shown
+    assert f"{path}:3: " in shown and f"{path}:4: " not in shown
+
+
+def test_a_dry_run_refuses_a_bad_row_and_escapes_control_characters(tmp_path, capsys):
+    assert dry_run(write(tmp_path / "a.jsonl", [*chats(1), {"messages": [user("q")]}])) == 2
+    assert "a.jsonl:2: a conversation to learn from" in capsys.readouterr().err
+    assert dry_run(write(tmp_path / "b.jsonl", [{"text": "a\x1b[2Jb\rc\u202e"}])) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and "\\x1b[2Jb" in out
+
+
+@pytest.mark.slow
+def test_texts_are_trained_on(tmp_path):
+    path = write(tmp_path / "a.jsonl", [{"text": f"story {number}"} for number in range(40)])
+    model = str(tiny_model_dir(tmp_path, "llama"))
+    words = ["--max_steps", "2", "--batch_size", "4", "--model.device", "cpu", "--output_dir", str(tmp_path / "run")]
+    assert cli.run(["sft", "--data.type", "file", "--data.path", path, "--model.name", model, *words]) == 0

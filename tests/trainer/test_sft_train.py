@@ -1,7 +1,6 @@
 """The supervised loop on a tiny model."""
 
 import json
-import math
 import time
 from pathlib import Path
 
@@ -62,20 +61,14 @@ def run(config: SFTConfig, resume: bool = False, stop_before: int | None = None)
             raise KeyboardInterrupt
         return conversations.of_step(step)
 
-    state = start(policy, config.optim, _path(config), resume)
-    sink = JsonlSink(_path(config) / "metrics.jsonl", state.progress.step)
-    with Monitor([sink]) as monitor:
+    state = start(policy, config.optim, Path(config.output_dir), resume)
+    with Monitor([JsonlSink(Path(config.output_dir) / "metrics.jsonl", state.progress.step)]) as monitor:
         train(state, config, Conversations(of_step, conversations.validation), monitor)
     return state
 
 
-def _path(config):
-
-    return Path(config.output_dir)
-
-
 def metrics_of(config):
-    lines = read_metrics(_path(config) / "metrics.jsonl")
+    lines = read_metrics(Path(config.output_dir) / "metrics.jsonl")
     return [(step, {k: v for k, v in line.items() if is_reproducible(k)}) for step, line in lines]
 
 
@@ -87,19 +80,13 @@ def test_the_loss_falls_in_training_and_on_held_out_demonstrations(tmp_path):
     assert lines[-1]["sft/val_loss"] < 0.6 * lines[0]["sft/val_loss"]
 
 
-def test_validates_before_after_and_at_the_interval(tmp_path):
-    config = make_config(tmp_path)
-    run(config)
-    lines = metrics_of(config)
+def test_validates_before_after_and_at_the_interval_with_the_weights_before_the_step(tmp_path):
+    short, longer = make_config(tmp_path / "short", max_steps=2), make_config(tmp_path / "longer")
+    run(short)
+    run(longer)
+    lines = metrics_of(longer)
     assert [step for step, line in lines if "sft/loss" in line] == list(range(6))
     assert [step for step, line in lines if "sft/val_loss" in line] == [0, 2, 4, 6]
-
-
-def test_the_validation_loss_of_a_step_is_of_the_weights_before_it(tmp_path):
-    short = make_config(tmp_path / "short", max_steps=2)
-    run(short)
-    longer = make_config(tmp_path / "longer", max_steps=4)
-    run(longer)
     after_two = [[line["sft/val_loss"] for step, line in metrics_of(c) if step == 2] for c in (short, longer)]
     assert after_two[0] == after_two[1]
 
@@ -149,15 +136,10 @@ def test_an_epoch_has_every_conversation_once_and_the_next_one_another_order(tmp
     assert len(set(first)) == 9
     assert set(first) == set(second)
     assert first != second
-
-
-def test_only_the_assistants_words_are_trained(tmp_path):
-    tokenizer = tiny_tokenizer()
-    sample = demonstrations(make_config(tmp_path), tiny_policy().chat).of_step(0)[0]
+    sample = conversations.of_step(0)[0]  # of which only the assistant's words are trained
     words = [token for token, mask in zip(sample.token_ids_T, sample.loss_mask_T, strict=True) if mask]
-    text = tokenizer.decode(words)
-    assert text.startswith("<reversed_text>")
-    assert text.endswith("</reversed_text><|im_end|>")
+    text = tiny_tokenizer().decode(words)
+    assert text.startswith("<reversed_text>") and text.endswith("</reversed_text><|im_end|>")
 
 
 @pytest.mark.slow
@@ -173,11 +155,6 @@ def test_loss_and_gradient_are_the_mean_over_tokens_however_they_are_split(tmp_p
     assert metrics["sft/tokens"] == sum(sum(sample.loss_mask_T) for sample in samples)
     assert_gradients_equal(gradients(state.policy.module), gradients(reference))
     assert validate(state, config, samples) == pytest.approx(mean.item(), rel=1e-5)
-
-
-def test_validation_leaves_no_gradient_behind(tmp_path):
-    state = tiny_state()
-    assert math.isfinite(validate(state, make_config(tmp_path), random_samples(0)))
     assert all(parameter.grad is None for parameter in state.policy.module.parameters())
 
 

@@ -1,6 +1,5 @@
 """One optimizer step: the batch's gradient, the guard, and what is left alone."""
 
-import asyncio
 import itertools
 import math
 import threading
@@ -16,15 +15,19 @@ from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.metrics import lookup
-from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
+from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext
+from slimrl.rollout.games import run_groups
+from slimrl.rollout.loop import run_episodes
 from slimrl.trainer.losses import TokenBatch, token_weights
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.own_loss import load_policy_loss
 from slimrl.trainer.step import StepRefusedError, TrainStep
 from slimrl.transport.base import Batch
-from slimrl.types import Metrics, Sample, SamplingParams, Task, Turn
+from slimrl.types import Sample, SamplingParams, Task, Turn
+from tests.rollout.scripted import OneTask
 from tests.tiny import FAMILIES, tiny_tokenizer
 from tests.trainer.samples import (
+    TakesGradients,
     assert_gradients_equal,
     gradients,
     near_policy,
@@ -37,18 +40,6 @@ from tests.trainer.samples import (
 SEQ_LEN = 100
 
 
-class TakesGradients:
-    """In the optimizer's place: keeps the gradients and changes nothing."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-        self.taken: dict[str, torch.Tensor] = {}
-
-    def step(self, lr_factor: float) -> Metrics:
-        self.taken = gradients(self._module)
-        return {}
-
-
 def batch_of(samples: list[Sample], temperature: float = 1.0) -> Batch:
     return Batch(tuple(samples), temperature)
 
@@ -58,7 +49,7 @@ def gradient_of(samples: list[Sample], loss: LossConfig, micro_batch_tokens: int
     optimizer = TakesGradients(module)
     config = TrainerConfig(loss=loss, micro_batch_tokens=micro_batch_tokens)
     metrics = TrainStep(module, optimizer, config, SEQ_LEN)(batch_of(samples), lr_factor=1.0, version=0)
-    return optimizer.taken, metrics
+    return optimizer.taken[0], metrics
 
 
 def reference_gradient(samples: list[Sample], loss: LossConfig) -> dict[str, torch.Tensor]:
@@ -210,38 +201,6 @@ def test_metrics_of_a_known_gap():
     assert metrics["optim/skipped"] == 0.0
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_fresh_samples_of_the_engine_have_a_ratio_of_one(family, temperature):
-    module = policy_module(family)
-    engine = Engine(module, frozenset([2]), num_slots=4, capacity=64)
-    prompts = [[5, 9, 11, 40], list(range(20, 45))]
-    sequences = [
-        engine.submit(prompt, SamplingParams(24, temperature, seed=seed), lambda _: False)
-        for prompt in prompts
-        for seed in range(3)
-    ]
-    while engine.busy:
-        engine.step()
-    samples = []
-    for sequence in sequences:
-        read, sampled = len(sequence.prompt), len(sequence.completion_ids)
-        samples.append(
-            Sample(
-                token_ids_T=tuple(sequence.tokens),
-                loss_mask_T=(False,) * read + (True,) * sampled,
-                logprobs_T=(0.0,) * read + tuple(sequence.logprobs),
-                advantages_T=(1.0,) * (read + sampled),
-                version=min(sequence.versions),
-            )
-        )
-    assert sum(len(sequence.completion_ids) for sequence in sequences) > 40
-    metrics = trainer(module)(batch_of(samples, temperature), 1.0, version=0)
-    assert metrics["guard/max_logprob_gap"] < 1e-4
-    assert metrics["loss/ratio_max"] == pytest.approx(1.0, abs=1e-4)
-    assert metrics["loss/tokens"] == sum(len(sequence.completion_ids) for sequence in sequences)
-
-
 class Asks:
     """Answers whatever the policy says with another question, twice."""
 
@@ -256,32 +215,23 @@ class Asks:
         return Turn(done=self._left == 0, messages=[{"role": "user", "content": "and then?"}], reward=1.0)
 
 
-class AsksTaskset:
-    def tasks(self, split):
-        return [Task("one", {})]
-
-    def environment(self, task):
-        return Asks()
-
-
-def test_a_conversation_over_several_turns_has_a_ratio_of_one():
-    module, chat = policy_module("gemma3"), ChatFormat(tiny_tokenizer())
-    engine = Engine(module, chat.stop_ids, num_slots=2, capacity=256)
-    context = RolloutContext(LocalClient(engine, chat.text), chat, EpisodeLimits(5, 256, 5.0), num_concurrent=2)
-    spec = EpisodeSpec(AsksTaskset(), Task("one", {}), SamplingParams(max_tokens=20, seed=3))
-    rollout = asyncio.run(run_episode(spec, context))
-    assert not rollout.failure
-    assert rollout.metrics["turns"] == 2
-    sample = Sample(
-        rollout.token_ids_T,
-        rollout.loss_mask_T,
-        rollout.logprobs_T,
-        (1.0,) * len(rollout.token_ids_T),
-        version=0,
-    )
-    metrics = trainer(module)(batch_of([sample]), 1.0, version=0)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_fresh_conversations_of_the_engine_have_a_ratio_of_one(family, temperature):
+    module, chat = policy_module(family), ChatFormat(tiny_tokenizer())
+    engine = Engine(module, chat.stop_ids, num_slots=4, capacity=256)
+    context = RolloutContext(LocalClient(engine, chat.text), chat, EpisodeLimits(5, 256, 5.0), num_concurrent=4)
+    taskset, params = OneTask(lambda task: Asks()), SamplingParams(20, temperature)
+    specs = [EpisodeSpec(taskset, Task("one", {}), replace(params, seed=10 * n)) for n in range(6)]
+    rollouts = [rollout for (rollout,) in run_episodes(run_groups([[spec] for spec in specs], context))]
+    samples = [
+        Sample(r.token_ids_T, r.loss_mask_T, r.logprobs_T, (1.0,) * len(r.token_ids_T), version=0) for r in rollouts
+    ]
+    assert {(r.failure, r.metrics["turns"]) for r in rollouts} == {("", 2)}
+    metrics = trainer(module)(batch_of(samples, temperature), 1.0, version=0)
     assert metrics["guard/max_logprob_gap"] < 1e-4
-    assert metrics["loss/tokens"] == rollout.num_sampled
+    assert metrics["loss/ratio_max"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics["loss/tokens"] == sum(r.num_sampled for r in rollouts) > 40
 
 
 def test_an_empty_batch_leaves_everything_alone():

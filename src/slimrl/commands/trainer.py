@@ -1,5 +1,6 @@
 """The `trainer` command alone, on random batches, to measure its speed and memory."""
 
+from functools import partial
 from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
@@ -12,7 +13,7 @@ from slimrl.launch.shared_run import console_of_rank, open_shared_run
 from slimrl.models.load import load_policy
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.aux_losses import build_aux_losses
-from slimrl.trainer.fake import FakeBatches
+from slimrl.trainer.fake import fake_batch
 from slimrl.trainer.fsdp import shard
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import save_missing_weights, start
@@ -32,9 +33,9 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
         state = start(policy, config.trainer.optim, output_dir, config.resume, aux_losses, ranks)
         save_missing_weights(state, output_dir)
         first = state.progress.step
-        batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
+        receive = partial(fake_batch, config.data, len(policy.tokenizer), config.seed)
         sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
         with Monitor([*sinks, console.steps(config.max_steps, first, "loss/policy")]) as monitor:
-            train(state, config, batches.receive, lambda version: None, monitor)
+            train(state, config, receive, lambda version: None, monitor)
         console.note(f"weights: {RunDir(output_dir).weights_of(config.max_steps)}")
     return 0

@@ -100,7 +100,7 @@ class ResolvedLoss:
 
     `policy_args` are the keyword arguments of the policy loss, and `advantage_args` of a user's advantage function. The
     hyperparameters of slimrl's own advantages are fields instead. `estimate` is the user's advantage function after it
-    is loaded (`orchestrator/own_advantage.py`).
+    is loaded (`orchestrator/roles.py`).
     """
 
     advantage: str

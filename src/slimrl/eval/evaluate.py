@@ -17,9 +17,8 @@ from slimrl.errors import UserError
 from slimrl.io.loop_thread import gather_all
 from slimrl.io.rows import draw
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
+from slimrl.rollout.games import run_groups, self_play_specs
 from slimrl.rollout.loop import run_episodes
-from slimrl.rollout.places import run_groups
-from slimrl.rollout.self_play import self_play_specs
 from slimrl.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task, Taskset
 

@@ -79,7 +79,8 @@ class Distillation:
             return rollout
         if isinstance(opening, RolloutError):
             return _mark_failed(rollout, opening.reason, f"the teacher's environment: {opening.detail}")
-        length = len(with_opening(rollout.token_ids_T, rollout.loss_mask_T, opening)[0])
+        num_more = 0 if opening is None else len(opening) - rollout.loss_mask_T.index(True)
+        length = len(rollout.token_ids_T) + num_more
         if length > self.seq_len:
             reads = f"which reads {self.seq_len} at most: raise teacher.seq_len"
             detail = f"{length} tokens with the context of the teacher, {reads}"
@@ -107,20 +108,14 @@ class Distillation:
         return tuple(with_advantages(sample, values_N, loss) for sample, values_N in pairs), metrics
 
 
-def teacher_term(teacher: float, student: float, loss: ResolvedLoss) -> float:
-    """Return teacher_tau log p_T - student_tau log p_S of a token, exactly 0 for equal log-probabilities and equal
-    taus.
-
-    Also return 0 if the sampler's log-probability is not finite: the trainer masks such a token, and its value must not
-    spoil the mean of the other tokens.
-    """
-    return loss.teacher_tau * teacher - loss.student_tau * student if math.isfinite(student) else 0.0
-
-
 def teacher_terms(sample: Sample, teacher_N: Sequence[float], loss: ResolvedLoss) -> list[float]:
-    """Return the teacher term of every trained token of a sample, given the teacher's log-probabilities."""
-    student_N = _select_trained(sample.logprobs_T, sample.loss_mask_T)
-    return [teacher_term(teacher, student, loss) for teacher, student in zip(teacher_N, student_N, strict=True)]
+    """Return teacher_tau log p_T - student_tau log p_S of every trained token of a sample, given log p_T.
+
+    It is exactly 0 for equal log-probabilities and equal taus. It is also 0 if the sampler's log-probability is not
+    finite: the trainer masks such a token, and its value must not spoil the mean of the other tokens.
+    """
+    pairs = zip(teacher_N, _select_trained(sample.logprobs_T, sample.loss_mask_T), strict=True)
+    return [loss.teacher_tau * t - loss.student_tau * s if math.isfinite(s) else 0.0 for t, s in pairs]
 
 
 def subtract_baseline(samples: Sequence[Sample], values_BN: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -180,20 +175,14 @@ def without_teacher(sample: Sample, loss: ResolvedLoss) -> Sample:
     return with_advantages(sample, teacher_terms(sample, nothing, loss), loss)
 
 
-def with_opening(
-    token_ids_T: Sequence[int], loss_mask_T: Sequence[bool], opening: Opening
-) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    """Return the tokens and the mask of a rollout with the teacher's opening in place of the student's. An opening is
-    all tokens before the first sampled token."""
-    if opening is None:
-        return tuple(token_ids_T), tuple(loss_mask_T)
-    first = list(loss_mask_T).index(True)
-    return (*opening, *token_ids_T[first:]), (*[False] * len(opening), *loss_mask_T[first:])
-
-
 def as_read(sample: Sample, opening: Opening) -> Sample:
-    """Return the sample as the teacher reads it. Its log-probabilities and advantages are unknown and set to 0."""
-    token_ids_T, loss_mask_T = with_opening(sample.token_ids_T, sample.loss_mask_T, opening)
+    """Return the sample as the teacher reads it, with the teacher's opening in place of the student's: all tokens
+    before the first sampled token. Log-probabilities and advantages are unknown and set to 0."""
+    token_ids_T, loss_mask_T = sample.token_ids_T, sample.loss_mask_T
+    if opening is not None:
+        first = loss_mask_T.index(True)
+        token_ids_T = *opening, *token_ids_T[first:]
+        loss_mask_T = *(False for _ in opening), *loss_mask_T[first:]
     nothing = (0.0,) * len(token_ids_T)
     return Sample(token_ids_T, loss_mask_T, nothing, nothing, sample.version)
 

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from slimrl.environments.plain import check_reward
 from slimrl.errors import RolloutError, UserError
@@ -27,11 +28,8 @@ def add_group_rewards(rollouts_G: Sequence[Rollout], draw: Draw) -> tuple[Rollou
         return tuple(rollout if rollout.failure else _with_rewards(rollout, next(earned)) for rollout in rollouts_G)
     except (RolloutError, UserError) as error:
         detail = error.detail if isinstance(error, RolloutError) else str(error)
-        return tuple(rollout if rollout.failure else _fail(rollout, detail) for rollout in rollouts_G)
-
-
-def _fail(rollout: Rollout, detail: str) -> Rollout:
-    return replace(rollout, failure=FAILURE, failure_detail=detail, reward=math.nan)
+        failed: dict[str, Any] = {"failure": FAILURE, "failure_detail": detail, "reward": math.nan}
+        return tuple(rollout if rollout.failure else replace(rollout, **failed) for rollout in rollouts_G)
 
 
 def _rows(given: object, num: int) -> list[dict[str, float]]:

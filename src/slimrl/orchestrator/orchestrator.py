@@ -24,14 +24,13 @@ from slimrl.orchestrator.advantages import token_advantages, token_rewards
 from slimrl.orchestrator.curriculum import Curriculum
 from slimrl.orchestrator.distill import Distillation, Opening, without_teacher
 from slimrl.orchestrator.group_rewards import add_group_rewards
-from slimrl.orchestrator.own_advantage import load_estimate
 from slimrl.orchestrator.pool import Games, PlayedGroup, Pool
-from slimrl.orchestrator.roles import check_groups, num_games, role_advantages
+from slimrl.orchestrator.roles import check_groups, load_estimate, num_games, role_advantages
 from slimrl.orchestrator.state import OrchestratorState, read_state, save_group
-from slimrl.orchestrator.step_metrics import Usage, age_metrics, rollout_metrics
+from slimrl.orchestrator.step_metrics import age_metrics, rollout_metrics
 from slimrl.orchestrator.watch import WatchedClient
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
-from slimrl.rollout.self_play import self_play_specs
+from slimrl.rollout.games import self_play_specs
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams, Taskset
 
@@ -126,20 +125,23 @@ class Orchestrator:
             num = min(missing, bound - num_looked)
             num_started += self._fill(step, num)
             idle_s = self._watched.idle_s()
-            played_now = self._pool.take(num)
+            taken = self._pool.take(num)
             waited_s += self._watched.idle_s() - idle_s
-            taken = [self._compare(group) for group in played_now]
             num_looked += len(taken)
-            read, openings = self._read(taken)
-            played += read
-            groups += self._grade(read, openings)
+            compared, openings = self._compare(taken)
+            played += compared
+            groups += self._grade(compared, openings)
         rollouts = [rollout for group in played for rollout in group.rollouts]
         self.record(step, self._records(groups, played))  # before an error, so that users can read the failures
         if not groups:
             raise UserError(_all_failed(rollouts))
         G, with_signal = self.config.rollouts_per_example, [group for group in groups if group.has_signal]
-        usage = Usage(G * num_started, G * num_stale, sum(len(group.rollouts) for group in with_signal))
-        metrics = rollout_metrics(rollouts, usage) | self._speed(rollouts, began) | self._measure(played)
+        num_trained = sum(len(group.rollouts) for group in with_signal)
+        metrics = (
+            rollout_metrics(rollouts, G * num_started, G * num_stale, num_trained)
+            | self._speed(rollouts, began)
+            | self._measure(played)
+        )
         metrics["time/env_wait_s"] = waited_s
         metrics["reward/zero_signal_groups"] = (len(groups) - len(with_signal)) / num_looked
         metrics |= self._reward_by_environment(groups) | age_metrics([step - group.version for group in with_signal])
@@ -184,24 +186,18 @@ class Orchestrator:
         ]
         self._pool.issue(position, games)
 
-    def _compare(self, group: PlayedGroup) -> PlayedGroup:
-        """Return the group with its group rewards added (`group_rewards.py`)."""
-        if not any(one.group_reward_names for one in self.tasksets):
-            return group
-        return replace(group, rollouts=add_group_rewards(group.rollouts, self._curriculum.draw(group.position)))
-
-    def _read(self, taken: Sequence[PlayedGroup]) -> tuple[list[PlayedGroup], list[Opening]]:
-        """Return the groups, and for each group the opening that a teacher reads. Rollouts that the teacher cannot read
-        are marked as failed."""
-        if not self.distillation:
-            return list(taken), [None] * len(taken)
-        openings = self.distillation.openings([self._curriculum.draw(group.position) for group in taken])
-        check = self.distillation.check_readable
-        readable = [
-            replace(group, rollouts=tuple(check(rollout, opening) for rollout in group.rollouts))
-            for group, opening in zip(taken, openings, strict=True)
-        ]
-        return readable, [None if isinstance(opening, RolloutError) else opening for opening in openings]
+    def _compare(self, taken: Sequence[PlayedGroup]) -> tuple[list[PlayedGroup], list[Opening]]:
+        """Return the groups with their group rewards added (`group_rewards.py`), and for each group the opening that a
+        teacher reads. Rollouts that the teacher cannot read are marked as failed."""
+        draws = [self._curriculum.draw(group.position) for group in taken]
+        rollouts = [add_group_rewards(group.rollouts, draw) for group, draw in zip(taken, draws, strict=True)]
+        openings: Sequence[Opening | RolloutError] = [None] * len(taken)
+        if self.distillation:
+            openings, check = self.distillation.openings(draws), self.distillation.check_readable
+            pairs = zip(rollouts, openings, strict=True)
+            rollouts = [tuple(check(rollout, opening) for rollout in played) for played, opening in pairs]
+        compared = [replace(group, rollouts=played) for group, played in zip(taken, rollouts, strict=True)]
+        return compared, [None if isinstance(opening, RolloutError) else opening for opening in openings]
 
     def _sampling(self, position: int, number: int) -> SamplingParams:
         """Return the sampling parameters of an episode. Its seed depends only on the run's seed and the episode's

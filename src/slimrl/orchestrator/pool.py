@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from slimrl.io.loop_thread import CHECK_S, LoopTasks, gather_all
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
-from slimrl.rollout.held import HELD_S, HeldWatch
-from slimrl.rollout.loop import EPISODES, run_episodes
-from slimrl.rollout.places import Places, run_groups
+from slimrl.rollout.games import Places, run_groups
+from slimrl.rollout.loop import EPISODES, HELD_S, HeldWatch, run_episodes
 from slimrl.types import Rollout
 
 Games = list[list[EpisodeSpec]]
@@ -110,7 +109,7 @@ class Pool:
         if not self._tasks:
             self._play_round()
             return None
-        check = HeldWatch(EPISODES, max(HELD_S, 2 * self._context.limits.timeout_s))
+        check = HeldWatch(max(HELD_S, 2 * self._context.limits.timeout_s))
         while True:
             try:
                 return self._file(self._arrived.get(timeout=CHECK_S))

@@ -1,4 +1,5 @@
-"""Advantages in self-play: the roles of a game may earn unequally, so rollouts are compared within their role.
+"""Advantages in self-play, and by a user's own function. The roles of a game may earn unequally, so rollouts are
+compared within their role.
 
 The advantage `rae` compares a rollout with a running mean of its role's earlier rewards (role-conditioned advantage
 estimation, SPIRAL, 2506.24119). It needs no group, so it also works for a single rollout of each role.
@@ -6,9 +7,11 @@ estimation, SPIRAL, 2506.24119). It needs no group, so it also works for a singl
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from slimrl.config.loss import ResolvedLoss
+from slimrl.config.loss import ADVANTAGES, OWN, ResolvedLoss
 from slimrl.errors import UserError
+from slimrl.io.user_code import load_function
 from slimrl.orchestrator.advantages import turn_advantages
 from slimrl.types import Rollout, Taskset
 
@@ -52,6 +55,15 @@ def update_mean(means: Means, key: str, rewards: Sequence[float], decay: float) 
     for reward in rewards:
         means[key] = decay * means[key] + (1.0 - decay) * reward
     return before
+
+
+def load_estimate(loss: ResolvedLoss) -> ResolvedLoss:
+    """Return the loss. If its advantage is a user's own function, `estimate` is set to that function. Raises UserError
+    if the function does not exist or does not accept `advantage_args`."""
+    if loss.advantage in ADVANTAGES:
+        return loss
+    own = load_function(loss.advantage, "advantage", loss.advantage_args, OWN["advantage"])
+    return replace(loss, estimate=partial(own, **loss.advantage_args))
 
 
 def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss) -> None:

@@ -2,33 +2,24 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from slimrl.rollout.episode import mean_metrics
 from slimrl.types import Metrics, Rollout
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Numbers of rollouts in a step: started, dropped as too old, trained on."""
-
-    started: int
-    stale: int
-    trained: int
-
-
-def rollout_metrics(played: Sequence[Rollout], usage: Usage) -> Metrics:
-    """Return the metrics of the rollouts that were played for a step, failed ones included."""
+def rollout_metrics(played: Sequence[Rollout], started: int, stale: int, trained: int) -> Metrics:
+    """Return the metrics of the rollouts that were played for a step, failed ones included, and of the numbers of
+    rollouts that were started, dropped as too old, and trained on."""
     good = [rollout for rollout in played if not rollout.failure]
     metrics: Metrics = {
-        "rollout/started": float(usage.started),
-        "rollout/num": float(len(played) + usage.stale),
-        "rollout/num_trained": float(usage.trained),
+        "rollout/started": float(started),
+        "rollout/num": float(len(played) + stale),
+        "rollout/num_trained": float(trained),
         "rollout/tokens_sampled": float(sum(rollout.num_sampled for rollout in played)),
     }
     # Every rollout is counted as trained or as dropped. Rollouts without a signal are dropped as `zero_signal`.
     drops = Counter(rollout.failure for rollout in played if rollout.failure)
-    drops += Counter(zero_signal=len(good) - usage.trained, stale=usage.stale)  # the sum of counters omits zeros
+    drops += Counter(zero_signal=len(good) - trained, stale=stale)  # the sum of counters omits zeros
     metrics |= {f"drop/{reason}": float(count) for reason, count in drops.items()}
     rewards = [rollout.reward for rollout in good]
     mean, means = sum(rewards) / len(rewards), mean_metrics(good)

@@ -56,7 +56,7 @@ class ServerTeacher:
     def check_vocabulary(self, texts: Mapping[int, str]) -> None:
         """Raise UserError if most texts of the server for these token ids differ from `texts`: such a server would
         score other words. A server that reports only ids cannot be checked."""
-        names = self._tasks.wait(self._names(list(texts)))
+        names, _ = self._tasks.wait(self._echo(list(texts), as_ids=False))
         named = [(name, text) for name, text in zip(names, texts.values(), strict=True) if not name.startswith(ID)]
         other = [f"{name!r} for {text!r}" for name, text in named if _word(name) != _word(text)]
         # Equal vocabularies may differ in a few texts, because servers display tokens in their own ways.
@@ -66,33 +66,21 @@ class ServerTeacher:
                 "score other words than were sampled. Take a model of the same family."
             )
 
-    async def _names(self, token_ids: list[int]) -> list[str]:
-        reply = await self._ask(self._echo(token_ids, as_ids=False), len(token_ids))
-        self._logprobs(reply, token_ids)
-        return list(map(str, reply["choices"][0]["logprobs"]["tokens"][: len(token_ids)]))
-
     async def _score(self, sample: Sample) -> list[float]:
-        token_ids = list(sample.token_ids_T)
-        reply = await self._ask(self._echo(token_ids, as_ids=True), len(token_ids))
-        logprobs = self._logprobs(reply, token_ids)
+        _, logprobs = await self._echo(list(sample.token_ids_T), as_ids=True)
         return [logprobs[t] for t, trained in enumerate(sample.loss_mask_T) if trained]
 
-    def _echo(self, token_ids: list[int], as_ids: bool) -> dict[str, Any]:
-        return {
-            "model": self._config.model,
-            "prompt": token_ids,
-            "max_tokens": 1,
-            "echo": True,
-            "logprobs": 1,
-            "temperature": 1.0,
-            "return_tokens_as_token_ids": as_ids,
-        }
+    async def _echo(self, token_ids: list[int], as_ids: bool) -> tuple[list[str], list[float]]:
+        """Return the server's names of the tokens, and their log-probabilities, 0 for the first token, which has none.
+        Raises UserError if the server's reply has another form."""
+        body = {"prompt": token_ids, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 1.0}
+        reply = await self._ask(body | {"return_tokens_as_token_ids": as_ids}, len(token_ids))
+        return self._read_echo(reply, token_ids)
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Return a reply that the teacher samples; see `inference.client.Client`. The reply's log-probabilities are
         unused and set to 0."""
         body = {
-            "model": self._config.model,
             "prompt": prompt,
             "max_tokens": params.max_tokens,
             "temperature": params.temperature,
@@ -118,6 +106,7 @@ class ServerTeacher:
 
     async def _ask(self, body: dict[str, Any], length: int) -> Any:
         """Send a request and return its reply. While the server is down or busy, retry until the time limit."""
+        body["model"] = self._config.model
         try:
             return await ask_again(self._peer, lambda _: self._client.send("POST", self._url, body), self._limits)
         except HttpError as error:
@@ -132,31 +121,23 @@ class ServerTeacher:
                 f"the teacher at {self._url} did not score a rollout of {length} tokens: it {error.said}. {hint}{AGAIN}"
             ) from error
 
-    def _logprobs(self, reply: Any, token_ids: Sequence[int]) -> list[float]:
-        """Return the log-probabilities of the prompt's tokens, 0 for the first token, which has none. Raises UserError
-        if `reply` has another form."""
+    def _read_echo(self, reply: Any, token_ids: Sequence[int]) -> tuple[list[str], list[float]]:
         try:
             found = reply["choices"][0]["logprobs"]
-            names, logprobs = found["tokens"], found["token_logprobs"]
             # The last entries belong to the token that the server has sampled.
-            of_prompt = [0.0, *(float(value) for value in logprobs[1 : len(token_ids)])]
-            ids = [int(name.removeprefix(ID)) for name in names[: len(token_ids)] if name.startswith(ID)]
+            names = list(map(str, found["tokens"][: len(token_ids)]))
+            of_prompt = [0.0, *(float(value) for value in found["token_logprobs"][1 : len(token_ids)])]
+            ids = [int(name.removeprefix(ID)) for name in names if name.startswith(ID)]
+            if len(of_prompt) != len(token_ids):
+                raise LookupError(f"{len(of_prompt)} log-probabilities for {len(token_ids)} tokens")
         except MALFORMED as error:
             raise UserError(
                 f"the teacher at {self._url} gave no log-probabilities of its prompt, but {reply!r:.200}. It needs "
                 f"`echo` with `logprobs` in /v1/completions, as vLLM and `slimrl inference` have. {AGAIN}"
             ) from error
-        if len(of_prompt) != len(token_ids):
-            raise UserError(
-                f"the teacher at {self._url} gave {len(of_prompt)} log-probabilities for {len(token_ids)} tokens, so "
-                f"they cannot be matched: does it know `echo`? {AGAIN}"
-            )
         if ids and ids != list(token_ids):
-            raise UserError(
-                f"the teacher at {self._url} scored other tokens than it was sent: token ids are changed on the way. "
-                f"{AGAIN}"
-            )
-        return of_prompt
+            raise UserError(f"the teacher at {self._url} scored other tokens than it was sent, by their ids. {AGAIN}")
+        return names, of_prompt
 
 
 def _word(name: str) -> str:

@@ -119,7 +119,8 @@ async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
     """
     transcript = _Transcript()
     try:
-        turn = await _play(spec, context, transcript)
+        async with _environment(spec, context) as environment:
+            turn = await _converse(environment, spec.sampling, context, transcript)
     except RolloutError as error:
         return _rollout(spec, transcript, Turn(done=False), error)
     return _rollout(spec, transcript, turn, None)
@@ -130,11 +131,6 @@ async def read_opening(spec: EpisodeSpec, context: RolloutContext) -> list[int]:
     environment cannot start."""
     async with _environment(spec, context) as environment:
         return _opening_tokens(await _opening(environment, context), context)
-
-
-async def _play(spec: EpisodeSpec, context: RolloutContext, transcript: _Transcript) -> Turn:
-    async with _environment(spec, context) as environment:
-        return await _converse(environment, spec.sampling, context, transcript)
 
 
 @asynccontextmanager
@@ -160,13 +156,10 @@ async def _opening(environment: Environment, context: RolloutContext) -> list[Me
 def _opening_tokens(messages: Sequence[Message], context: RolloutContext) -> list[int]:
     limit = context.limits.seq_len
     if not context.chat.can_fit(messages, limit):
-        raise RolloutError("prompt_too_long", f"{_size(messages)} characters are more than seq_len = {limit} tokens")
+        size = sum(len(message["content"]) for message in messages)
+        raise RolloutError("prompt_too_long", f"{size} characters are more than seq_len = {limit} tokens")
     with _read_by_template():
         return context.chat.opening(messages)
-
-
-def _size(messages: Sequence[Message]) -> int:
-    return sum(len(message["content"]) for message in messages)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Converts failures of environment code: an exception or a time-out becomes a `RolloutError`.
 
 A time-out cancels code that waits. Code that never returns control to the event loop is not interrupted: its worker
-process is killed (`worker/`), or, without a worker process, the hang is reported (`held.py`).
+process is killed (`worker/`), or, without a worker process, the hang is reported (`loop.py`).
 """
 
 import asyncio
@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from slimrl.errors import RolloutError, UserError, describe
-from slimrl.rollout.held import place_in
-from slimrl.rollout.loop import environment_code
+from slimrl.rollout.loop import hold_thread, place_in
 
 T = TypeVar("T")
 
@@ -59,7 +58,7 @@ async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s:
 def _drive(
     work: Coroutine[Any, Any, T], limit_s: float, first: asyncio.Timeout, last: asyncio.Timeout
 ) -> Generator[Any, Any, T]:
-    """Drive a coroutine as `await` would, and mark its code as the environment's.
+    """Drive a coroutine as `await` would, and mark the time in its code as the environment's.
 
     When the `first` timeout has cancelled the coroutine, the `last` timeout starts. When the `last` timeout expires
     too, the coroutine is closed at its current await.
@@ -68,7 +67,7 @@ def _drive(
     is_closing = False
     while True:
         try:
-            with environment_code():
+            with hold_thread():
                 waiting_for = resume()
         except StopIteration as result:
             return result.value  # type: ignore[no-any-return]
@@ -81,7 +80,7 @@ def _drive(
         except BaseException as error:  # as with `await`, raise cancellations and time-outs in the coroutine
             is_closing = isinstance(error, GeneratorExit)
             if last.expired():
-                with suppress(RuntimeError), environment_code():  # the coroutine may catch this too; then leave it
+                with suppress(RuntimeError), hold_thread():  # the coroutine may catch this too; then leave it
                     work.close()
                 raise
             if first.expired() and last.when() is None:

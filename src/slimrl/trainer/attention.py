@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
 from slimrl.models.forward.attention import LayerInputs, gqa_attention, visible
@@ -38,16 +39,16 @@ SHORT = 256
 class _Bucket:
     """Segments of similar size as a padded batch of S sequences.
 
-    `query_index` (S, Lq) and `key_index` (S, Lk) are positions in the row. `query_order` and `key_order` are the
-    positions of the same tokens in their sequence; the causal mask is built from them. `real_key` is False for padding.
-    Entry `gather[i]` of the flat padded output belongs to token `scatter[i]` of the row.
+    `query_index` (S, Lq) and `key_index` (S, Lk) are positions in the row. `query_order` (S, Lq) are the queries'
+    positions in their sequence; each of the first `num_keys` (S,) keys has its own number. The causal mask is built
+    from them. Padding has the index and the order 0. Entry `gather[i]` of the flat padded output belongs to token
+    `scatter[i]` of the row.
     """
 
     query_index: Tensor
     key_index: Tensor
     query_order: Tensor
-    key_order: Tensor
-    real_key: Tensor
+    num_keys: Tensor
     scatter: Tensor
     gather: Tensor
 
@@ -150,11 +151,11 @@ class _Buckets:
     def _mask(self, number: int, window: int) -> Tensor:
         if (number, window) not in self._masks:
             bucket = self._buckets[number]
-            mask = visible(bucket.query_order[:, :, None], bucket.key_order[:, None], window) & bucket.real_key[:, None]
-            # A padding query sees no key, and the softmax over no keys is nan. Even with a zero gradient from its
-            # unused output, nan would reach the other gradients. So it sees the first key.
-            mask[:, :, 0] |= ~mask.any(-1)
-            self._masks[number, window] = mask[:, None]
+            key_order = torch.arange(bucket.key_index.shape[1], device=bucket.key_index.device)
+            # A padding query sees the first key. The softmax over no keys would be nan, which would reach the other
+            # gradients in spite of the zero gradient of its unused output.
+            mask = visible(bucket.query_order[:, :, None], key_order, window)
+            self._masks[number, window] = (mask & (key_order < bucket.num_keys[:, None, None]))[:, None]
         return self._masks[number, window]
 
 
@@ -184,19 +185,18 @@ def _group_by_size(segments: Sequence[Segment]) -> list[list[Segment]]:
 
 
 def _make_bucket(segments: Sequence[Segment], row: Sequence[Segment], device: torch.device) -> _Bucket:
-    Lq, Lk = max(s.num_queries for s in segments), max(s.num_keys for s in segments)
-
-    def tensor(values: Sequence[object]) -> Tensor:
-        return torch.tensor(values, device=device)
-
+    numbers = [(s.start, s.position, s.num_queries, s.num_keys) for s in segments]
+    start, position, num_queries, num_keys = torch.tensor(numbers, device=device)[..., None].unbind(1)
+    place = torch.arange(int(num_queries.max()), device=device)
+    real = place < num_queries
+    keys = [torch.tensor(_keys(segment, row), device=device) for segment in segments]
     return _Bucket(
-        query_index=tensor([_pad(range(s.start, s.end), Lq) for s in segments]),
-        key_index=tensor([_pad(_keys(s, row), Lk) for s in segments]),
-        query_order=tensor([_pad(range(s.num_keys - s.num_queries, s.num_keys), Lq) for s in segments]),
-        key_order=tensor([_pad(range(s.num_keys), Lk) for s in segments]),
-        real_key=tensor([[k < s.num_keys for k in range(Lk)] for s in segments]),
-        scatter=tensor([t for s in segments for t in range(s.start, s.end)]),
-        gather=tensor([row * Lq + t for row, s in enumerate(segments) for t in range(s.num_queries)]),
+        query_index=torch.where(real, start + place, 0),
+        key_index=pad_sequence(keys, batch_first=True),
+        query_order=torch.where(real, position + place, 0),
+        num_keys=num_keys[:, 0],
+        scatter=(start + place)[real],
+        gather=real.flatten().nonzero()[:, 0],
     )
 
 
@@ -205,7 +205,3 @@ def _keys(segment: Segment, row: Sequence[Segment]) -> list[int]:
     # The keys of the parent come first: the sequence starts there.
     own = list(range(segment.start, segment.end))
     return own if segment.parent < 0 else _keys(row[segment.parent], row) + own
-
-
-def _pad(values: Sequence[int], length: int) -> list[int]:
-    return [*values, *[0] * (length - len(values))]

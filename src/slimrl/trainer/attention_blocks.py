@@ -39,7 +39,7 @@ class BlockAttention:
             self._masks[inputs.window] = self._mask(inputs.window)
         heads = inputs.query, inputs.key, inputs.value
         options = {"scale": inputs.scale, "enable_gqa": True, "kernel_options": KERNEL}
-        out: Any = _flex(*heads, block_mask=self._masks[inputs.window], **options)
+        out: Any = _compile()(*heads, block_mask=self._masks[inputs.window], **options)
         attended: Tensor = out.transpose(1, 2)
         return attended
 
@@ -100,7 +100,3 @@ def _compile() -> Any:
     # With dynamic shapes, one kernel serves rows of all lengths. Windows, forwards without a gradient and other models
     # need additional kernels. The limit must be high, because beyond it PyTorch computes all scores (T, T).
     return torch.compile(flex_attention, dynamic=True, fullgraph=True, recompile_limit=64)  # type: ignore[call-overload]
-
-
-def _flex(*heads: Tensor, **options: Any) -> Any:
-    return _compile()(*heads, **options)

@@ -5,8 +5,8 @@ change the tokens before the policy loss reads them. To add another one, write a
 `build_aux_losses`. Index suffix _N: the trained tokens of a micro-batch, concatenated, as in `losses.py`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -22,45 +22,40 @@ from slimrl.trainer.parallel import Ranks
 from slimrl.types import Metrics
 
 
-@dataclass(frozen=True, slots=True)
-class LossContext:
-    """The input of an auxiliary loss: the micro-batch, the hidden states (N, D) that predict the trained tokens, the
-    reward of each of these tokens (N,), and the sampling temperature."""
-
-    pack: Pack
-    hidden_ND: Tensor
-    reward_N: Tensor
-    temperature: float
-
-
 class AuxLoss(Protocol):
     """A loss that is added to the policy loss. `heads` are its own modules by name, trained with the policy."""
 
     heads: Mapping[str, Head]
 
-    def __call__(self, context: LossContext, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
-        """Return the tokens for the policy loss, possibly changed, and the auxiliary loss of each token (N,)."""
+    def __call__(
+        self, tokens: TokenBatch, pack: Pack, hidden_ND: Tensor, reward_N: Tensor, temperature: float, /
+    ) -> tuple[TokenBatch, Tensor]:
+        """Return the tokens for the policy loss, possibly changed, and the auxiliary loss of each token (N,). The
+        hidden states predict the tokens, and `temperature` is the sampling temperature."""
 
     def metrics(self, ranks: Ranks) -> Metrics:
         """Return the metrics over the micro-batches of all processes since the last call."""
 
 
-@dataclass(slots=True)
-class _Mean:
-    """The running mean of numbers that arrive in batches."""
+class _Means:
+    """The running means of numbers of each token, which arrive in batches."""
 
-    total: Tensor | float = 0.0
-    count: int = 0
+    def __init__(self) -> None:
+        self._totals: Sequence[Tensor | float] = ()
+        self._count = 0
 
-    def add(self, values_N: Tensor) -> None:
-        # The sum stays a tensor until the step is over, so nothing waits for a GPU in between.
-        self.total = self.total + values_N.detach().double().sum()
-        self.count += len(values_N)
+    def add(self, *columns: Tensor) -> None:
+        # The sums stay tensors until the step is over, so nothing waits for a GPU in between.
+        sums = [values_N.detach().double().sum() for values_N in columns]
+        before = self._totals or [0.0] * len(sums)
+        self._totals = [total + values for total, values in zip(before, sums, strict=True)]
+        self._count += len(columns[0])
 
-    def take(self, ranks: Ranks) -> float:
-        total, count = ranks.sums([float(self.total), self.count])
-        self.total, self.count = 0.0, 0
-        return total / max(1.0, count)
+    def take(self, ranks: Ranks) -> list[float]:
+        """Return the means over all processes, and start anew. Every process has received at least one batch."""
+        *totals, count = ranks.sums([*map(float, self._totals), self._count])
+        self._totals, self._count = (), 0
+        return [total / max(1.0, count) for total in totals]
 
 
 class ReferenceKL:
@@ -71,17 +66,20 @@ class ReferenceKL:
     def __init__(self, reference: nn.Module, beta: float) -> None:
         self._reference = reference.requires_grad_(False)
         self._beta = beta
-        self._kl = _Mean()
+        self._kl = _Means()
 
-    def __call__(self, context: LossContext, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
+    def __call__(
+        self, tokens: TokenBatch, pack: Pack, _hidden_ND: Tensor, _reward_N: Tensor, temperature: float
+    ) -> tuple[TokenBatch, Tensor]:
         with torch.no_grad():
-            reference_N, *_ = target_logprobs(self._reference, context.pack, context.temperature)
+            reference_N, *_ = target_logprobs(self._reference, pack, temperature)
         kl_N = kl_to_reference(tokens.new_N, reference_N)
         self._kl.add(kl_N)
         return tokens, self._beta * kl_N
 
     def metrics(self, ranks: Ranks) -> Metrics:
-        return {"loss/kl_reference": self._kl.take(ranks)}
+        (kl,) = self._kl.take(ranks)
+        return {"loss/kl_reference": kl}
 
 
 class ValueHead(nn.Module):
@@ -132,44 +130,33 @@ def value_loss(value_N: Tensor, return_N: Tensor) -> Tensor:
     return 0.5 * (value_N - return_N).square()
 
 
-@dataclass(slots=True)
 class Critic:
     """The loss of a value head. It also replaces the advantages of the tokens by GAE advantages, computed from the
     tokens' rewards and the head's values (1506.02438)."""
 
-    head: ValueHead
-    loss: ResolvedLoss
-    heads: Mapping[str, Head] = field(init=False)
-    _error: _Mean = field(default_factory=_Mean)
-    _value: _Mean = field(default_factory=_Mean)
-    _square: _Mean = field(default_factory=_Mean)
-    _return: _Mean = field(default_factory=_Mean)
+    def __init__(self, head: ValueHead, loss: ResolvedLoss) -> None:
+        self.head, self._loss = head, loss
+        self.heads: Mapping[str, Head] = {"value_head": Head(head, loss.value_lr)}
+        self._means = _Means()
 
-    def __post_init__(self) -> None:
-        self.heads = {"value_head": Head(self.head, self.loss.value_lr)}
-
-    def __call__(self, context: LossContext, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
+    def __call__(
+        self, tokens: TokenBatch, _pack: Pack, hidden_ND: Tensor, reward_N: Tensor, _temperature: float
+    ) -> tuple[TokenBatch, Tensor]:
         # The hidden states carry a gradient, so the value loss trains the model, not only the head.
-        value_N = self.head(context.hidden_ND)
-        gamma, gae_lambda = self.loss.gamma, self.loss.gae_lambda
-        advantage_N, return_N = gae(context.reward_N, value_N, tokens.sequence_N, gamma, gae_lambda)
+        value_N = self.head(hidden_ND)
+        gamma, gae_lambda = self._loss.gamma, self._loss.gae_lambda
+        advantage_N, return_N = gae(reward_N, value_N, tokens.sequence_N, gamma, gae_lambda)
         loss_N = value_loss(value_N, return_N)
         # Means and squares can be summed over micro-batches and processes; variances cannot.
-        for mean, values_N in (
-            (self._error, loss_N),
-            (self._value, value_N),
-            (self._return, return_N),
-            (self._square, return_N.square()),
-        ):
-            mean.add(values_N)
-        return replace(tokens, advantage_N=advantage_N), self.loss.value_coef * loss_N
+        self._means.add(loss_N, value_N, return_N, return_N.square())
+        return replace(tokens, advantage_N=advantage_N), self._loss.value_coef * loss_N
 
     def metrics(self, ranks: Ranks) -> Metrics:
-        error, returned = self._error.take(ranks), self._return.take(ranks)
+        error, value, returned, square = self._means.take(ranks)
         # The share of the returns' variance that the values explain. The factor 2 cancels the 1/2 in `value_loss`.
-        variance = self._square.take(ranks) - returned**2
+        variance = square - returned**2
         explained = 1 - 2 * error / variance if variance > 1e-12 else 0.0
-        return {"loss/value": error, "loss/value_mean": self._value.take(ranks), "loss/value_explained": explained}
+        return {"loss/value": error, "loss/value_mean": value, "loss/value_explained": explained}
 
 
 def build_aux_losses(

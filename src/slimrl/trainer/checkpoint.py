@@ -165,11 +165,11 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
         return None
     progress = progress_in(found[-1])
     try:
-        state = read_state(found[-1])
+        state = _read_state(found[-1])
         saved = state["optimizer"]
     except DAMAGED as error:
         raise UserError(
-            f"the checkpoint {found[-1]} cannot be read ({explain_unreadable(error)}). Delete that directory, and "
+            f"the checkpoint {found[-1]} cannot be read ({_explain(error)}). Delete that directory, and "
             "`--resume` continues from the one before it; or give `--output_dir` a fresh directory."
         ) from error
     try:
@@ -180,14 +180,14 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
         set_rng_state(state["rng"])
     except DAMAGED as error:
         raise UserError(
-            f"the checkpoint {found[-1]} does not fit this model ({explain_unreadable(error)}). Resume with the model "
+            f"the checkpoint {found[-1]} does not fit this model ({_explain(error)}). Resume with the model "
             "and the `model.lora` that it was made with, which config.toml beside it names, or give `--output_dir` a "
             "fresh directory. The checkpoint is whole: keep it."
         ) from error
     return progress
 
 
-def read_state(directory: Path) -> dict[str, Any]:
+def _read_state(directory: Path) -> dict[str, Any]:
     """Return the optimizer's state, the state of the random generators, and the step. Tensors are read from the disk on
     first use. Sharded tensors are not included. Raises one of `DAMAGED`."""
     if not is_zipfile(directory / STATE):
@@ -201,8 +201,7 @@ def read_state(directory: Path) -> dict[str, Any]:
     return state
 
 
-def explain_unreadable(error: Exception) -> str:
-    """Return a phrase that explains an error of `read_state`."""
+def _explain(error: Exception) -> str:
     # Leave out torch's own message, which advises to load such a file unsafely.
     return "not a checkpoint" if isinstance(error, UnpicklingError) else f"{type(error).__name__}: {error}"
 

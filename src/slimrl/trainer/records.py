@@ -51,13 +51,6 @@ def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
             shutil.copyfile(path, copy)
 
 
-def share_metrics(output_dir: Path, checkpoint: Path) -> bool:
-    """Return True if the run's metrics and the checkpoint's copy share a line, or if one of the two files is empty."""
-    files = [RunDir(path).metrics for path in (output_dir, checkpoint / COPIES)]
-    own, copied = ({*path.read_bytes().splitlines()} if path.is_file() else set() for path in files)
-    return not own or not copied or bool(own & copied)
-
-
 def restore_records(output_dir: Path, checkpoint: Path, note: Callable[[str], None]) -> None:
     """Restore the run's files from the copies in `checkpoint`. `note` receives a line for each missing or damaged file.
     Metrics of later steps are dropped, because the run repeats these steps."""

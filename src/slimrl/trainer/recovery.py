@@ -1,7 +1,7 @@
 """Finds the newest complete checkpoint when a run is resumed.
 
 A checkpoint that is damaged, or belongs to another run, is logged and renamed. Afterwards the checkpoint with the
-highest number can be used. Checkpoints of earlier versions have no checksums and are only checked for readability.
+highest number can be used. Users may delete the checksums of a checkpoint; then it is read as it is.
 """
 
 import shutil
@@ -9,22 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slimrl.errors import UserError
-from slimrl.io.checksums import SUMS, find_damage, is_sealed, remove_unfinished
+from slimrl.io.checksums import find_damage, is_sealed, remove_unfinished
 from slimrl.io.files import explain_write_errors
 from slimrl.io.run_dir import RunDir, step_directories, step_of
 from slimrl.models.history import read_history
-from slimrl.trainer.checkpoint import (
-    DAMAGED,
-    STATE,
-    explain_unreadable,
-    progress_in,
-    read_state,
-)
-from slimrl.trainer.records import COPIES, kept_id, restore_records, share_metrics
+from slimrl.trainer.checkpoint import progress_in
+from slimrl.trainer.records import COPIES, kept_id, restore_records
 
 Note = Callable[[str], None]
 OF_ANOTHER = "its run_id is not this run's, so another run has saved it"
-OTHER_METRICS = "this run has no run_id, and its metrics.jsonl has other lines, so another run has saved it"
 
 
 def remove_leftovers(output_dir: Path) -> None:
@@ -60,8 +53,6 @@ def recover(output_dir: Path, note: Note) -> bool:
         )
     if not found:
         return False
-    if not is_sealed(found[-1]):
-        note(f"{found[-1]} has no {SUMS}, as an earlier version of slimrl wrote it: whether it is whole cannot be told")
     restore_records(output_dir, found[-1], note)
     weights = run.weights_of(step_of(found[-1]))
     if is_sealed(weights) and (damage := _fault_of_weights(weights, output_dir)):
@@ -79,14 +70,7 @@ def _fault_of(directory: Path, output_dir: Path) -> str:
         progress_in(directory)
     except UserError as error:
         return str(error)
-    try:
-        read_state(directory)
-    except DAMAGED as error:
-        return f"{STATE} cannot be used: {explain_unreadable(error)}"
-    saved_by, own = kept_id(directory / COPIES), kept_id(output_dir)
-    if saved_by and not own and not share_metrics(output_dir, directory):
-        return OTHER_METRICS
-    return OF_ANOTHER if _differ(saved_by, own) else ""
+    return _fault_of_id(kept_id(directory / COPIES), output_dir)
 
 
 def _fault_of_weights(directory: Path, output_dir: Path) -> str:
@@ -96,12 +80,11 @@ def _fault_of_weights(directory: Path, output_dir: Path) -> str:
     history = read_history(directory)
     if history.name not in ("", directory.name):
         return f"they are those of {history.name}"
-    return OF_ANOTHER if _differ(history.run, kept_id(output_dir)) else ""
+    return _fault_of_id(history.run, output_dir)
 
 
-def _differ(one: str, other: str) -> bool:
-    """Return True if both ids are known and differ. Runs of an earlier version have no id."""
-    return "" not in (one, other) and one != other
+def _fault_of_id(saved_by: str, output_dir: Path) -> str:
+    return OF_ANOTHER if "" not in (saved_by, own := kept_id(output_dir)) and saved_by != own else ""
 
 
 def _set_aside(directory: Path) -> Path:

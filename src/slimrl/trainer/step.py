@@ -7,7 +7,7 @@ masked, so the guard alone would accept a policy of NaNs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from slimrl.config.train import GuardConfig, TrainerConfig
 from slimrl.errors import UserError
 from slimrl.models.allocator import return_freed_memory
 from slimrl.models.device import to_device
-from slimrl.trainer.aux_losses import AuxLoss, LossContext
+from slimrl.trainer.aux_losses import AuxLoss
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.losses import TokenBatch, log_ratio, token_weights
 from slimrl.trainer.optim import MasterAdamW
@@ -31,7 +31,8 @@ from slimrl.types import Metrics, Sample
 # the vocabulary forbids it. But non-finite weights or activations spoil all tokens of a sequence, or all after the
 # first affected token.
 MAX_NONFINITE_SHARE = 0.05
-# These totals of a batch are maxima over its packs; all other totals are sums.
+# The totals of a batch over its packs and all processes: sums, and maxima.
+SUMS = ("loss", "entropy", "clipped", "nonfinite", "gap_sum", "mismatch_kl", "tokens", "row_tokens")
 MAXIMA = ("gap_max", "ratio_max")
 
 
@@ -52,30 +53,6 @@ class _SampleTensors:
     reward: Tensor
     weight: Tensor
     offset_B: Tensor
-
-
-@dataclass(slots=True)
-class _Totals:
-    """Sums and maxima over the trained tokens of a batch, accumulated pack by pack."""
-
-    loss: float = 0.0
-    entropy: float = 0.0
-    clipped: float = 0.0
-    nonfinite: float = 0.0
-    gap_sum: float = 0.0
-    gap_max: float = 0.0
-    mismatch_kl: float = 0.0
-    ratio_max: float = 0.0
-    tokens: float = 0.0
-    row_tokens: float = 0.0
-
-    def over(self, ranks: Ranks) -> "_Totals":
-        """Return the totals over all processes. All processes get equal totals, so they decide alike."""
-        mine = asdict(self)
-        highest = {name: mine.pop(name) for name in MAXIMA}
-        sums = zip(mine, ranks.sums([*mine.values()]), strict=True)
-        maxima = zip(highest, ranks.maxima([*highest.values()]), strict=True)
-        return _Totals(**dict(sums), **dict(maxima))
 
 
 class TrainStep:
@@ -118,7 +95,7 @@ class TrainStep:
         found = [self._backward(pack, tensors, batch.temperature, token_log) for pack in packs]
         if token_log:
             token_log.gather(len(tensors.old), self._device)
-        metrics = _metrics(_total(packs, found).over(self._ranks), batch.samples)
+        metrics = _metrics(_total(packs, found, self._ranks), batch.samples)
         for aux_loss in self._aux_losses:
             metrics |= aux_loss.metrics(self._ranks)
         if token_log:
@@ -146,12 +123,10 @@ class TrainStep:
         reward = [sample.rewards_T[t] if sample.rewards_T else 0.0 for sample, ts in pairs for t in ts]
         weight = [w for w, length in zip(weights, lengths, strict=True) for _ in range(length)]
 
-        def tensor(values: Sequence[float], dtype: torch.dtype = torch.float32) -> Tensor:
-            return to_device(values, dtype, self._device)
-
-        return _SampleTensors(
-            tensor(old), tensor(advantage), tensor(reward), tensor(weight), tensor(offsets, torch.long)
-        )
+        columns = old, advantage, reward, weight
+        old_N, advantage_N, reward_N, weight_N = (to_device(c, torch.float32, self._device) for c in columns)
+        offset_B = to_device(offsets, torch.long, self._device)
+        return _SampleTensors(old_N, advantage_N, reward_N, weight_N, offset_B)
 
     def _backward(
         self, pack: Pack, tensors: _SampleTensors, temperature: float, token_log: TokenLog | None
@@ -161,17 +136,17 @@ class TrainStep:
         new_N, entropy_N, hidden_ND = target_logprobs(
             self._module, pack, temperature, self._config.activation_checkpointing
         )
-        index_N = _token_index(pack, tensors.offset_B)
+        sequence_N, place_N = _places(pack)
+        index_N = tensors.offset_B[pack.sample_N] + place_N
         old_N = tensors.old[index_N]
         finite_N = torch.isfinite(new_N.detach()) & torch.isfinite(old_N)
         # Set masked values to 0 before the loss, because nan * 0 is nan. The loss of these tokens is masked again
         # below.
         new_N, old_N = torch.where(finite_N, new_N, 0.0), torch.where(finite_N, old_N, 0.0)
-        tokens = TokenBatch(new_N, old_N, tensors.advantage[index_N], _sequence_numbers(pack))
+        tokens = TokenBatch(new_N, old_N, tensors.advantage[index_N], sequence_N)
         auxiliary_N = torch.zeros_like(old_N)
         for aux_loss in self._aux_losses:
-            context = LossContext(pack, hidden_ND, tensors.reward[index_N], temperature)
-            tokens, term_N = aux_loss(context, tokens)
+            tokens, term_N = aux_loss(tokens, pack, hidden_ND, tensors.reward[index_N], temperature)
             auxiliary_N = auxiliary_N + term_N
         # After the auxiliary losses, because a value head changes the advantages that the policy loss reads.
         policy_N, clipped_N = self._policy_loss(tokens)
@@ -200,53 +175,47 @@ class TrainStep:
             }
 
 
-def _total(packs: Sequence[Pack], found: Sequence[Mapping[str, Tensor]]) -> _Totals:
-    """Return the totals over several packs. `found` has the numbers of each pack."""
+def _total(packs: Sequence[Pack], found: Sequence[Mapping[str, Tensor]], ranks: Ranks) -> dict[str, float]:
+    """Return the totals over the packs of all processes. `found` has the numbers of each pack of this process. All
+    processes get equal totals, so they decide alike."""
+    totals = dict.fromkeys((*SUMS, *MAXIMA), 0.0)
     pairs = [(pack, row) for pack, row in zip(packs, found, strict=True) if row]  # an empty pack has no numbers
-    if not pairs:
-        return _Totals()
-    packs, found = zip(*pairs, strict=True)
-    # Read all numbers at once, because each read waits until a GPU has computed them.
-    table = torch.stack([torch.stack([number.double() for number in row.values()]) for row in found])
-    columns = dict(zip(found[0], zip(*table.tolist(), strict=True), strict=True))
-    return _Totals(
-        **{name: max(column) if name in MAXIMA else sum(column) for name, column in columns.items()},
-        tokens=float(sum(len(pack.source_N) for pack in packs)),
-        row_tokens=float(sum(len(pack.token_ids_T) for pack in packs)),
-    )
+    if pairs:
+        # Read all numbers at once, because each read waits until a GPU has computed them.
+        table = torch.stack([torch.stack([number.double() for number in row.values()]) for _, row in pairs])
+        for name, column in zip(pairs[0][1], zip(*table.tolist(), strict=True), strict=True):
+            totals[name] = max(column) if name in MAXIMA else sum(column)
+        totals["tokens"] = float(sum(len(pack.source_N) for pack, _ in pairs))
+        totals["row_tokens"] = float(sum(len(pack.token_ids_T) for pack, _ in pairs))
+    sums, maxima = ranks.sums([totals[name] for name in SUMS]), ranks.maxima([totals[name] for name in MAXIMA])
+    return dict(zip((*SUMS, *MAXIMA), (*sums, *maxima), strict=True))
 
 
-def _token_index(pack: Pack, offset_B: Tensor) -> Tensor:
-    """Return the index of each of the pack's tokens in the batch's per-token tensors."""
-    # In a pack, a sample's tokens are contiguous and in order. So a token's index is the sample's offset plus its
-    # distance from the sample's first token. cummax copies the position of this first token to the others.
+def _places(pack: Pack) -> tuple[Tensor, Tensor]:
+    """Return for each of the pack's tokens the number of its sample, with the pack's samples numbered from 0, and its
+    place among the trained tokens of this sample, (N,) both."""
+    # A sample's tokens are contiguous and in order. cummax copies the position of the sample's first token to the
+    # others. `torch.unique` would wait for the GPU.
     first = torch.ones_like(pack.sample_N, dtype=torch.bool)
     first[1:] = pack.sample_N[1:] != pack.sample_N[:-1]
     position_N = torch.arange(len(first), device=first.device)
     start_N = torch.where(first, position_N, 0).cummax(0).values
-    return offset_B[pack.sample_N] + position_N - start_N
+    return first.cumsum(0) - 1, position_N - start_N
 
 
-def _sequence_numbers(pack: Pack) -> Tensor:
-    """Return the number of each token's sample, (N,), with the pack's samples numbered from 0."""
-    # A sample's tokens are contiguous. `torch.unique` would wait for the GPU.
-    differs = torch.zeros_like(pack.sample_N)
-    differs[1:] = pack.sample_N[1:] != pack.sample_N[:-1]
-    return differs.cumsum(0)
-
-
-def _metrics(totals: _Totals, samples: Sequence[Sample]) -> Metrics:
+def _metrics(totals: Mapping[str, float], samples: Sequence[Sample]) -> Metrics:
+    tokens = totals["tokens"]
     return {
-        "loss/policy": totals.loss,
-        "loss/entropy": totals.entropy / max(1, totals.tokens - totals.nonfinite),
-        "loss/clipped": totals.clipped / totals.tokens,
-        "loss/ratio_max": totals.ratio_max,
-        "loss/nonfinite_tokens": totals.nonfinite,
-        "loss/tokens": totals.tokens,
-        "guard/max_logprob_gap": totals.gap_max,
-        "guard/mean_logprob_gap": totals.gap_sum / totals.tokens,
-        "guard/mismatch_kl": totals.mismatch_kl / totals.tokens,
-        "perf/unique_token_share": totals.row_tokens / sum(len(sample.token_ids_T) for sample in samples),
+        "loss/policy": totals["loss"],
+        "loss/entropy": totals["entropy"] / max(1, tokens - totals["nonfinite"]),
+        "loss/clipped": totals["clipped"] / tokens,
+        "loss/ratio_max": totals["ratio_max"],
+        "loss/nonfinite_tokens": totals["nonfinite"],
+        "loss/tokens": tokens,
+        "guard/max_logprob_gap": totals["gap_max"],
+        "guard/mean_logprob_gap": totals["gap_sum"] / tokens,
+        "guard/mismatch_kl": totals["mismatch_kl"] / tokens,
+        "perf/unique_token_share": totals["row_tokens"] / sum(len(sample.token_ids_T) for sample in samples),
     }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.rollout.worker.process import WorkerProcess
-from slimrl.rollout.worker.seat import MAX_DEATHS, Seat
+from slimrl.rollout.worker.taskset import MAX_DEATHS, Seat
 
 
 def test_a_process_that_cannot_be_replaced_is_given_up_though_the_last_one_had_stepped() -> None:

@@ -19,9 +19,8 @@ from slimrl.environments.scripts import play_script
 from slimrl.errors import UserError
 from slimrl.io.process_tree import processes
 from slimrl.rollout.episode import EpisodeSpec
+from slimrl.rollout.games import run_groups, self_play_specs
 from slimrl.rollout.loop import run_episodes
-from slimrl.rollout.places import run_groups
-from slimrl.rollout.self_play import self_play_specs
 from slimrl.rollout.worker.process import LOAD_TIMEOUT_S, Source
 from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Rollout, SamplingParams, Task
@@ -45,34 +44,37 @@ def play(taskset: Any, num: int = 8, timeout_s: float = 20.0) -> list[Rollout]:
 
 
 def workers() -> list[int]:
+    gc.collect()  # a taskset that is no longer used ends its processes
     return [pid for pid, one in processes().items() if one.parent == os.getpid() and not one.ended]
 
 
-@pytest.mark.slow
-def test_episodes_in_a_worker_are_those_of_the_runs_own_process() -> None:
-    for name in ("Market", "Full"):
-        remote, here = load(name), load_taskset(f"{FILE}:{name}", {})
-        remote.begin_step("a")
-        ours, theirs = play(here), play(remote)
-        assert [one.token_ids_T for one in ours] == [one.token_ids_T for one in theirs]
-        assert [one.messages for one in ours] == [one.messages for one in theirs]
-        assert [one.failure for one in theirs] == [""] * len(ours)
-        if name == "Full":
-            assert ours == theirs
+def kill_worker(remote: Any) -> None:
+    os.kill(remote._seats[0].running().pid, signal.SIGKILL)
+    while remote._seats[0].running():
+        time.sleep(0.005)
 
 
-@pytest.mark.slow
-def test_the_optional_methods_are_those_of_the_environment() -> None:
-    for name in ("Market", "Full"):
-        remote, here = load(name), load_taskset(f"{FILE}:{name}", {})
-        assert (remote.class_name, remote.purpose) == (here.class_name, here.purpose)
-        assert here.class_name == name and here.purpose.startswith("Sells things")
-        assert list(remote.scripts) == list(here.scripts) == (["expert", "odd"] if name == "Full" else [])
-        assert list(remote.roles) == list(here.roles) == (["buyer", "seller"] if name == "Full" else [])
-        assert list(remote.group_reward_names) == list(here.group_reward_names) == []
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "scripts", "roles"), [("Market", [], []), ("Full", ["expert", "odd"], ["buyer", "seller"])]
+)
+def test_a_taskset_in_a_worker_is_that_of_the_runs_own_process(name: str, scripts: list[str], roles: list[str]) -> None:
+    remote, here = load(name), load_taskset(f"{FILE}:{name}", {})
+    remote.begin_step("a")
+    ours, theirs = play(here), play(remote)
+    assert [one.token_ids_T for one in ours] == [one.token_ids_T for one in theirs]
+    assert [one.messages for one in ours] == [one.messages for one in theirs]
+    assert [one.failure for one in theirs] == [""] * len(ours)
+    assert name == "Market" or ours == theirs
+    assert (remote.class_name, remote.purpose) == (here.class_name, here.purpose)
+    assert here.class_name == name and here.purpose.startswith("Sells things")
+    assert list(remote.scripts) == list(here.scripts) == scripts
+    assert list(remote.roles) == list(here.roles) == roles
+    assert list(remote.group_reward_names) == list(here.group_reward_names) == []
+
+
 def test_scripts_kinds_of_failure_and_tasks_come_through(capsys: pytest.CaptureFixture[str]) -> None:
     remote, here = load("Full"), load_taskset(f"{FILE}:Full", {})
     prepare_taskset(remote)
@@ -92,7 +94,6 @@ def test_scripts_kinds_of_failure_and_tasks_come_through(capsys: pytest.CaptureF
     assert capsys.readouterr().err == "prepared\noffloaded\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "args"),
     [
@@ -112,14 +113,12 @@ def test_what_is_refused_is_refused_in_the_same_words(name: str, args: dict[str,
     assert str(theirs.value) == str(ours.value)
 
 
-@pytest.mark.slow
 def test_tasks_that_are_refused_are_refused_in_the_same_words() -> None:
     for make in (load, lambda **args: load_taskset(f"{FILE}:Market", args)):
         with pytest.raises(UserError, match=r"Market\.tasks\('train'\) gives two tasks with the id `0`"):
             tasks_of(make(how="twice"), "train")
 
 
-@pytest.mark.slow
 def test_failures_keep_their_reason_and_mistakes_of_settings_end_the_run() -> None:
     (rollout,) = play(load(how="judge"), 1)
     assert (rollout.failure, rollout.failure_detail) == ("judge_error", "no verdict")
@@ -127,7 +126,6 @@ def test_failures_keep_their_reason_and_mistakes_of_settings_end_the_run() -> No
         play(load(how="setting"), 1)
 
 
-@pytest.mark.slow
 def test_episodes_wait_at_the_same_time() -> None:
     remote = load(wait_s=0.5)
     began = time.monotonic()
@@ -135,33 +133,28 @@ def test_episodes_wait_at_the_same_time() -> None:
     assert 1.5 <= time.monotonic() - began < 5.5  # 6 s one after another: three turns, and four episodes at once
 
 
-@pytest.mark.slow
 def test_an_episode_that_waits_too_long_is_a_drop_and_its_process_goes_on() -> None:
-    gc.collect()
     remote, before = load(wait_s=5.0, timeout_s=0.2), workers()
     assert [one.failure for one in play(remote, 4, timeout_s=0.2)] == ["timeout"] * 4
     assert workers() == before
 
 
-@pytest.mark.slow
-def test_an_episode_is_closed(capsys: pytest.CaptureFixture[str]) -> None:
-    remote = load(how="closes")
-    play(remote, 2)
-    del remote
-    assert sorted(capsys.readouterr().err.split("\n")) == ["", "closed train/0", "closed train/1"]
-
-
-@pytest.mark.slow
-def test_what_an_environment_prints_is_shown_without_commands_to_the_terminal(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("how", "num", "shown"),
+    [
+        ("closes", 2, r"(closed train/[01]\n){2}"),
+        ("prints", 1, r"(sold \d\\x1b\[2J\n){3}"),  # no command reaches the terminal
+    ],
+)
+def test_an_episode_is_closed_and_its_output_is_shown(
+    how: str, num: int, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    remote = load(how="prints")
-    play(remote, 1)
+    remote = load(how=how)
+    play(remote, num)
     del remote
-    assert re.fullmatch(r"(sold \d\\x1b\[2J\n){3}", capsys.readouterr().err)
+    assert re.fullmatch(shown, capsys.readouterr().err)
 
 
-@pytest.mark.slow
 def test_random_numbers_depend_on_the_seed_alone() -> None:
     def rewards(remote: Any, seed: str) -> list[float]:
         remote.begin_step(seed)
@@ -173,49 +166,38 @@ def test_random_numbers_depend_on_the_seed_alone() -> None:
     assert rewards(again, "rl/0/1") == drawn[1]  # as in a run that is resumed at step 1
 
 
-@pytest.mark.slow
 def test_a_process_that_ends_costs_one_episode_though_all_had_several_turns() -> None:
     rollouts = play(load(how="one in seven"), 16)
     assert [n for n, one in enumerate(rollouts) if one.failure] == [3, 10]
     assert {one.failure for one in rollouts} == {"", "environment_died"}
 
 
-@pytest.mark.slow
 def test_two_threads_that_find_a_process_ended_start_one() -> None:
-    gc.collect()
     before = set(workers())
     remote = load()
     task = tasks_of(remote, "train")[0]
     for _ in range(3):
-        (alive,) = set(workers()) - before
-        os.kill(alive, signal.SIGKILL)
-        while alive in workers() or remote._seats[0].running():
-            time.sleep(0.005)
+        kill_worker(remote)
         with ThreadPoolExecutor(2) as pool:
             assert all(pool.map(lambda _: asyncio.run(remote.environment(task).start()), range(2)))
         assert len(set(workers()) - before) == 1
 
 
-@pytest.mark.slow
 def test_a_process_that_ends_between_two_pages_of_tasks_is_replaced() -> None:
     remote = load()
     page = remote._ask_class("tasks", split="train", first=256)
     assert page[0][0] == "train/256"
 
 
-@pytest.mark.slow
 def test_a_class_without_kinds_of_failure_is_not_asked_for_them() -> None:
     remote = load()
-    os.kill(remote._seats[0].running().pid, signal.SIGKILL)
-    while remote._seats[0].running():
-        time.sleep(0.005)
+    kill_worker(remote)
     (rollout, *_) = play(load_taskset(f"{FILE}:Market", {}), 1)
     assert failure_kind_of(remote, rollout) == "" and not remote._seats[0].running()
     remote.offload()
     assert not remote._seats[0].running()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -236,18 +218,14 @@ def test_a_file_that_does_not_load_ends_nothing_but_its_process(
     assert LOAD_TIMEOUT_S >= 300
 
 
-@pytest.mark.slow
 def test_a_process_goes_with_its_taskset() -> None:
-    gc.collect()
     before = workers()
     remote = load()
     assert len(workers()) == len(before) + 1
     del remote
-    gc.collect()
     assert workers() == before
 
 
-@pytest.mark.slow
 def test_a_process_goes_with_a_run_that_is_killed() -> None:
     program = (
         "import time; from slimrl.rollout.worker.process import Source; from slimrl.rollout.worker.taskset import "
@@ -265,7 +243,6 @@ def test_a_process_goes_with_a_run_that_is_killed() -> None:
             time.sleep(0.01)
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_cancels_its_episodes() -> None:
     remote = load(how="closes", wait_s=30.0)
     context = make_context(DigitClient())
@@ -285,7 +262,6 @@ def test_an_interrupted_run_cancels_its_episodes() -> None:
     assert [one.failure for one in play(remote, 1, timeout_s=0.1)] == ["timeout"]
 
 
-@pytest.mark.slow
 def test_the_run_itself_does_not_import_the_file() -> None:
     load()
     program = f"""

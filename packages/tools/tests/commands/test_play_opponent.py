@@ -13,7 +13,7 @@ from slimrl.config.reading.load import Resolved, load
 from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import UserError
 from slimrl.rollout.episode import EpisodeSpec
-from slimrl.rollout.self_play import self_play_specs
+from slimrl.rollout.games import self_play_specs
 from slimrl.types import Environment, Message, SamplingParams, Split, Task, Taskset, Turn
 from slimrl_tools.commands.play import run_play
 from slimrl_tools.play.opponent import Opposed, own_place, seat_model

@@ -1,7 +1,7 @@
 """Controls a worker process: starts it, sends it questions, and kills it when it hangs. Its messages are never trusted.
 
 The run waits for the worker as for a function call, until the worker answers or reports that it only waits for I/O. A
-process is used until it dies; then `seat.py` starts another.
+process is used until it dies; then `taskset.py` starts another.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from slimrl.errors import RolloutError, UserError, visible
-from slimrl.rollout.held import release_thread
+from slimrl.rollout.loop import hold_thread
 from slimrl.rollout.worker.program import LOST_STATUS, Start, start_here
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
 
@@ -50,12 +50,7 @@ class Source:
         return self.timeout_s + min(GRACE_S, self.timeout_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A question to a worker."""
-
-    number: int
-    answer: "Future[Any]" = field(default_factory=Future)
+Call = tuple[int, "Future[Any]"]  # a question to a worker: its number, and the answer
 
 
 class WorkerProcess:
@@ -78,7 +73,7 @@ class WorkerProcess:
         self._posted, self._quiet, self._heard = 0, 0, 0.0
         self._verdict: RolloutError | None = None
         self._culprits: Collection[int] = ()
-        self._is_over = False
+        self.is_over = False  # True once the process has ended
         self.has_stepped = False  # True once an environment in it has answered a step
         self._sending = threading.Lock()
         started: Future[None] = Future()
@@ -87,16 +82,7 @@ class WorkerProcess:
             target=self._serve, args=(start, variables or {}, started), name="environment", daemon=True
         ).start()
         started.result()
-
-    @property
-    def pid(self) -> int:
-        """The id of the process on its own machine."""
-        return self._program.pid
-
-    @property
-    def is_over(self) -> bool:
-        """True once the process has ended."""
-        return self._is_over
+        self.pid = self._program.pid  # on its own machine
 
     @property
     def end(self) -> str:
@@ -106,9 +92,9 @@ class WorkerProcess:
     def ask(self, do: str, limit_s: float | None = None, **fields: Any) -> Any:
         """Send a question and return the worker's answer. Wait at most `limit_s` seconds since the worker's last
         message; None waits without a limit."""
-        call = self._post(do, fields)
-        self._wait(call, call.answer.done, limit_s)
-        return call.answer.result()
+        number, answer = self._post(do, fields)
+        self._wait(number, answer.done, limit_s)
+        return answer.result()
 
     def ask_class(self, do: str, **fields: Any) -> Any:
         """Return the answer to a question about the class. Raise UserError if the process ends or takes too long."""
@@ -132,18 +118,18 @@ class WorkerProcess:
 
     async def call(self, do: str, **fields: Any) -> Any:
         """Return the answer to a question about an episode. Other episodes run only while the environment waits."""
-        call = self._post(do, fields)
+        number, answer = self._post(do, fields)
         try:
-            await self._quiet_after(call)
-            await _arrival(call.answer)
+            await self._quiet_after(number)
+            await _arrival(answer)
         except asyncio.CancelledError:
-            if not self._is_over:
-                await self._quiet_after(self._post("cancel", {"of": call.number}, is_answered=False))
-            await _arrival(call.answer)  # its environment may clean up, or refuse to be cancelled
+            if not self.is_over:
+                await self._quiet_after(self._post("cancel", {"of": number}, is_answered=False)[0])
+            await _arrival(answer)  # its environment may clean up, or refuse to be cancelled
             raise
-        answer = call.answer.result()
+        result = answer.result()
         self.has_stepped = self.has_stepped or do == "step"
-        return answer
+        return result
 
     def close(self) -> None:
         """End the process and all its descendants."""
@@ -153,58 +139,59 @@ class WorkerProcess:
         self._program.kill()
         self._wait_for_end()
 
-    async def _quiet_after(self, call: _Call) -> None:
-        """Wait until the worker has started all calls up to `call` and is idle."""
-        waiting = (call, lambda: self._quiet >= call.number, self._source.call_s)
+    async def _quiet_after(self, number: int) -> None:
+        """Wait until the worker has started all calls up to `number` and is idle."""
+        waiting = (number, lambda: self._quiet >= number, self._source.call_s)
         if self._waits_alone:
             await asyncio.get_running_loop().run_in_executor(_WAITING, self._wait, *waiting)
         else:
             self._wait(*waiting)
 
-    def _post(self, do: str, fields: dict[str, Any], is_answered: bool = True) -> _Call:
+    def _post(self, do: str, fields: dict[str, Any], is_answered: bool = True) -> Call:
+        answer: Future[Any] = Future()
         with self._sending:
             with self._changed:
                 self._posted += 1
-                call = _Call(self._posted)
-                if self._is_over:
-                    call.answer.set_exception(self._loss())
-                    return call
+                number = self._posted
+                if self.is_over:
+                    answer.set_exception(self._loss())
+                    return number, answer
                 if is_answered:
-                    self._calls[call.number] = call.answer
+                    self._calls[number] = answer
             try:
-                send_message(self._sock, {"call": call.number, "do": do, **fields})
+                send_message(self._sock, {"call": number, "do": do, **fields})
             except BlockingIOError as error:
-                raise self._give_up(call, self._source.call_s) from error
+                raise self._give_up(number, self._source.call_s) from error
             except WireError as error:
                 raise RolloutError("environment_error", f"a task is too large for its process: {error}") from error
             except OSError:  # the process has just ended, which the other thread reports
                 pass
-        return call
+        return number, answer
 
-    def _wait(self, call: _Call, is_done: Callable[[], bool], limit_s: float | None) -> None:
+    def _wait(self, number: int, is_done: Callable[[], bool], limit_s: float | None) -> None:
         """Wait until `is_done` or the end of the process. If neither happens in time, kill the process."""
         began = time.monotonic()
-        with release_thread(), self._changed:
-            while not is_done() and not self._is_over:
+        with hold_thread(by_environment=False), self._changed:
+            while not is_done() and not self.is_over:
                 left = None if limit_s is None else max(began, self._heard) + limit_s - time.monotonic()
                 if left is not None and left <= 0:
                     break
                 self._changed.wait(left)
             else:
                 return
-        raise self._give_up(call, limit_s)
+        raise self._give_up(number, limit_s)
 
     def _wait_for_end(self) -> None:
-        with release_thread(), self._changed:
-            self._changed.wait_for(lambda: self._is_over, CLOSE_S)
+        with hold_thread(by_environment=False), self._changed:
+            self._changed.wait_for(lambda: self.is_over, CLOSE_S)
 
-    def _give_up(self, call: _Call, limit_s: float | None) -> RolloutError:
+    def _give_up(self, number: int, limit_s: float | None) -> RolloutError:
         """Kill the process because a call took too long. Return the call's failure."""
         waited = f"the environment took longer than episode_timeout_s = {self._source.timeout_s:g} s"
         if limit_s != self._source.call_s:
             waited = f"the environment gave no answer for {limit_s:g} s"
         late = RolloutError("timeout", f"{waited}, and its process was ended")
-        self._end([call.number], late)
+        self._end([number], late)
         self._wait_for_end()
         return late
 
@@ -303,7 +290,7 @@ class WorkerProcess:
             for number, answer in self._calls.items():
                 answer.set_exception(self._verdict if number in culprits else self._loss())
             self._calls.clear()
-            self._is_over = True
+            self.is_over = True
             self._changed.notify_all()
         self._sock.close()
 
@@ -319,13 +306,7 @@ def describe_end(status: int) -> str:
 
 async def _arrival(answer: "Future[Any]") -> None:
     """Wait for `answer`. A cancellation of this wait does not cancel `answer`."""
-    if answer.done():
-        return
-    loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-
-    def wake(_answer: "Future[Any]") -> None:
-        with suppress(RuntimeError):  # the loop is already closed
-            loop.call_soon_threadsafe(arrived.set)
-
-    answer.add_done_callback(wake)
-    await arrived.wait()
+    if not answer.done():
+        arrived = asyncio.wrap_future(answer)
+        arrived.add_done_callback(lambda done: done.cancelled() or done.exception())  # `answer` itself is read later
+        await asyncio.wait([arrived])

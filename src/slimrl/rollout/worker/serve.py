@@ -36,7 +36,6 @@ from slimrl.io.user_code import call_user_code
 from slimrl.monitor.rollouts import rollout_from_json
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
-from slimrl.rollout.loop import EpisodeLoop
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
 from slimrl.types import Environment, Task, Taskset
 
@@ -139,7 +138,7 @@ class Worker:
         self._waiting: list[Mapping[str, Any]] = []
         self._asked, self._told, self._num_turns = 0, 0, 0
         self._is_over = False
-        self._loop = EpisodeLoop(_Selector(self._pause))
+        self._loop = asyncio.SelectorEventLoop(_Selector(self._pause))
         self._loop.add_reader(sock, self._receive)
         asyncio.set_event_loop(self._loop)
 
@@ -292,15 +291,11 @@ class Worker:
 
 def _failure(error: BaseException) -> dict[str, Any]:
     """Return the reply that reports an error."""
-    match error:
-        case RolloutError() if REASON.fullmatch(error.reason):
-            return {"failed": [error.reason, error.detail]}
-        case RolloutError():
-            return {"failed": ["environment_error", str(error)]}
-        case UserError():
-            return {"refused": str(error)}
-        case _:
-            return {"failed": ["environment_error", "it was cancelled"]}
+    if isinstance(error, UserError):
+        return {"refused": str(error)}
+    if isinstance(error, RolloutError) and REASON.fullmatch(error.reason):
+        return {"failed": [error.reason, error.detail]}
+    return {"failed": ["environment_error", str(error) or "it was cancelled"]}
 
 
 def _seed(text: str) -> None:

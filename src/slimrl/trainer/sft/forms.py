@@ -4,7 +4,7 @@ It does not check the conversation; `rows.py` does.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slimrl.config.data import RowForm
@@ -16,12 +16,16 @@ SHAREGPT = ("from", "value")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A form of rows: its required and its optional columns."""
+class RowKind:
+    """The interpretation of a file's rows: their form with its required and its optional columns, its name in a
+    sentence, and the part that is learnt. With `is_text` the rows bypass the chat template."""
 
-    name: RowForm
+    form: RowForm
     needs: tuple[str, ...]
+    name: str
+    learnt: str = "every reply is learnt"
     reads: tuple[str, ...] = ()
+    is_text: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -33,31 +37,36 @@ class Form:
         return not any(is_empty(row.get(column)) for column in self.needs)
 
 
+PAIR = ("prompt", "completion")
 # The first form that fits is taken.
-FORMS = (
-    Form("messages", ("messages",)),
-    Form("prompt_completion", ("prompt", "completion")),
-    Form("conversations", ("conversations",)),
-    Form("alpaca", ("instruction", "output"), ("input",)),
-    Form("text", ("text",)),
+KINDS = (
+    RowKind("messages", ("messages",), "`messages`"),
+    RowKind(
+        "prompt_completion", PAIR, "`prompt` and `completion` as messages", "the replies of the completion are learnt"
+    ),
+    RowKind("conversations", ("conversations",), "`conversations` with `role` and `content`"),
+    RowKind(
+        "alpaca",
+        ("instruction", "output"),
+        "Alpaca's `instruction`, `input` and `output`, as a question and its reply",
+        "the reply is learnt",
+        ("input",),
+    ),
+    RowKind(
+        "text",
+        ("text",),
+        "`text`, written without the chat template",
+        "all of it is learnt, and an end token",
+        is_text=True,
+    ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RowKind:
-    """The interpretation of a file's rows: their form, its name in a sentence, and the part that is learnt. With
-    `is_text` the rows bypass the chat template."""
-
-    form: Form
-    name: str
-    learnt: str = "every reply is learnt"
-    is_text: bool = False
-
-
-ALPACA = "Alpaca's `instruction`, `input` and `output`, as a question and its reply"
-SHAREGPT_NAME = "ShareGPT conversations (`from`, `value`)"
-TEXT = "`text`, written without the chat template"
-TEXTS = "`prompt` and `completion` as texts, written without the chat template"
+TEXTS = RowKind(
+    "prompt_completion",
+    PAIR,
+    "`prompt` and `completion` as texts, written without the chat template",
+    "the completion is learnt, and an end token",
+    is_text=True,
+)
 
 
 def kind_of_row(row: Any, where: str, wanted: RowForm) -> RowKind:
@@ -65,28 +74,28 @@ def kind_of_row(row: Any, where: str, wanted: RowForm) -> RowKind:
     `wanted`."""
     if not isinstance(row, dict):
         raise UserError(f"{where}: expected an object with columns such as `messages`, found: {preview(row)}")
-    form = _form(row, where, wanted)
-    if form.name == "alpaca":
-        return RowKind(form, ALPACA, "the reply is learnt")
-    if form.name == "text":
-        return RowKind(form, TEXT, "all of it is learnt, and an end token", is_text=True)
-    texts = [column for column in form.needs if isinstance(row[column], str)]
-    if form.name == "prompt_completion" and len(texts) == len(form.needs):
-        return RowKind(form, TEXTS, "the completion is learnt, and an end token", is_text=True)
-    if form.name == "prompt_completion" and texts:
-        other = next(column for column in form.needs if column not in texts)
-        raise UserError(
-            f"{where}: `{texts[0]}` is a text and `{other}` is none: both are texts, or both are lists of messages, "
-            f"found: {preview(row[other])}"
-        )
-    for column in form.needs:
+    kind = _first_that_fits(row, where, wanted)
+    if kind.form in ("alpaca", "text"):
+        return kind
+    texts = [column for column in kind.needs if isinstance(row[column], str)]
+    if kind.form == "prompt_completion" and texts:
+        if other := next((column for column in kind.needs if column not in texts), None):
+            raise UserError(
+                f"{where}: `{texts[0]}` is a text and `{other}` is none: both are texts, or both are lists of "
+                f"messages, found: {preview(row[other])}"
+            )
+        return TEXTS
+    for column in kind.needs:
         _check_list(row[column], f"{where}: `{column}`")
-    return _kind_of_messages(form, row)
+    if is_empty(row[kind.needs[0]][0].get("from")):
+        return kind
+    name = "ShareGPT conversations" if kind.form == "conversations" else kind.name
+    return replace(kind, name=f"{name} (`from`, `value`)")
 
 
-def other_forms(row: Mapping[str, Any], taken: Form) -> Sequence[Form]:
-    """Return the other forms that also fit the row."""
-    return [form for form in FORMS if form is not taken and form.is_in(row)]
+def other_forms(row: Mapping[str, Any], taken: RowKind) -> Sequence[RowKind]:
+    """Return the kinds of the other forms that also fit the row."""
+    return [kind for kind in KINDS if kind.form != taken.form and kind.is_in(row)]
 
 
 def is_empty(value: Any) -> bool:
@@ -94,12 +103,12 @@ def is_empty(value: Any) -> bool:
     return value is None or value in ("", [], {})
 
 
-def _form(row: Mapping[str, Any], where: str, wanted: RowForm) -> Form:
-    forms = [form for form in FORMS if wanted in ("auto", form.name)]
-    there = [form for form in forms if all(row.get(column) is not None for column in form.needs)]
-    if found := next((form for form in [*filter(lambda form: form.is_in(row), there), *there]), None):
+def _first_that_fits(row: Mapping[str, Any], where: str, wanted: RowForm) -> RowKind:
+    kinds = [kind for kind in KINDS if wanted in ("auto", kind.form)]
+    there = [kind for kind in kinds if all(row.get(column) is not None for column in kind.needs)]
+    if found := next((kind for kind in [*filter(lambda kind: kind.is_in(row), there), *there]), None):
         return found
-    known = ", or ".join(" and ".join(f"`{column}`" for column in form.needs) for form in forms)
+    known = ", or ".join(" and ".join(f"`{column}`" for column in kind.needs) for kind in kinds)
     has = ", ".join(f"`{key}`" for key, value in row.items() if value is not None) or "no columns"
     setting = "" if wanted == "auto" else f" (`data.form` is {wanted})"
     raise UserError(
@@ -112,13 +121,3 @@ def _check_list(messages: Any, where: str) -> None:
         raise UserError(
             f'{where}: expected a list of messages, [{{"role": ..., "content": ...}}, ...], found: {preview(messages)}'
         )
-
-
-def _kind_of_messages(form: Form, row: Mapping[str, Any]) -> RowKind:
-    is_sharegpt = not is_empty(row[form.needs[0]][0].get("from"))
-    if form.name == "conversations":
-        return RowKind(form, SHAREGPT_NAME if is_sharegpt else "`conversations` with `role` and `content`")
-    name = " and ".join(f"`{column}`" for column in form.needs) + (" (`from`, `value`)" if is_sharegpt else "")
-    if form.name == "prompt_completion":
-        return RowKind(form, f"{name} as messages", "the replies of the completion are learnt")
-    return RowKind(form, name)

@@ -78,20 +78,16 @@ class RowReader:
                 f"{where}: this row is {kind.name}, and those before it are {self._kind.name}. The rows of a file are "
                 "of one kind: write two files, or name the columns to read by `data.form`."
             )
-        refuse(row, REFUSED | (REFUSED_OF_COMPLETIONS if kind.form.name == "prompt_completion" else {}), where)
-        describes_tools = False
-        read: Conversation | PlainText
-        if kind.is_text:
-            read = _text(row, kind, where)
-        else:
-            read, describes_tools = _conversation(row, kind, where)
+        refuse(row, REFUSED | (REFUSED_OF_COMPLETIONS if kind.form == "prompt_completion" else {}), where)
+        read = _text(row, kind, where) if kind.is_text else self._conversation(row, kind, where)
         if not is_writable(read.messages if isinstance(read, Conversation) else [read.prompt, read.completion]):
             raise UserError(f"{where}: a lone surrogate such as \\ud800 is no text that can be encoded; remove it.")
         self._kind = kind
-        self._describes_tools |= describes_tools
         if not _is_rollout(row):
-            self._others |= dict.fromkeys(form.name for form in other_forms(row, kind.form))
-            self._unread |= dict.fromkeys(_unread_columns(row, kind))
+            others = other_forms(row, kind)
+            self._others |= dict.fromkeys(other.form for other in others)
+            known = {*READ_IN_ROW, *(column for one in (kind, *others) for column in one.columns)}
+            self._unread |= dict.fromkeys(key for key in row if key not in known and not is_empty(row[key]))
         self._unread |= dict.fromkeys(_unread_keys(row, kind))
         return read
 
@@ -105,28 +101,24 @@ class RowReader:
             notes.append(f"nothing is learnt from these keys: {', '.join(f'`{key}`' for key in self._unread)}")
         return notes
 
-
-def _conversation(row: Mapping[str, Any], kind: RowKind, where: str) -> tuple[Conversation, bool]:
-    """Return the conversation of a row, and True if its system message already describes the tools."""
-    messages = _alpaca(row, where) if kind.form.name == "alpaca" else _messages(row, kind, where)
-    if (system := _system(row, where)) is not None:
-        _put_first(system, messages, where)
-    _check_order(messages, where)
-    messages = _in_order_of_calls(messages, where)
-    _check_learnt(messages, where, may_be_silent=_is_rollout(row))
-    tools = _tools_of(row, messages, where)
-    describes_tools = bool(tools) and TOOLS_TAG in messages[0]["content"] and messages[0]["role"] == "system"
-    if describes_tools:
-        messages[0].pop("tools", None)
-    elif tools:
-        messages[0]["tools"] = tools
-    return Conversation(messages, where), describes_tools
+    def _conversation(self, row: Mapping[str, Any], kind: RowKind, where: str) -> Conversation:
+        messages = _alpaca(row, where) if kind.form == "alpaca" else _messages(row, kind, where)
+        _add_system(row, messages, where)
+        _check_order(messages, where)
+        messages = _in_order_of_calls(messages, where)
+        _check_learnt(messages, where, may_be_silent=_is_rollout(row))
+        if tools := _tools_of(row, messages, where):
+            messages[0]["tools"] = tools
+            if TOOLS_TAG in messages[0]["content"] and messages[0]["role"] == "system":
+                del messages[0]["tools"]
+                self._describes_tools = True
+        return Conversation(messages, where)
 
 
 def _text(row: Mapping[str, Any], kind: RowKind, where: str) -> PlainText:
     refuse(row, REFUSED_OF_TEXTS, where)
-    *prompts, last = kind.form.needs
-    for column in kind.form.needs:
+    *prompts, last = kind.needs
+    for column in kind.needs:
         if not _text_in(row, column, where):
             raise UserError(f"{where}: `{column}` is empty; remove the row.")
     return PlainText("".join(row[column] for column in prompts), row[last], where)
@@ -144,7 +136,7 @@ def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
 def _messages(row: Mapping[str, Any], kind: RowKind, where: str) -> list[Message]:
     """Return the messages in the order of the row. The assistant messages of a prompt get a weight of 0."""
     read = list[Message]()
-    for column in kind.form.needs:
+    for column in kind.needs:
         for number, given in enumerate(row[column], 1):
             message = read_message(given, f"{where}: `{column}`, message {number}")
             if column == "prompt" and message["role"] == "assistant":
@@ -161,16 +153,15 @@ def _text_in(row: Mapping[str, Any], column: str, where: str) -> str:
     return text
 
 
-def _system(row: Mapping[str, Any], where: str) -> str | None:
-    """Return the system prompt if the row has a column for it, otherwise None."""
+def _add_system(row: Mapping[str, Any], messages: list[Message], where: str) -> None:
+    """Insert the system prompt of the row's column, if there is one, unless the messages start with it. Raises
+    UserError if they start with another."""
     found = {column: _text_in(row, column, where) for column in SYSTEM if not is_empty(row.get(column))}
+    if not found:
+        return
+    system = next(iter(found.values()))
     if len(set(found.values())) > 1:
         raise UserError(f"{where}: {' and '.join(f'`{column}`' for column in found)} contradict each other.")
-    return next(iter(found.values()), None)
-
-
-def _put_first(system: str, messages: list[Message], where: str) -> None:
-    """Insert a system message, unless the messages start with it. Raises UserError if they start with another."""
     if messages and messages[0]["role"] != "system":
         first: Message = {"role": "system", "content": system}
         if "tools" in messages[0]:
@@ -242,14 +233,9 @@ def _is_rollout(row: Mapping[str, Any]) -> bool:
     return all(key in row for key in OF_ROLLOUTS)
 
 
-def _unread_columns(row: Mapping[str, Any], kind: RowKind) -> Iterator[str]:
-    read = {*READ_IN_ROW, *kind.form.columns, *(c for form in other_forms(row, kind.form) for c in form.columns)}
-    return (key for key, value in row.items() if key not in read and not is_empty(value))
-
-
 def _unread_keys(row: Mapping[str, Any], kind: RowKind) -> Iterator[str]:
     """Yield the keys of the row's messages that are not read."""
-    lists = [row[column] for column in kind.form.needs if isinstance(row[column], list)]
+    lists = [row[column] for column in kind.needs if isinstance(row[column], list)]
     for key, value in ((key, value) for messages in lists for message in messages for key, value in message.items()):
         if key not in (*KEYS, *THOUGHTS, *WEIGHTS, *SHAREGPT, TOOL_NAME) and not is_empty(value):
             yield f"messages.{key}"

@@ -15,8 +15,7 @@ from slimrl.eval.baselines import ReplayClient, make_script_policy, turns_of
 from slimrl.inference.client import Completion
 from slimrl.models.chat.template import QUESTION, ChatFormat
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, read_opening, run_episode
-from slimrl.rollout.places import run_groups
-from slimrl.rollout.self_play import self_play_specs
+from slimrl.rollout.games import run_groups, self_play_specs
 from slimrl.types import Environment, Message, Rollout, SamplingParams, Split, StopReason, Task, Taskset
 
 T = TypeVar("T")

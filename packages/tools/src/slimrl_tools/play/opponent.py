@@ -1,6 +1,6 @@
 """Lets a model play against a person: `slimrl play matching-game --model.name ...`.
 
-Each side is an episode of the same game (`rollout/self_play.py`). The usual agent loop plays the model's side. It runs
+Each side is an episode of the same game (`rollout/games.py`). The usual agent loop plays the model's side. It runs
 in the same event loop, while the person waits for an answer.
 """
 
@@ -16,7 +16,7 @@ from slimrl.launch.parts import make_context, open_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.answers import close_episode
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
-from slimrl.rollout.self_play import self_play_specs
+from slimrl.rollout.games import self_play_specs
 from slimrl.types import Environment, Message, Rollout, StopReason, Task, Taskset, Turn
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ import pytest
 from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Completion
+from slimrl.rollout import games
 from slimrl.rollout.episode import EpisodeSpec
-from slimrl.rollout.places import run_groups
-from slimrl.rollout.self_play import self_play_specs
+from slimrl.rollout.games import run_groups, self_play_specs
 from slimrl.types import Message, SamplingParams, Task, Taskset, Turn
 from tests.rollout.scripted import CHAT, LOGPROB, TOKENIZER, VERSION, make_context, user
 
@@ -169,36 +169,38 @@ def test_whoever_waits_for_one_that_fails_is_told(role: str, fault: str):
     )
 
 
-def test_whoever_waits_for_one_out_of_turns_is_told():
-    ann, ben = play(Games(), CountingClient({"ann": ["7", "8"]}), max_turns=2)
-    assert not ann.failure and ann.reward == 0.0 and ann.metrics["unfinished"] == 1.0
-    assert ben.failure == "partner_left"
+class Broken(CountingClient):
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        if len(self.seeds) == 2:
+            raise RolloutError("model_error", "gone")
+        return await super().sample(prompt, params)
 
 
-def test_whoever_waits_for_one_out_of_context_is_told():
-    ann, ben = play(Games(), CountingClient({"ann": ["7" * 15] * 20}), seq_len=100, max_turns=50)
-    assert not ann.failure and ann.metrics["context_full"] == 1.0
-    assert ben.failure == "partner_left"
+class Slow(CountingClient):
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        await asyncio.sleep(0.5 if len(self.seeds) == 2 else 0)
+        return await super().sample(prompt, params)
 
 
-def test_whoever_waits_for_one_without_a_model_is_told():
-    class Broken(CountingClient):
-        async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-            if len(self.seeds) == 2:
-                raise RolloutError("model_error", "gone")
-            return await super().sample(prompt, params)
+LEAVES = {
+    "out of turns": (lambda: CountingClient({"ann": ["7", "8"]}), {"max_turns": 2}, ["", "partner_left"]),
+    "out of context": (
+        lambda: CountingClient({"ann": ["7" * 15] * 20}),
+        {"seq_len": 100, "max_turns": 50},
+        ["", "partner_left"],
+    ),
+    "without a model": (Broken, {}, ["model_error", "partner_left"]),
+    "too slow": (Slow, {"timeout_s": 0.2}, ["partner_left", "timeout"]),
+}
 
-    assert [rollout.failure for rollout in play(Games(), Broken())] == ["model_error", "partner_left"]
 
-
-def test_a_wait_that_takes_too_long_is_a_timeout_and_the_other_is_told():
-    class Slow(CountingClient):
-        async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-            await asyncio.sleep(0.5 if len(self.seeds) == 2 else 0)
-            return await super().sample(prompt, params)
-
-    ann, ben = play(Games(), Slow(), timeout_s=0.2)
-    assert ben.failure == "timeout" and ann.failure == "partner_left"
+@pytest.mark.parametrize("case", LEAVES)
+def test_whoever_waits_for_one_that_leaves_is_told(case: str):
+    make, limits, failures = LEAVES[case]
+    ann, ben = play(Games(), make(), **limits)
+    assert [ann.failure, ben.failure] == failures
+    assert ann.failure or (ann.reward, ann.metrics["unfinished"]) == (0.0, 1.0)
+    assert ann.failure or ann.metrics["context_full"] == (case == "out of context")
 
 
 @pytest.mark.parametrize(("games", "detail"), [(Games({"table": "x"}), "no such"), (Games(num_seats=1), "1 episodes")])
@@ -218,20 +220,7 @@ def test_a_mistake_of_the_users_stops_the_run_whoever_waits():
 
 
 @pytest.mark.parametrize("num_concurrent", [1, 2, 3, 5])
-def test_many_tables_and_few_places_end_in_order(num_concurrent: int):
-    client = CountingClient()
-    context = replace(make_context(client), num_concurrent=num_concurrent)
-    alone = Games(roles=())
-    specs = [attempt_at(alone if seed % 3 == 1 else Games(), seed * 1000) for seed in range(9)]
-
-    async def all_of_them() -> list[list[Any]]:
-        return await asyncio.wait_for(run_groups([self_play_specs(spec) for spec in specs], context), 60)
-
-    tables = asyncio.run(all_of_them())
-    assert [[rollout.reward for rollout in rollouts] for rollouts in tables] == [[1.0, 2.0], [0.5], [1.0, 2.0]] * 3
-
-
-def test_no_more_episodes_are_at_work_than_there_are_places():
+def test_many_tables_and_few_places_end_in_order_and_no_more_are_at_work(num_concurrent: int):
     now, most = [0], [0]
 
     class Counted(CountingClient):
@@ -243,6 +232,35 @@ def test_no_more_episodes_are_at_work_than_there_are_places():
             finally:
                 now[0] -= 1
 
-    context = replace(make_context(Counted()), num_concurrent=4)
-    asyncio.run(run_groups([self_play_specs(attempt_at(Games())) for _ in range(6)], context))
-    assert most[0] <= 4
+    context = replace(make_context(Counted()), num_concurrent=num_concurrent)
+    alone = Games(roles=())
+    specs = [attempt_at(alone if seed % 3 == 1 else Games(), seed * 1000) for seed in range(9)]
+
+    async def all_of_them() -> list[list[Any]]:
+        return await asyncio.wait_for(run_groups([self_play_specs(spec) for spec in specs], context), 60)
+
+    tables = asyncio.run(all_of_them())
+    assert [[rollout.reward for rollout in rollouts] for rollouts in tables] == [[1.0, 2.0], [0.5], [1.0, 2.0]] * 3
+    assert most[0] <= max(2, num_concurrent)
+
+
+def test_a_game_that_is_cancelled_gives_each_place_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run_episode(tidies_s: Any, context: Any) -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(tidies_s)
+
+    async def scenario() -> None:
+        own = games.Places(4, 2)
+        for begins_s in (0.0, 0.005):
+            game: Any = [0.0, 0.02]
+            playing = asyncio.create_task(own.play(game, None))
+            await asyncio.sleep(begins_s)
+            playing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await playing
+            assert own._free._value == 4
+
+    monkeypatch.setattr(games, "run_episode", run_episode)
+    asyncio.run(scenario())

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from slimrl.io.loop_thread import CHECK_S, LoopThread
-from slimrl.rollout.held import hold_s, hold_thread, release_thread
-from slimrl.rollout.loop import run_episodes
+from slimrl.rollout.loop import hold_s, hold_thread, run_episodes
 
 
 def test_the_time_in_an_environments_code_is_measured_but_not_slimrls_own_waits() -> None:
@@ -17,7 +16,7 @@ def test_the_time_in_an_environments_code_is_measured_but_not_slimrls_own_waits(
     with hold_thread():
         time.sleep(0.02)
         assert hold_s(thread) >= 0.02
-        with release_thread():
+        with hold_thread(by_environment=False):
             assert hold_s(thread) == 0.0
         assert hold_s(thread) < 0.02
     assert hold_s(thread) == 0.0
@@ -31,10 +30,10 @@ def test_a_thread_that_is_held_is_reported_once(
         with hold_thread():
             time.sleep(2.3 * CHECK_S)
 
-    monkeypatch.setattr("slimrl.rollout.held.HELD_S", 0.0)
+    monkeypatch.setattr("slimrl.rollout.loop.HELD_S", 0.0)
     run_episodes(hold())
     (line,) = capsys.readouterr().err.splitlines()
-    assert "held the run for 1 s (test_held.py:" in line and 'worker = "process"' in line
+    assert "held the run for 1 s (test_loop.py:" in line and 'worker = "process"' in line
 
 
 def test_after_an_interrupt_of_a_thread_that_is_held_the_next_episodes_get_another(
