@@ -4,46 +4,34 @@ import asyncio
 import json
 import resource
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 import pytest
 from safetensors.torch import load_file, save_file
 
+from packages.cluster.tests.helpers import client_of, num_open, serving, wait_until
 from packages.cluster.tests.inference.fake_vllm import FakeVllm
-from packages.serve.tests.conftest import serving
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.io.descriptors import allow_descriptors
 from slimrl.types import SamplingParams
 from slimrl_cluster.inference.remote_client import RemoteClient
-from slimrl_cluster.inference.server_link import SamplerAddress
 from tests.inference.naive import naive_greedy, naive_module
 from tests.io.replying import Answer, Asked, server
 
 PROMPT = [5, 6, 7]
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
-
-
-@contextmanager
-def client_of(
-    url: str, backend: Literal["slimrl", "vllm"], timeout_s: float = 20.0, seq_len: int = 64
-) -> Iterator[RemoteClient]:
-    client = RemoteClient(SamplerAddress(url, timeout_s=timeout_s, backend=backend), frozenset([2]), seq_len)
-    try:
-        yield client
-    finally:
-        client.close()
+LONG = SamplingParams(max_tokens=50, temperature=0.0)
 
 
 @contextmanager
 def fake(vllm: Callable[[Asked], Answer], timeout_s: float = 20.0) -> Iterator[tuple[RemoteClient, list[Asked]]]:
-    with server(vllm) as (url, asked), client_of(url.removesuffix("/v1"), "vllm", timeout_s) as client:
+    with server(vllm) as (url, asked), client_of(url, "vllm", timeout_s) as client:
         yield client, asked
 
 
@@ -65,8 +53,8 @@ def tiny_weights(tiny_dir: Path, directory: Path, factor: float) -> Path:
 
 
 @pytest.mark.slow
-def test_slimrls_own_server_gives_the_engines_tokens(tiny_dir: Path, tmp_path: Path) -> None:
-    with serving(tiny_dir) as own, client_of(own.address, "slimrl") as client:
+def test_slimrls_own_server_gives_the_engines_tokens_and_frees_a_place(tiny_dir: Path, tmp_path: Path) -> None:
+    with serving(tiny_dir) as address, client_of(address) as client:
         first = sample(client)
         weights = {0: load_file(tiny_dir / "model.safetensors")}
         tokens, logprobs = naive_greedy(naive_module("llama"), PROMPT, first.versions, weights)
@@ -74,47 +62,39 @@ def test_slimrls_own_server_gives_the_engines_tokens(tiny_dir: Path, tmp_path: P
         assert first.logprobs == pytest.approx(logprobs, abs=1e-4)
         assert first.versions == (0,) * len(first.token_ids)
         client.update_weights(tiny_weights(tiny_dir, tmp_path / "w", 1.5), 4)
-        assert own.service.engine.version == 4
         later = sample(client)
-        assert later.versions == (4,) * len(later.token_ids)
-        assert later.logprobs != first.logprobs
+        assert later.versions == (4,) * len(later.token_ids) and later.logprobs != first.logprobs
         params = SamplingParams(max_tokens=8, seed=2**64 - 1)
         assert sample(client, params) == sample(client, params)
 
+        async def cancelled() -> None:
+            task = asyncio.create_task(client.sample(PROMPT, GREEDY))
+            await asyncio.to_thread(wait_until, lambda: num_open(address) == 1)
+            task.cancel()
+            await asyncio.to_thread(wait_until, lambda: num_open(address) == 0)
 
-@pytest.mark.slow
-def test_a_server_that_was_started_again_gets_the_newest_weights_before_a_token_counts(
-    tiny_dir: Path, tmp_path: Path
-) -> None:
-    with ExitStack() as whole:
-        with serving(tiny_dir) as first:
-            client = whole.enter_context(client_of(first.address, "slimrl"))
-            client.update_weights(tiny_weights(tiny_dir, tmp_path / "w", 1.5), 0)
-            before, sums, port = sample(client), client.checksums(), int(first.address.rpartition(":")[2])
-        whole.enter_context(serving(tiny_dir, port=port))
-        assert sample(client) == before
-        assert client.checksums() == sums
+        httpx.post(f"{address}/pause")  # so that it is still there when it is cancelled
+        asyncio.run(cancelled())
 
 
 @pytest.mark.slow
 def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp_path: Path) -> None:
     weights = tiny_weights(tiny_dir, tmp_path / "w", 1.5)
-    long = SamplingParams(max_tokens=50, temperature=0.0)
     with ExitStack() as whole:
         with serving(tiny_dir) as first:
-            client = whole.enter_context(client_of(first.address, "slimrl"))
+            client = whole.enter_context(client_of(first))
             client.update_weights(weights, 0)
-            right, port = sample(client, long), int(first.address.rpartition(":")[2])
-        second = whole.enter_context(serving(tiny_dir, port=port))
-        httpx.post(f"{second.address}/pause")  # so that both begin with the weights of the start
+            right, sums = sample(client, LONG), client.checksums()
+        second = whole.enter_context(serving(tiny_dir, int(first.rpartition(":")[2])))
+        httpx.post(f"{second}/pause")  # so that both begin with the weights of the start
         pool = whole.enter_context(ThreadPoolExecutor())
-        both = [pool.submit(sample, client, params) for params in (GREEDY, long)]
-        while second.service.thread.num_open < 2:
-            time.sleep(0.002)
-        httpx.post(f"{second.address}/resume")
+        both = [pool.submit(sample, client, params) for params in (GREEDY, LONG)]
+        wait_until(lambda: num_open(second) == 2)
+        httpx.post(f"{second}/resume")
         # The short one has version 0 given again while the long one is sampled.
         assert [one.result().token_ids for one in both] == [right.token_ids[:6], right.token_ids]
         assert both[1].result().logprobs == pytest.approx(right.logprobs, abs=1e-5)
+        assert client.checksums() == sums
 
 
 @pytest.mark.slow
@@ -140,7 +120,7 @@ def test_a_server_of_another_kind_is_named_by_what_it_answers(backend: Any, card
 
     with (
         server(other) as (url, _),
-        client_of(url.removesuffix("/v1"), backend) as client,
+        client_of(url, backend) as client,
         pytest.raises(UserError, match=r"/v1/models with .*, which is neither slimrl nor vLLM"),
     ):
         client.check()
@@ -151,21 +131,6 @@ def test_routes_that_answer_in_another_form_are_named(path: str, monkeypatch: py
     monkeypatch.setattr(FakeVllm, path, lambda *_: Answer(200, {}), raising=False)
     with fake(FakeVllm()) as (client, _), pytest.raises(UserError, match="which is neither slimrl nor vLLM"):
         (client.checksums if path == "weight_checker" else client.check)()
-
-
-@pytest.mark.slow
-def test_cancelling_frees_the_place_at_the_server(tiny_dir: Path) -> None:
-    async def scenario(client: RemoteClient) -> None:
-        task = asyncio.create_task(client.sample(PROMPT, GREEDY))
-        while not own.service.thread.num_open:
-            await asyncio.sleep(0.005)
-        task.cancel()
-        while own.service.thread.num_open:
-            await asyncio.sleep(0.005)
-
-    with serving(tiny_dir) as own, client_of(own.address, "slimrl") as client:
-        httpx.post(f"{own.address}/pause")  # so that it is still there when it is cancelled
-        asyncio.run(asyncio.wait_for(scenario(client), 10))
 
 
 def test_vllm_gets_new_weights_while_it_is_paused_and_every_token_its_version(tmp_path: Path) -> None:
@@ -248,12 +213,6 @@ def test_a_request_that_somebody_aborts_is_asked_again() -> None:
         assert len(asked) == 3
 
 
-def started_without(change: Callable[[FakeVllm], None]) -> FakeVllm:
-    vllm = FakeVllm()
-    change(vllm)
-    return vllm
-
-
 @pytest.mark.parametrize(
     ("change", "advice"),
     [
@@ -264,25 +223,27 @@ def started_without(change: Callable[[FakeVllm], None]) -> FakeVllm:
         (lambda vllm: vllm.settings.update(weight_transfer_config=None), "--weight-transfer-config"),
         (lambda vllm: setattr(vllm, "dev_mode", False), "VLLM_SERVER_DEV_MODE=1"),
         (lambda vllm: setattr(vllm, "max_model_len", 63), "--max-model-len 64"),
+        (lambda vllm: setattr(vllm, "scale_out", False), "the flag --enable-scale-out"),
     ],
 )
 def test_a_vllm_that_was_started_without_what_a_run_needs_is_refused_with_the_flag(
     change: Callable[[FakeVllm], None], advice: str, tmp_path: Path
 ) -> None:
-    with fake(started_without(change)) as (client, _), pytest.raises(UserError, match=advice):
+    vllm = FakeVllm()
+    change(vllm)
+
+    def use(client: RemoteClient) -> None:
         client.update_weights(fake_weights(tmp_path / "w", 12), 3)
-
-
-def test_a_vllm_without_token_routes_is_refused_with_the_flag() -> None:
-    vllm = started_without(lambda vllm: setattr(vllm, "scale_out", False))
-    with fake(vllm) as (client, _), pytest.raises(UserError, match="Start vLLM with the flag --enable-scale-out"):
         sample(client)
+
+    with fake(vllm) as (client, _), pytest.raises(UserError, match=advice):
+        use(client)
 
 
 def test_the_wrong_backend_is_named_with_the_setting(tmp_path: Path) -> None:
     with (
         server(FakeVllm()) as (url, _),
-        client_of(url.removesuffix("/v1"), "slimrl") as client,
+        client_of(url) as client,
         pytest.raises(UserError, match=r'is vllm: set inference\.backend = "vllm"'),
     ):
         client.update_weights(tmp_path, 1)
@@ -328,24 +289,27 @@ def test_a_server_that_only_fails_is_named_within_its_time() -> None:
         sample(client)
 
 
-def test_a_server_that_hangs_is_named_within_its_time() -> None:
+@pytest.mark.parametrize(
+    ("paused", "trouble"), [(None, "/is_paused has not answered"), (True, "it is paused, and POST /resume lets it go")]
+)
+def test_a_server_that_hangs_is_named_within_its_time(paused: bool | None, trouble: str) -> None:
     hangs = threading.Event()
 
     def hang(asked: Asked) -> Answer:
-        hangs.wait(10)
-        return Answer(200, {})
+        if paused is None or asked.path != "/is_paused":
+            hangs.wait(10)
+        return Answer(200, {"is_paused": paused})
 
     with fake(hang, timeout_s=0.3) as (client, _):
-        with pytest.raises(UserError, match=r"no sign of life for 0.3 s ./is_paused has not answered"):
+        with pytest.raises(UserError, match=rf"no sign of life for 0.3 s .{trouble}"):
             sample(client)
         hangs.set()
 
 
-@pytest.mark.slow
-def test_a_server_that_somebody_paused_is_named_within_its_time(tiny_dir: Path) -> None:
-    with serving(tiny_dir) as own, client_of(own.address, "slimrl", timeout_s=3.0) as client:
-        httpx.post(f"{own.address}/pause")
-        with pytest.raises(UserError, match="it is paused, and POST /resume lets it go on"):
+def test_a_server_that_has_lost_broadcast_weights_ends_the_run() -> None:
+    with fake(FakeVllm()) as (client, _):
+        client.note_broadcast(3)  # as if a trainer had given them to it before it was started again
+        with pytest.raises(UserError, match="has the weights default and not 3, so it was started again"):
             sample(client)
 
 

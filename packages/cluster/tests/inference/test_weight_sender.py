@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,31 +10,30 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from packages.serve.tests.conftest import serving
+from packages.cluster.tests.helpers import client_of, serving
 from slimrl.errors import UserError
 from slimrl.transport.broadcast import Meeting, WeightGroup
 from slimrl.types import SamplingParams
 from slimrl_cluster.inference.remote_client import RemoteClient
-from slimrl_cluster.inference.server_link import SamplerAddress
 from slimrl_cluster.inference.weight_sender import WeightSender
 
 CPU = torch.device("cpu")
 
 
-@contextmanager
-def samplers(model: Path, num: int) -> Iterator[list[RemoteClient]]:
+@pytest.fixture(scope="module")
+def clients(tiny_dir: Path) -> Iterator[list[RemoteClient]]:
+    """Clients of two servers."""
     with ExitStack() as whole:
-        clients = []
-        for _ in range(num):
-            address = whole.enter_context(serving(model)).address
-            clients.append(RemoteClient(SamplerAddress(address, timeout_s=10), frozenset([2]), 64))
-            whole.callback(clients[-1].close)
-        yield clients
+        addresses = [whole.enter_context(serving(tiny_dir)) for _ in range(2)]
+        yield [whole.enter_context(client_of(address, timeout_s=10)) for address in addresses]
 
 
-def test_two_samplers_get_the_weights_of_a_broadcast_and_their_version(tiny_dir: Path) -> None:
+@pytest.mark.slow
+def test_two_samplers_get_the_weights_of_a_broadcast_and_their_version(
+    clients: list[RemoteClient], tiny_dir: Path
+) -> None:
     weights = load_file(tiny_dir / "model.safetensors")
-    with samplers(tiny_dir, 2) as clients, WeightSender(clients, "127.0.0.1", CPU, 10) as sender:
+    with WeightSender(clients, "127.0.0.1", CPU, 10) as sender:
         before = clients[0].checksums()
         for version, factor in ((1, 1.5), (2, 1.0)):
             sender.send({name: tensor * factor for name, tensor in weights.items()}, version)
@@ -45,10 +44,9 @@ def test_two_samplers_get_the_weights_of_a_broadcast_and_their_version(tiny_dir:
 
 
 @pytest.mark.slow
-def test_a_sampler_that_refuses_the_weights_is_named(tiny_dir: Path) -> None:
+def test_a_sampler_that_refuses_the_weights_is_named(clients: list[RemoteClient]) -> None:
     with (
-        samplers(tiny_dir, 1) as clients,
-        WeightSender(clients, "127.0.0.1", CPU, 1.0) as sender,
+        WeightSender(clients[:1], "127.0.0.1", CPU, 1.0) as sender,
         pytest.raises(UserError, match=r"the sampler at .*has the tensor nobody, which the served model has not"),
     ):
         sender.send({"nobody": torch.zeros(3)}, 1)
@@ -71,11 +69,3 @@ def test_nothing_is_sent_to_a_sampler_that_is_not_ready() -> None:
     with WeightSender([sampler], "127.0.0.1", CPU, 60.0) as sender, pytest.raises(UserError, match="it is not ready"):
         sender.send({"w": torch.zeros(3)}, 1)
     sampler.group.close()
-
-
-@pytest.mark.slow
-def test_a_sampler_that_has_lost_broadcast_weights_ends_the_run(tiny_dir: Path) -> None:
-    with samplers(tiny_dir, 1) as [client]:
-        client.version = 3  # as if a trainer had given them to it before it was started again
-        with pytest.raises(UserError, match="has the weights default and not 3, so it was started again"):
-            asyncio.run(client.sample([5, 6], SamplingParams(4)))
