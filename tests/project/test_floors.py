@@ -62,12 +62,11 @@ FLOORS = {
 PLUGIN_FLOORS = {
     "slimrl_cluster.transport": 0,
     "slimrl_cluster.inference": 0,
-    "slimrl_cluster.rollout": 1,
-    "slimrl_cluster.services": 0,
+    "slimrl_cluster.services": 1,
     "slimrl_cluster.vllm_plugin": 0,
-    "slimrl_cluster.launch": 1,
-    "slimrl_cluster.commands": 2,
-    "slimrl_cluster": 3,
+    "slimrl_cluster.launch": 2,
+    "slimrl_cluster.commands": 3,
+    "slimrl_cluster": 4,
     # No environment knows another one.
     "slimrl_envs.alphabet_sort": 0,
     "slimrl_envs.matching_game": 0,

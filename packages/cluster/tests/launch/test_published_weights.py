@@ -1,5 +1,6 @@
 """How a trainer's weights reach samplers that come and go, and how the trainer waits for its batches meanwhile."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -7,15 +8,17 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
 
+from slimrl.config.deployment import DeploymentConfig
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
 from slimrl.models.adapter import is_adapter
 from slimrl.models.load import load_policy
 from slimrl.models.lora import AdapterForm, base_fingerprint
@@ -24,8 +27,9 @@ from slimrl.types import Sample
 from slimrl_cluster.launch import elsewhere, weights
 from slimrl_cluster.launch.elsewhere import IT_IS_THERE, SEND_AGAIN, WAIT_ON, SamplingElsewhere
 from slimrl_cluster.launch.weights import PublishedWeights, SampledWeights, sampler_addresses
+from slimrl_cluster.transport.batch_file import write_batch
 from slimrl_cluster.transport.roster import Roster
-from slimrl_cluster.transport.run_files import RunFiles
+from slimrl_cluster.transport.run_files import RunFiles, newest_version
 
 BATCH = Batch((Sample((1, 2), (False, True), (0.0, -0.5), (0.0, 1.0), 0),), 1.0)
 
@@ -84,6 +88,7 @@ class Samplers:
 @pytest.fixture
 def samplers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Samplers]:
     monkeypatch.setattr(weights, "LOOK_S", 0.02)
+    monkeypatch.setattr(weights, "LEAVE_S", {"auto": 0.02})
     monkeypatch.setattr(weights, "RemoteClient", FakeClient)
     monkeypatch.setattr(weights, "merge_parameters", lambda module, keep: {"w": torch.zeros(2)})
     sender = type("Sender", (FakeSender,), {"sent": [], "num_groups": 0})
@@ -94,7 +99,7 @@ def samplers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sample
 
 
 def files_of(output_dir: Path, own: Any = "trainer", timeout_s: float = 20.0) -> RunFiles:
-    return RunFiles(output_dir, timeout_s, print, Roster(output_dir), own)
+    return RunFiles(RunDir(output_dir), timeout_s, print, Roster(output_dir), own)
 
 
 def parts_of(output_dir: Path, *argv: str) -> Any:
@@ -113,67 +118,60 @@ def broadcast(output_dir: Path) -> tuple[PublishedWeights, Any]:
 
 def test_where_samplers_are_is_what_they_say_and_each_process_has_a_name_of_its_own(samplers, tmp_path):
     config, roster = parts_of(tmp_path).config, Roster(tmp_path)
-    samplers.come("http://a")
-    [(name, address)] = sampler_addresses(config, roster).items()
-    assert name.startswith("inference-0, process ") and address.base_url == "http://a"
-    samplers.come("http://b")
-    assert [one.base_url for one in sampler_addresses(config, roster).values()] == ["http://a", "http://b"]
+    for address in ("http://a", "http://b"):
+        samplers.come(address)
+    found = sampler_addresses(config, roster)
+    assert [one.base_url for one in found.values()] == ["http://a", "http://b"]
+    assert [name.partition(" ")[0] for name in found] == ["inference-0,", "inference-1,"]
+    assert all(f"process {os.getpid()} on " in name for name in found)
     address = ["--inference.base_url", "http://c", "--warmup.max_steps", "0"]
-    found = sampler_addresses(parts_of(tmp_path, *address).config, roster)
-    assert [one.base_url for one in found.values()] == ["http://c"]
+    [at_address] = sampler_addresses(parts_of(tmp_path, *address).config, roster).values()
+    assert at_address.base_url == "http://c"
 
 
-def test_a_broadcast_goes_to_all_that_are_there_in_one_group(samplers, tmp_path):
+def test_a_broadcast_goes_to_all_that_are_there_in_one_group_and_again_to_who_comes_later(samplers, tmp_path):
     published, sender = broadcast(tmp_path)
     assert not published.lack_samplers()  # nothing was published yet
     samplers.come("http://a")
-    samplers.come("http://b")
     for version in (0, 0, 1):
         published.publish(version)
-    assert sender.sent == [(["http://a", "http://b"], 0), (["http://a", "http://b"], 1)] and sender.num_groups == 1
-    assert files_of(tmp_path).newest_version() == 1
-
-
-def test_a_sampler_that_comes_later_is_lacked_until_it_is_sent_again(samplers, tmp_path):
-    published, sender = broadcast(tmp_path)
-    samplers.come("http://a")
-    published.publish(3)
+    assert sender.sent == [(["http://a"], 0), (["http://a"], 1)] and sender.num_groups == 1
+    assert newest_version(RunDir(tmp_path)) == 1
     time.sleep(0.03)
     assert not published.lack_samplers()
     samplers.come("http://b")
     time.sleep(0.03)
     assert published.lack_samplers() and not published.lack_samplers()  # it looks now and then
     published.send_again()
+    assert sender.sent[2:] == [(["http://a", "http://b"], 1)] and sender.num_groups == 2
     time.sleep(0.03)
     assert not published.lack_samplers()
-    assert sender.sent == [(["http://a"], 3), (["http://a", "http://b"], 3)] and sender.num_groups == 2
-
-
-def test_one_that_has_gone_is_left_out_the_next_time(samplers, tmp_path):
-    published, sender = broadcast(tmp_path)
-    samplers.come("http://a")
-    samplers.come("http://b")
-    published.publish(0)
     samplers.go("http://a")
-    published.publish(1)
-    assert sender.sent[-1] == (["http://b"], 1)
+    published.publish(2)
+    assert sender.sent[3:] == [(["http://b"], 2)]
 
 
 # The last one is raised where connections were closed meanwhile.
 @pytest.mark.parametrize("error", [UserError("it broke"), CancelledError(), RuntimeError("Event loop is closed")])
-def test_one_that_goes_in_the_middle_of_a_broadcast_breaks_it_off_and_the_others_get_it(error, samplers, tmp_path):
+@pytest.mark.parametrize("later_s", [0.0, 0.1])
+def test_one_that_goes_in_the_middle_of_a_broadcast_breaks_it_off_and_the_others_get_it(
+    later_s, error, samplers, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(weights, "LEAVE_S", {"auto": 5.0})
     published, sender = broadcast(tmp_path)
     samplers.come("http://a")
     samplers.come("http://b")
+    late = threading.Timer(later_s, samplers.go, ["http://a"])  # a cluster knows later that it has gone
 
     def hang(clients: Sequence[FakeClient]) -> None:
         if len(clients) == 2:
-            samplers.go("http://a")
-            assert clients[0].is_closed.wait(10)  # by the side that looks who is there
+            late.start()
+            assert later_s or clients[0].is_closed.wait(10)  # by the side that looks who is there
             raise error
 
     sender.trouble = staticmethod(hang)
     published.publish(4)
+    late.join()
     assert sender.sent == [(["http://b"], 4)]
 
 
@@ -188,25 +186,21 @@ def test_one_that_is_there_and_does_not_take_them_is_an_error(error, samplers, t
     sender.trouble = staticmethod(refuse)
     with pytest.raises(UserError, match="no room"):
         published.publish(4)
-    assert files_of(tmp_path).newest_version() == -1
+    assert newest_version(RunDir(tmp_path)) == -1
 
 
-def test_a_broadcast_waits_for_a_sampler(samplers, tmp_path):
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_broadcast_waits_for_a_sampler_also_for_one_that_goes_between_two_looks(
+    is_there, samplers, tmp_path, monkeypatch
+):
     published, sender = broadcast(tmp_path)
-    later = threading.Timer(0.1, samplers.come, ["http://a"])
+    looks, find = [{}] if is_there else [], weights.sampler_addresses
+    monkeypatch.setattr(weights, "sampler_addresses", lambda *where: looks.pop() if looks else find(*where))
+    later = threading.Timer(0.0 if is_there else 0.1, samplers.come, ["http://a"])
     later.start()
     published.publish(4)
     later.join()
-    assert sender.sent == [(["http://a"], 4)]
-
-
-def test_a_sampler_that_goes_between_two_looks_is_waited_for_again(samplers, tmp_path, monkeypatch):
-    published, sender = broadcast(tmp_path)
-    samplers.come("http://a")
-    looks, find = [{}], weights.sampler_addresses
-    monkeypatch.setattr(weights, "sampler_addresses", lambda *where: looks.pop() if looks else find(*where))
-    published.publish(4)
-    assert sender.sent == [(["http://a"], 4)]
+    assert sender.sent == [(["http://a"], 4)] and not looks
 
 
 def test_weights_in_files_lack_nobody(samplers, tmp_path, monkeypatch):
@@ -216,7 +210,7 @@ def test_weights_in_files_lack_nobody(samplers, tmp_path, monkeypatch):
     published.publish(4)
     published.publish(4)
     samplers.come("http://a")
-    assert saved == [files_of(tmp_path).weights_path(4)] and not published.lack_samplers()
+    assert saved == [RunDir(tmp_path).sent_weights_of(4)] and not published.lack_samplers()
 
 
 @pytest.mark.slow
@@ -235,7 +229,7 @@ def test_an_adapter_alone_is_for_samplers_that_have_the_model_under_it(
     parts = parts_of(tmp_path, *more)
     parts.policy = load_policy(config)
     PublishedWeights(parts, files_of(tmp_path)).publish(0)
-    assert is_adapter(files_of(tmp_path).weights_path(0)) == is_alone
+    assert is_adapter(RunDir(tmp_path).sent_weights_of(0)) == is_alone
     sent: list[tuple[set[str], Any]] = []
     monkeypatch.setattr(
         PublishedWeights, "_send_to", lambda self, there, tensors, _: sent.append((set(tensors), self._adapter))
@@ -266,20 +260,32 @@ def sampling_elsewhere(output_dir: Path, lacking: int, timeout_s: float = 20.0) 
     return SamplingElsewhere(parts_of(output_dir), files_of(output_dir, timeout_s=timeout_s), ends, 0), ends
 
 
+def later(seconds: float, output_dir: Path) -> threading.Timer:
+    """Have the batch of step 0 written after a while."""
+    timer = threading.Timer(seconds, write_batch, [BATCH, RunDir(output_dir).batch_of(0)])
+    timer.start()
+    return timer
+
+
 def test_weights_are_sent_again_while_a_batch_is_waited_for(tmp_path):
     here, ends = sampling_elsewhere(tmp_path, 2)
-    orchestrator = threading.Timer(0.2, files_of(tmp_path, "orchestrator").send, [0, BATCH])
-    orchestrator.start()
+    orchestrator = later(0.2, tmp_path)
     batch = here.receive(0)
     orchestrator.join()
     assert batch.samples == BATCH.samples and batch.metrics["time/wait_batch_s"] > 0.1
     assert ends.num_sent == 2
 
 
-def test_a_batch_that_does_not_come_is_an_error_in_all_ranks(tmp_path):
-    here, _ = sampling_elsewhere(tmp_path, 0, timeout_s=0.1)
+def told_to_ranks(here: SamplingElsewhere) -> list[str]:
+    """What the first rank tells the others."""
     told: list[str] = []
     here.parts.ranks.of_first = lambda value: (told.append(value), value)[1]
+    return told
+
+
+def test_a_batch_that_does_not_come_is_an_error_in_all_ranks(tmp_path):
+    here, _ = sampling_elsewhere(tmp_path, 0, timeout_s=0.1)
+    told = told_to_ranks(here)
     with pytest.raises(UserError, match="in vain for the orchestrator's batch of step 0"):
         here.receive(0)
     assert len(told) == 1 and "in vain" in told[0]
@@ -287,11 +293,10 @@ def test_a_batch_that_does_not_come_is_an_error_in_all_ranks(tmp_path):
 
 def test_the_other_ranks_do_what_the_first_says(tmp_path):
     here, ends = sampling_elsewhere(tmp_path, 9)
-    files_of(tmp_path, "orchestrator").send(0, BATCH)
-    words = iter([WAIT_ON, SEND_AGAIN, WAIT_ON, IT_IS_THERE])
+    write_batch(BATCH, RunDir(tmp_path).batch_of(0))
+    words = iter([WAIT_ON, SEND_AGAIN, WAIT_ON, IT_IS_THERE, WAIT_ON, "the orchestrator has ended"])
     here.parts.ranks.leads, here.parts.ranks.of_first = False, lambda value: next(words)
     assert here.receive(0).samples == BATCH.samples and ends.num_sent == 1
-    words = iter([WAIT_ON, "the orchestrator has ended"])
     with pytest.raises(UserError, match="the orchestrator has ended"):
         here.receive(1)
 
@@ -299,10 +304,7 @@ def test_the_other_ranks_do_what_the_first_says(tmp_path):
 def test_the_other_ranks_hear_of_the_first_now_and_then(tmp_path, monkeypatch):
     monkeypatch.setattr(elsewhere, "PULSE_S", 0.03)
     here, _ = sampling_elsewhere(tmp_path, 0)
-    told: list[str] = []
-    here.parts.ranks.of_first = lambda value: (told.append(value), value)[1]
-    orchestrator = threading.Timer(0.3, files_of(tmp_path, "orchestrator").send, [0, BATCH])
-    orchestrator.start()
+    told, orchestrator = told_to_ranks(here), later(0.3, tmp_path)
     here.receive(0)
     orchestrator.join()
     assert told[-1] == IT_IS_THERE and len(told) > 2 and set(told[:-1]) == {WAIT_ON}
@@ -325,19 +327,21 @@ class Taking:
 
 
 @contextmanager
-def sampled(output_dir: Path, client: Any, are_broadcast: bool = False) -> Iterator[SampledWeights]:
+def sampled(
+    output_dir: Path, client: Any, weights: Literal["files", "broadcast"] = "files"
+) -> Iterator[SampledWeights]:
     files = files_of(output_dir, "orchestrator")
-    files.weights_path(0).mkdir(parents=True)
-    yield SampledWeights(files, client, are_broadcast)
+    files.run.sent_weights_of(0).mkdir(parents=True)
+    yield SampledWeights(files, client, DeploymentConfig(weights=weights))
 
 
-@pytest.mark.parametrize(("are_broadcast", "taken"), [(False, [("step_0", 0), ("step_2", 2)]), (True, [0, 2])])
-def test_samplers_take_each_new_version_in_the_middle_of_a_batch(are_broadcast, taken, tmp_path):
+@pytest.mark.parametrize(("way", "taken"), [("files", [("step_0", 0), ("step_2", 2)]), ("broadcast", [0, 2])])
+def test_samplers_take_each_new_version_in_the_middle_of_a_batch(way, taken, tmp_path):
     client = Taking()
-    with sampled(tmp_path, client, are_broadcast) as given:
+    with sampled(tmp_path, client, way) as given:
         given.await_version(0)
         with given.keep_new():
-            files_of(tmp_path).weights_path(2).mkdir()
+            RunDir(tmp_path).sent_weights_of(2).mkdir()
             deadline = time.monotonic() + 10
             while len(client.taken) < 2 and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -347,7 +351,7 @@ def test_samplers_take_each_new_version_in_the_middle_of_a_batch(are_broadcast, 
 def test_weights_that_are_refused_in_the_middle_of_a_batch_are_the_cause_of_what_follows(tmp_path):
     def make_a_batch(given: SampledWeights) -> None:
         with given.keep_new():
-            files_of(tmp_path).weights_path(1).mkdir()
+            RunDir(tmp_path).sent_weights_of(1).mkdir()
             deadline = time.monotonic() + 10
             while not given._failure and time.monotonic() < deadline:
                 time.sleep(0.01)

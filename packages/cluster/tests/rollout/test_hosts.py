@@ -18,8 +18,8 @@ from slimrl.io.process_tree import start_time
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.program import Start, start_here
 from slimrl.rollout.worker.taskset import load_on_hosts
-from slimrl_cluster.rollout import hosts
-from slimrl_cluster.rollout.hosts import worker_starts
+from slimrl_cluster.services import environment_hosts
+from slimrl_cluster.services.environment_hosts import start_at_new_host, worker_starts
 from tests.rollout.worker.test_taskset import FILE, play
 
 SLOW = Path(__file__).with_name("slow_worlds.py")
@@ -110,9 +110,9 @@ def test_a_host_that_is_lost_loses_no_episode(on_ray: list[Start]) -> None:
 def test_without_room_for_a_host_the_run_is_told(on_ray: list[Start], monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
-    monkeypatch.setattr(hosts, "PATIENCE_S", 3.0)
+    monkeypatch.setattr(environment_hosts, "PATIENCE_S", 3.0)
     with pytest.raises(UserError, match=r"a host of environments cannot be used, for 3 s now"):
-        hosts._start_at_new_host(ray, 999.0)({})
+        start_at_new_host(ray, 999.0)({})
 
 
 @pytest.mark.slow

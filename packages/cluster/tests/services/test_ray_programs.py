@@ -14,6 +14,7 @@ import pytest
 from slimrl.errors import UserError
 from slimrl_cluster.services import ray_programs
 from slimrl_cluster.services.programs import End, Needs
+from slimrl_cluster.services.ray_cluster import Members, import_ray
 from slimrl_cluster.services.ray_host import ProgramHost
 from slimrl_cluster.services.ray_programs import RayProgram, RayPrograms, RayRanks
 
@@ -138,35 +139,53 @@ class FakeRay:
         return self.groups[-1]
 
 
-def program_of(notes: list[str] | None = None, ray: FakeRay | None = None) -> tuple[RayProgram, Actor]:
-    actor = Actor()
-    said: Callable[[str], None] = (notes if notes is not None else []).append
-    waits_for = "a node with 1 CPU free"
-    return RayProgram(ray or FakeRay(), "sampler-0", actor, lambda: actor.start.remote(), waits_for, said), actor
+Made = tuple[RayPrograms, FakeRay, list[str]]
 
 
-def started(notes: list[str] | None = None) -> tuple[RayProgram, Actor]:
-    program, actor = program_of(notes)
-    actor.reply(("node-a", 4711, "10.0.0.2"))
-    until(lambda: program.members)
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """Programs on a cluster, the cluster, and what is noted."""
+    ray, notes, members = FakeRay(), list[str](), Members()
+    members.announce("sampler-0", {"part": "inference"})
+    asked = SimpleNamespace(
+        remove=SimpleNamespace(remote=members.remove), all=SimpleNamespace(remote=lambda: answered(members.all()))
+    )
+    monkeypatch.setattr(ray_programs, "POLL_S", 0.001)
+    monkeypatch.setattr(ray_programs, "SAY_S", 0.01)
+    monkeypatch.setattr(ray_programs, "connect", lambda address, namespace: ray)
+    monkeypatch.setattr(ray_programs, "start_members", lambda ray: asked)
+    monkeypatch.setattr(ray_programs, "versions", lambda: {})
+    return RayPrograms("auto", tmp_path, {}, notes.append, 0.05), ray, notes
+
+
+def answered(answer: Any) -> Asked:
+    asked = Asked("all")
+    asked.reply(answer)
+    return asked
+
+
+def program_of(cluster: Made, name: str = "sampler-0") -> tuple[RayProgram, Actor]:
+    programs, ray, _ = cluster
+    program = programs.start(name, ["python", "-m", "slimrl", "inference"], Needs(1.0))
+    return program, ray.actors[-1]
+
+
+def started(cluster: Made, name: str = "sampler-0") -> tuple[RayProgram, Actor]:
+    program, actor = program_of(cluster, name)
+    actor.reply((4711, "10.0.0.2"))
+    until(lambda: program.process == "4711 on 10.0.0.2")
     return program, actor
 
 
-@pytest.fixture(autouse=True)
-def is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_programs, "POLL_S", 0.001)
-
-
-def test_a_program_waits_for_a_node_and_says_where_it_runs_and_what_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_programs, "SAY_S", 0.01)
-    notes: list[str] = []
-    program, actor = program_of(notes)
-    assert (program.end, program.members, program.process) == (None, [], "waits for a node")
+def test_a_program_waits_for_a_node_and_says_where_it_runs_and_what_it_writes(cluster: Made) -> None:
+    _, _, notes = cluster
+    program, actor = program_of(cluster)
+    assert (program.end, program.process) == (None, "waits for a node")
     until(lambda: "the sampler-0 waits for a node with 1 CPU free, for 0 s so far" in notes)
     actor.reply(ActorUnavailableError("a break"))  # it is asked again
-    actor.reply(("node-a", 4711, "10.0.0.2"))
+    actor.reply((4711, "10.0.0.2"))
     until(lambda: "sampler-0 is process 4711 on 10.0.0.2" in notes)
-    assert (program.process, program.members) == ("4711 on 10.0.0.2", [("node-a", 4711)])
+    assert program.process == "4711 on 10.0.0.2"
     assert [one.method for one in actor.asked] == ["start", "start", "poll"]
     for lines in (["a", "b"], [], ["c"]):
         actor.reply((None, lines))
@@ -182,33 +201,37 @@ def test_a_program_waits_for_a_node_and_says_where_it_runs_and_what_it_writes(mo
     assert actor.asked[-1].answered.is_set()  # it is asked no more
 
 
-def test_a_node_that_is_lost_is_no_refusal_and_has_no_status() -> None:
-    program, actor = started()
-    actor.reply(ActorDiedError("\n  The actor died: its node was lost.\nmore"))
-    until(lambda: program.end)
-    end = program.end
-    assert end and end.status is None and not end.has_refused and not end.is_good
-    assert end.text == (
-        "the sampler-0 (process 4711 on 10.0.0.2) was lost, with its node or with Ray's actor: The actor died: its "
-        "node was lost."
-    )
+LOST = "was lost, with its node or with Ray's actor"
 
 
 @pytest.mark.parametrize(
-    ("answer", "has_refused", "text"),
+    ("make", "answer", "has_refused", "text"),
     [
-        (ActorDiedError(""), False, "the sampler-0 was lost, with its node or with Ray's actor: ActorDiedError"),
-        (RayTaskError(UserError("its torch is 1.0")), True, "the sampler-0 cannot be started: its torch is 1.0"),
+        (
+            started,
+            ActorDiedError("\n  The actor died: its node was lost.\nmore"),
+            False,
+            f"the sampler-0 (process 4711 on 10.0.0.2) {LOST}: The actor died: its node was lost.",
+        ),
+        (program_of, ActorDiedError(""), False, f"the sampler-0 {LOST}: ActorDiedError"),
+        (
+            program_of,
+            RayTaskError(UserError("its torch is 1.0")),
+            True,
+            "the sampler-0 cannot be started: its torch is 1.0",
+        ),
     ],
 )
-def test_one_that_does_not_start_has_no_process(answer: Exception, has_refused: bool, text: str) -> None:
-    program, actor = program_of()
+def test_a_node_that_is_lost_has_no_status_and_a_start_that_fails_is_a_refusal(
+    make: Any, answer: Exception, has_refused: bool, text: str, cluster: Made
+) -> None:
+    program, actor = make(cluster)
     actor.reply(answer)
     until(lambda: program.end)
-    assert program.end and program.end.has_refused == has_refused and program.end.text == text
+    assert program.end == End(2 if has_refused else None, text)
 
 
-@pytest.mark.parametrize("has_started", [False, True])
+@pytest.mark.parametrize("make", [program_of, started])
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -217,28 +240,27 @@ def test_one_that_does_not_start_has_no_process(answer: Exception, has_refused: 
         (ActorDiedError("gone"), "was lost"),
     ],
 )
-def test_it_is_stopped_and_its_place_given_back(answer: Any, words: str, has_started: bool) -> None:
-    ray = FakeRay()
+def test_it_is_stopped_and_its_place_given_back(answer: Any, words: str, make: Any, cluster: Made) -> None:
+    programs, ray, _ = cluster
     ray.stop_answer = answer
-    program, actor = program_of(ray=ray)
-    if has_started:
-        actor.reply(("node-a", 4711, "10.0.0.2"))
-        until(lambda: program.members)
+    program, actor = make(cluster)
+    assert programs.members() == {"sampler-0": {"part": "inference"}}
     program.stop()
-    assert actor.is_killed and program.end and words in program.end.text
+    assert actor.is_killed and program.end and words in program.end.text and programs.members() == {}
     # What waits for a node is ended without a wait for an answer that cannot come.
-    assert (ray_programs.STOP_S if has_started else ray_programs.WITHOUT_NODE_S) in ray.timeouts
+    assert (ray_programs.STOP_S if make is started else ray_programs.WITHOUT_NODE_S) in ray.timeouts
     assert not program._thread.is_alive()
 
 
-def ranks_of(num: int) -> tuple[RayRanks, list[Actor], list[bool]]:
-    both, released = [started() for _ in range(num)], list[bool]()
-    return RayRanks("trainer", [one for one, _ in both], lambda: released.append(True)), [a for _, a in both], released
+def ranks_of(cluster: Made, num: int) -> tuple[RayRanks, list[Actor], list[bool]]:
+    made = [started(cluster, f"trainer-{rank}") for rank in range(num)]
+    released: list[bool] = []
+    return RayRanks("trainer", [one for one, _ in made], lambda: released.append(True)), [a for _, a in made], released
 
 
-def test_ranks_have_ended_well_when_all_have() -> None:
-    ranks, actors, released = ranks_of(2)
-    assert ranks.process == "4711 on 10.0.0.2; 4711 on 10.0.0.2" and len(ranks.members) == 2
+def test_ranks_have_ended_well_when_all_have(cluster: Made) -> None:
+    ranks, actors, released = ranks_of(cluster, 2)
+    assert ranks.process == "4711 on 10.0.0.2; 4711 on 10.0.0.2"
     actors[1].reply((End(0, "well"), ["of the second"]))
     assert ranks.end is None
     actors[0].reply((End(0, "well"), ["of the first"]))
@@ -248,26 +270,18 @@ def test_ranks_have_ended_well_when_all_have() -> None:
     assert released == [True] and all(actor.is_killed for actor in actors)
 
 
-def test_the_rank_that_was_lost_is_the_cause_and_not_one_that_misses_it() -> None:
-    ranks, actors, _ = ranks_of(3)
+def test_the_rank_that_was_lost_is_the_cause_and_not_one_that_misses_it(cluster: Made) -> None:
+    ranks, actors, _ = ranks_of(cluster, 3)
     actors[0].reply((End(2, "a rank is missing"), ["first"]))
     until(lambda: ranks.end)
     assert ranks.end == End(2, "a rank is missing")
     actors[2].reply((End(-9, "was ended by SIGKILL"), ["third"]))
     until(lambda: ranks.end != End(2, "a rank is missing"))
     assert ranks.end == End(-9, "was ended by SIGKILL")
-    assert ranks.new_lines() == ["first", "sampler-0: third"]
+    assert ranks.new_lines() == ["first", "trainer-2: third"]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RayPrograms, FakeRay, list[str]]:
-    ray, notes = FakeRay(), list[str]()
-    monkeypatch.setattr(ray_programs, "connect", lambda address: ray)
-    monkeypatch.setattr(ray_programs, "versions", lambda: {})
-    return RayPrograms("auto", tmp_path, {}, notes.append, 0.05), ray, notes
-
-
-def test_a_program_asks_for_what_it_needs(cluster) -> None:
+def test_a_program_asks_for_what_it_needs(cluster: Made) -> None:
     programs, ray, _ = cluster
     programs.start("sampler-0", ["python", "-m", "slimrl", "inference"], Needs(0.5, 1))
     [actor] = ray.actors
@@ -279,7 +293,7 @@ def test_a_program_asks_for_what_it_needs(cluster) -> None:
     assert programs.describe() == "a Ray cluster of 2 nodes with 8 CPUs and 4 GPUs" and programs.num_gpus == 4
 
 
-def test_ranks_get_room_at_once_and_meet_at_the_first(cluster) -> None:
+def test_ranks_get_room_at_once_and_meet_at_the_first(cluster: Made) -> None:
     programs, ray, _ = cluster
     ranks = programs.start_ranks("trainer", ["python"], 3, Needs(2.0, 1))
     [group] = ray.groups
@@ -294,29 +308,31 @@ def test_ranks_get_room_at_once_and_meet_at_the_first(cluster) -> None:
     assert ray.removed == [group]
 
 
-def test_room_that_does_not_come_is_an_error_with_what_there_is(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_programs, "SAY_S", 0.01)
+def test_room_that_does_not_come_is_an_error_with_what_there_is(cluster: Made) -> None:
     programs, ray, notes = cluster
     ray.has_room = False
-    with pytest.raises(UserError, match=r"in vain for room for 3 ranks of the trainer, each with 2 CPUs .* 2 nodes"):
+    room = "waiting for room for 3 ranks of the trainer, each with 2 CPUs"
+    with pytest.raises(UserError, match=rf"{room}, for 0 s in vain .* 2 nodes"):
         programs.start_ranks("trainer", ["python"], 3, Needs(2.0))
-    assert ray.removed == ray.groups and notes[0].startswith("waiting for room for 3 ranks of the trainer")
+    assert ray.removed == ray.groups and notes[0].startswith(room)
 
 
-def test_all_programs_end_with_the_cluster(cluster) -> None:
+def test_all_programs_end_with_the_cluster_and_those_that_have_ended_free_their_places(cluster: Made) -> None:
     programs, ray, _ = cluster
     with programs:
-        for name in ("sampler-0", "orchestrator"):
-            programs.start(name, ["python"], Needs())
-        ray.actors[0].reply(RayTaskError(UserError("no")))
-        until(lambda: programs._programs[0].end)
-    assert [actor.is_killed for actor in ray.actors] == [False, True] and ray.is_shut_down
+        ended, actor = program_of(cluster)
+        actor.reply(RayTaskError(UserError("no")))
+        until(lambda: ended.end)
+        started(cluster, "orchestrator")
+        programs.start_ranks("trainer", ["python"], 2, Needs())
+    assert all(actor.is_killed for actor in ray.actors) and ray.is_shut_down and ray.removed == ray.groups
+    assert ended.end and ended.end.has_refused
 
 
 def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r'pip install "slimrl\[ray\]"'):
-        ray_programs.import_ray()
+        import_ray()
 
 
 @pytest.mark.parametrize(("shares", "found", "left"), [(True, "1", None), (True, "4", "4"), (False, "1", "1")])

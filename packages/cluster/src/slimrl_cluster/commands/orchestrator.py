@@ -12,6 +12,7 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.open_dir import lock_patience_s, with_pinned_model
 from slimrl.launch.parts import SamplingParts, concurrent_episodes, episode_limits, make_held_out
 from slimrl.launch.placement import place
@@ -26,8 +27,9 @@ from slimrl.trainer.checkpoint import read_progress
 from slimrl.types import Metrics
 from slimrl_cluster.launch.agreement import check_agreement, with_announced_date
 from slimrl_cluster.launch.weights import SampledWeights, make_replicas
-from slimrl_cluster.rollout.hosts import worker_starts
-from slimrl_cluster.transport.roster import Roster
+from slimrl_cluster.services.environment_hosts import worker_starts
+from slimrl_cluster.services.ray_cluster import open_roster
+from slimrl_cluster.transport.batch_file import write_batch
 from slimrl_cluster.transport.run_files import RunFiles
 
 
@@ -37,8 +39,9 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     console, resolved = RunConsole(), with_pinned_model(resolved)
     config = place(resolved.config, console.note, "orchestrator")
     config = without_needless_warm_up(config, console.note)
-    output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
-    files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "orchestrator")
+    output_dir = Path(config.output_dir)
+    roster = open_roster(config.deployment, output_dir)
+    files = RunFiles(RunDir(output_dir), config.deployment.timeout_s, console.note, roster, "orchestrator")
     with ExitStack() as held:
         held.enter_context(roster.join("orchestrator", {}, lock_patience_s(resolved.config)))
         starts = worker_starts(config.deployment)
@@ -56,7 +59,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         distillation = make_distillation(parts, trainer["dtype"])
         orchestrator = make_orchestrator(parts, distillation)
         orchestrator.restore(past.orchestrator_state if past else {})
-        weights = SampledWeights(files, client, config.deployment.weights == "broadcast")
+        weights = SampledWeights(files, client, config.deployment)
 
         # The trainer publishes its first weights after its warm-up. Until then the sampler has the base model's
         # weights.
@@ -78,7 +81,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
                 batch = orchestrator.collect(step)
             if step == 0:
                 advise(config, tasksets, batch.metrics | before, console)
-            files.send(step, replace(batch, metrics=batch.metrics | waited))
+            write_batch(replace(batch, metrics=batch.metrics | waited), files.run.batch_of(step))
         orchestrator.close()
         weights.await_version(config.max_steps)
         held_out.measure(*FINAL)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slimrl.errors import UserError
-from slimrl_cluster.launch.status import is_supervised
-from slimrl_cluster.transport.roster import write_scale
+from slimrl.io.run_dir import RunDir
+from slimrl_cluster.launch.status import is_supervised, write_scale
 
 EPILOG = """\
 Samplers are the parts of a run that need no checkpoint: one that comes is given the newest weights and takes part, and
@@ -31,11 +31,11 @@ def run_scale(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     if arguments.num < 1:
         raise UserError(f"a run needs a sampler: {arguments.num} is too few. Ctrl-C ends a run.")
-    if not is_supervised(arguments.run):
+    if not is_supervised(RunDir(arguments.run)):
         raise UserError(
             f"{arguments.run} has no samplers that could be more or fewer: it has ended, is one process, or its parts "
             "were started by hand. `slimrl status` says what there is."
         )
-    write_scale(arguments.run, arguments.num)
+    write_scale(RunDir(arguments.run), arguments.num)
     print(f"{arguments.run} is wanted to have {arguments.num} samplers; `slimrl status` shows when it has")
     return 0

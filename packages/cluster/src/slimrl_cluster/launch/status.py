@@ -1,6 +1,9 @@
 """Finds the parts of a run, the parts that wait, and the progress, only from files in the run's directory.
 
-The command works on any machine that sees the directory, during the run and after its end.
+So it works on any machine that sees the directory, during the run and after its end.
+
+    transport/programs.json    the programs that `rl` has started, and what they have announced on a Ray cluster
+    transport/num_samplers     the number of samplers that a user requests
 """
 
 import fcntl
@@ -20,12 +23,11 @@ from slimrl.io.regular_file import read_regular
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
-from slimrl_cluster.transport.roster import Facts, Roster, wait_path
+from slimrl_cluster.transport.roster import Facts, Roster
+from slimrl_cluster.transport.run_files import wait_path
 
-PROGRAMS = "transport/programs.json"  # the programs that `rl` has started, and their processes
 RECENT = 20  # number of steps for the mean time of a step
 MAX_BYTES = 2**24
-SUMMARY = "summary.json"  # exists only for a finished run
 SILENT_S = 120.0  # seconds of silence before it is reported
 
 
@@ -38,41 +40,65 @@ class RunStatus:
     notes: list[str]
 
 
-def write_programs(output_dir: Path, programs: Mapping[str, str], deaths: int) -> None:
-    """Write the process and host of each started program, keyed by its name, and the number of deaths so far."""
-    content = {"programs": dict(programs), "deaths": deaths, "time": time.time()}
-    replace_file(output_dir / PROGRAMS, [json.dumps(content).encode()])
+def write_programs(run: RunDir, programs: Mapping[str, str], deaths: int, members: Mapping[str, Facts]) -> None:
+    """Write the started programs by name, with their places, the number of deaths so far, and the `members` that are
+    not files themselves."""
+    content = {"programs": dict(programs), "deaths": deaths, "members": dict(members), "time": time.time()}
+    replace_file(_programs_path(run), [json.dumps(content).encode()])
 
 
-def is_supervised(output_dir: Path) -> bool:
+def is_supervised(run: RunDir) -> bool:
     """Return True if the run is running, and `rl` has started its parts."""
-    return (output_dir / PROGRAMS).exists() and Roster(output_dir).find("orchestrator") is not None
+    return _programs_path(run).exists() and bool(_find_process(run))
+
+
+def write_scale(run: RunDir, num: int) -> None:
+    """Request `num` samplers for the run."""
+    replace_file(_scale_path(run), [str(num).encode()])
+
+
+def read_scale(run: RunDir) -> int:
+    """Return the requested number of samplers; 0 without a request."""
+    path = _scale_path(run)
+    return int(path.read_text(encoding="utf-8")) if path.is_file() else 0
+
+
+def clear_scale(run: RunDir) -> None:
+    """Forget requests: at a start the settings count."""
+    _scale_path(run).unlink(missing_ok=True)
 
 
 def find_status(output_dir: Path) -> RunStatus:
-    """Return the state of the run in a directory. Raises UserError if the directory holds no run, or the run of another
-    command."""
-    if not RunDir(output_dir).settings.exists() and not RunDir(output_dir).transport.exists():
+    """Return the state of the run in a directory. Raises UserError if it holds no run of `slimrl rl`."""
+    run = RunDir(output_dir)
+    if not run.settings.exists() and not run.transport.exists():
         raise UserError(f"{output_dir} holds no run: there is no config.toml. Name the `output_dir` of one.")
-    roster = Roster(output_dir)
-    members = {name: facts for part in get_args(Part) for name, facts in roster.members(part).items()}
-    parts = [(name, _describe(facts), _activity(output_dir, name, facts)) for name, facts in members.items()]
-    started = _read(output_dir / PROGRAMS)
+    started, process = _read(_programs_path(run)), _find_process(run)
+    members = {name: facts for part in get_args(Part) for name, facts in Roster(output_dir).members(part).items()}
+    members |= started.get("members", {}) if process else {}
+    parts = [(name, f"{facts['pid']} on {facts['host']}", _activity(run, facts)) for name, facts in members.items()]
     parts += _find_missing(started.get("programs", {}), members) if members else []
-    process = _find_process(output_dir)
     runs = bool(members or process)
-    done, most, summary = _summary(output_dir, runs)
-    notes = [*_notes(output_dir, started, runs)]
+    done, most, summary = _summary(run, runs)
+    notes = [*_notes(run, started, runs)]
     if not members:
-        is_over = 0 < most <= done and (output_dir / SUMMARY).exists()
+        is_over = 0 < most <= done and run.summary.exists()
         left = "it has ended" if is_over else "it does not run now: `--resume` continues it"
         notes.insert(0, f"it runs as {process}" if process else left)
     return RunStatus(summary, parts, notes)
 
 
-def _find_process(output_dir: Path) -> str:
-    """Return the process that holds the run's lock, such as "process 4711"; an empty text if no process holds it."""
-    path = RunDir(output_dir).lock
+def _programs_path(run: RunDir) -> Path:
+    return run.transport / "programs.json"
+
+
+def _scale_path(run: RunDir) -> Path:
+    return run.transport / "num_samplers"
+
+
+def _find_process(run: RunDir) -> str:
+    """Return the process that holds the run's lock, such as "process 4711"; empty if none does."""
+    path = run.lock
     if not path.is_file():
         return ""
     if pid := holder_of(path):
@@ -88,13 +114,12 @@ def _find_process(output_dir: Path) -> str:
     return ""
 
 
-def _summary(output_dir: Path, runs: bool) -> tuple[int, int, str]:
+def _summary(run: RunDir, runs: bool) -> tuple[int, int, str]:
     """Return the number of finished steps, the number of all steps, and a line with both and the seconds per step.
     While the run is alive, the line also has the remaining time."""
-    path = RunDir(output_dir).metrics
-    lines = [one for one in read_metrics(path) if "time/step_s" in one[1]] if path.exists() else []
-    most = 0
-    if RunDir(output_dir).settings.exists():
+    lines = [one for one in read_metrics(run.metrics) if "time/step_s" in one[1]] if run.metrics.exists() else []
+    most, output_dir = 0, run.path
+    if run.settings.exists():
         config = read_run_config(output_dir)
         if not isinstance(config, RLConfig):
             raise UserError(
@@ -115,13 +140,12 @@ def _summary(output_dir: Path, runs: bool) -> tuple[int, int, str]:
     return done, most, f"{output_dir}: {done} of {most} steps{reward}, {each_s:.1f} s a step{left}"
 
 
-def _activity(output_dir: Path, name: str, facts: Facts) -> str:
+def _activity(run: RunDir, facts: Facts) -> str:
     """Return the activity of a living part."""
-    part = next(part for part in get_args(Part) if name.startswith(part))
-    wait = _read(wait_path(output_dir, part))
+    wait = _read(wait_path(run, facts["part"]))
     if wait and str(wait.get("pid")) == facts["pid"]:
         return f"waits for the {wait['for']}'s {wait['what']}, for {time.time() - wait['since']:.0f} s"
-    return f"samples at {facts['address']}" if part == "inference" else "at work"
+    return f"samples at {facts['address']}" if facts["part"] == "inference" else "at work"
 
 
 def _find_missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> Iterator[tuple[str, str, str]]:
@@ -133,22 +157,17 @@ def _find_missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> 
             yield name, process, "is not ready: it loads, or waits for a node"
 
 
-def _notes(output_dir: Path, started: Mapping[str, Any], runs: bool) -> Iterator[str]:
-    """Yield notes about deaths, a long silence, and the logs."""
+def _notes(run: RunDir, started: Mapping[str, Any], runs: bool) -> Iterator[str]:
+    """Yield further facts that a reader should know."""
     if started.get("deaths"):
         yield f"{started['deaths']} of its programs have died so far, and were started again"
-    path = RunDir(output_dir).metrics
-    # A resumed run has its old metrics file until its trainer has loaded.
-    last = max(path.stat().st_mtime, float(started.get("time", 0.0))) if path.exists() else time.time()
+    # A resumed run has its earlier file until its trainer has loaded.
+    last = max(run.metrics.stat().st_mtime, started.get("time", 0.0)) if run.metrics.exists() else time.time()
     silent_s = time.time() - last
-    if runs and silent_s > SILENT_S and not (output_dir / SUMMARY).exists():
+    if runs and silent_s > SILENT_S and not run.summary.exists():
         yield f"it has logged nothing for {silent_s / 60:.0f} min"
-    if (logs := output_dir / "logs").exists():
-        yield f"logs: {logs}"
-
-
-def _describe(facts: Facts) -> str:
-    return f"{facts['pid']} on {facts['host']}"
+    if run.logs.exists():
+        yield f"logs: {run.logs}"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from slimrl.config.deployment import DeploymentConfig
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch.parts import TrainerParts
@@ -21,12 +22,14 @@ from slimrl_cluster.inference.replicas import Replicas
 from slimrl_cluster.inference.server_link import SamplerAddress
 from slimrl_cluster.inference.weight_sender import WeightSender
 from slimrl_cluster.transport.roster import Roster, describe_member
-from slimrl_cluster.transport.run_files import RunFiles
+from slimrl_cluster.transport.run_files import RunFiles, newest_version
 
 POLL_S = 0.05
 END_S = 5.0  # seconds for a running update when sampling stops; its thread is a daemon
 LOOK_S = 1.0  # seconds between two checks for samplers
-MEET_S = 60.0  # most seconds for a sampler that is alive to join a group, or to receive a tensor
+# Seconds until it is known that a sampler has left, after it has failed to receive weights: Ray gives up a node late.
+LEAVE_S = {"processes": 1.0, "ray": 30.0}
+MEET_S = 60.0  # most seconds that samplers which have just answered may need to join a group, or to receive a tensor
 
 
 def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddress]:
@@ -61,16 +64,17 @@ class SampledWeights:
     """The orchestrator's side: make the sampler load the weight versions that the trainer has published in the run's
     files."""
 
-    def __init__(self, files: RunFiles, client: Replicas, are_broadcast: bool) -> None:
-        self._files, self._client, self._are_broadcast = files, client, are_broadcast
-        self._version = -1  # no version of this run is loaded yet
+    def __init__(self, files: RunFiles, client: Replicas, deployment: DeploymentConfig) -> None:
+        self._files, self._client, self._are_broadcast = files, client, deployment.weights == "broadcast"
+        self._version = -1  # the sampler may have weights, but none of this run's
         self._updating = threading.Lock()
         self._failure: BaseException | None = None
 
     def await_version(self, version: int) -> None:
-        """Wait until the trainer has published a version, and make the sampler load the newest version. Raises
-        UserError if either fails."""
-        self._files.await_weights(version)
+        """Wait until the trainer has published a version, and make the sampler load the newest one. Raises UserError if
+        either fails."""
+        run = self._files.run
+        self._files.wait("trainer", f"weights of version {version}", lambda: newest_version(run) >= version or None)
         self._update()
 
     @contextmanager
@@ -102,18 +106,17 @@ class SampledWeights:
 
     def _update(self) -> None:
         with self._updating:
-            if (newest := self._files.newest_version()) > self._version:
+            if (newest := newest_version(self._files.run)) > self._version:
                 if self._are_broadcast:
                     self._client.note_broadcast(newest)
                 else:
-                    self._client.update_weights(self._files.weights_path(newest), newest)
+                    self._client.update_weights(self._files.run.sent_weights_of(newest), newest)
                 self._version = newest
 
 
 class PublishedWeights:
-    """The trainer's side: write each version of the weights to a directory, or broadcast it and create an empty
-    directory as a sign. If the model has an adapter and the samplers have the same base model, send only the adapter.
-    `files.drop_weights_before` deletes old directories."""
+    """The trainer's end: its weights as a directory per version, or broadcast, with an empty directory as a sign. For a
+    model with an adapter, only the adapter is sent if the samplers have the same base model."""
 
     def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
         self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
@@ -131,7 +134,7 @@ class PublishedWeights:
         if they cannot be written or sent."""
         if version == self._newest:
             return
-        self._give(self._files.weights_path(version), version)
+        self._give(self._files.run.sent_weights_of(version), version)
         self._newest = version
 
     def lack_samplers(self) -> bool:
@@ -145,7 +148,7 @@ class PublishedWeights:
 
     def send_again(self) -> None:
         """Broadcast the last published version once more; the module still has it."""
-        self._give(self._files.weights_path(self._newest), self._newest)
+        self._give(self._files.run.sent_weights_of(self._newest), self._newest)
 
     def close(self) -> None:
         """Leave the broadcast group, if there is one, and cancel all requests to its samplers."""
@@ -192,9 +195,11 @@ class PublishedWeights:
                     return
                 except (UserError, CancelledError, RuntimeError):  # RuntimeError: connections were closed
                     self.close()
-                    time.sleep(LOOK_S)  # wait for a sampler that is about to stop
-                    if not self._have_left(present):
-                        raise
+                    deadline = time.monotonic() + LEAVE_S.get(self._config.deployment.type, LOOK_S)
+                    while not self._have_left(present):
+                        if time.monotonic() > deadline:
+                            raise
+                        time.sleep(LOOK_S / 4)
 
     def _have_left(self, present: Mapping[str, SamplerAddress]) -> bool:
         return bool(present.keys() - sampler_addresses(self._config, self._files.roster).keys())

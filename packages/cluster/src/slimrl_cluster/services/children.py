@@ -6,7 +6,6 @@ child's output goes to a file. On Linux, the kernel stops a child whose parent h
 
 import ctypes
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Self
 from slimrl.io.files import explain_write_errors
 from slimrl.io.process_tree import end, find_marked, kill, start_time
 from slimrl_cluster.services.programs import ADDRESS, End, Needs, describe_status
+from slimrl_cluster.transport.roster import Facts
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 7.0  # seconds for children to stop by themselves, before SIGKILL
@@ -70,11 +70,6 @@ class Child:
         """The child's process id."""
         return str(self.pid)
 
-    @property
-    def members(self) -> Sequence[tuple[str, int]]:
-        """This host and the child's process id."""
-        return [(platform.node(), self.pid)]
-
     def stop(self) -> None:
         """Stop the child with its descendants: by SIGTERM, and after a while by SIGKILL."""
         if self.status is None:
@@ -118,6 +113,10 @@ class Children:
         python, *module = command
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num)]
         return self.start(name, [python, *torchrun, *module])
+
+    def members(self) -> Mapping[str, Facts]:
+        """Return nothing: children announce themselves by files."""
+        return {}
 
     def __enter__(self) -> Self:
         return self

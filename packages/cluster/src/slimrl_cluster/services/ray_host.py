@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,10 +18,10 @@ from slimrl.environments.find import PACKAGES
 from slimrl.errors import UserError
 from slimrl_cluster.services.children import Child, Children
 from slimrl_cluster.services.programs import ADDRESS, End, free_port
+from slimrl_cluster.services.ray_cluster import PROGRAM, RAY_ADDRESS
 
 ALIKE = ("torch", "transformers", "tokenizers", "numpy", "safetensors")  # the same versions on all nodes
 THREADS = "OMP_NUM_THREADS"
-RAY_ADDRESS = "RAY_ADDRESS"  # by this variable a program finds the cluster that it runs on
 POLL_S, TICK_S = 1.0, 0.2
 
 
@@ -44,9 +44,9 @@ class ProgramHost:
 
     def start(
         self, name: str, command: Sequence[str], variables: Mapping[str, str], expected: Mapping[str, str]
-    ) -> tuple[str, int, str]:
-        """Start the program with this node's Python. Return its host, its process id and this node's address. A second
-        call does not start another program.
+    ) -> tuple[int, str]:
+        """Start the program with this node's Python. Return its process id and this node's address. A second call
+        starts nothing.
 
         Raises UserError if the run's directory is missing here, or if the `versions` differ from the expected ones.
         """
@@ -62,10 +62,11 @@ class ProgramHost:
                 "where the run was started: all nodes must see it under the same path."
             ) from error
         if self._child is None:
-            self._children = Children(self._logs, {RAY_ADDRESS: _cluster(), **self._environment, **variables})
+            own = {RAY_ADDRESS: _cluster(), PROGRAM: name}
+            self._children = Children(self._logs, {**own, **self._environment, **variables})
             words = [node_address() if word == ADDRESS else word for word in command]
             self._child = self._children.start(name, [sys.executable, *words[1:]])
-        return platform.node(), self._child.pid, node_address()
+        return self._child.pid, node_address()
 
     def poll(self) -> tuple[End | None, list[str]]:
         """Return the program's end, or None while it runs, and its lines since the last call. Waits up to `POLL_S` for
@@ -80,8 +81,7 @@ class ProgramHost:
 
     def stop(self) -> End | None:
         """Stop the program and all processes that it has started."""
-        if self._children and self._child:
-            self._child.stop()
+        if self._children:
             self._children.__exit__(None, None, None)
         return self._child.end if self._child else None
 
@@ -102,8 +102,9 @@ def _cluster() -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of slimrl's own code, Python and the numerical packages. They must be equal on all nodes."""
-    return {"slimrl": _code_digest(), "python": platform.python_version(), **{name: _version(name) for name in ALIKE}}
+    """Return the versions that must be equal on all nodes: of slimrl's own code, Python, and the packages that
+    compute."""
+    return {"slimrl": _code_digest(), "python": platform.python_version(), **{name: version(name) for name in ALIKE}}
 
 
 def describe_differences(own: Mapping[str, str], others: Mapping[str, str]) -> str:
@@ -113,14 +114,7 @@ def describe_differences(own: Mapping[str, str], others: Mapping[str, str]) -> s
     'torch 2.14.0 in place of 2.13.0'
     """
     differing = [name for name in own if own[name] != others.get(name)]
-    return ", ".join(f"{name} {others.get(name, 'missing')} in place of {own[name]}" for name in differing)
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "missing"
+    return ", ".join(f"{name} {others.get(name)} in place of {own[name]}" for name in differing)
 
 
 def _code_digest() -> str:

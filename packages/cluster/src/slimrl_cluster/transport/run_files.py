@@ -2,6 +2,7 @@
 
     transport/batches/step_7.safetensors    the batch of training step 7, by the orchestrator
     transport/weights/step_7/               the weights after 7 steps, by the trainer; the sampler reads them
+    transport/waits/trainer.json            the part for which the trainer waits, for `slimrl status`
 
 Each file or directory appears complete, by one rename. So a shared file system suffices, and a killed process leaves no
 partial file. A part logs a long wait for another part. If that part dies, or the wait is too long, an error names it.
@@ -20,19 +21,12 @@ from typing import TypeVar
 from slimrl.config.deployment import Part
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
-from slimrl.transport.base import Batch
-from slimrl_cluster.transport.batch_file import read_batch, write_batch
-from slimrl_cluster.transport.roster import Facts, Roster, wait_path
+from slimrl.io.run_dir import RunDir, step_directories, step_of
+from slimrl_cluster.transport.roster import Facts, Roster
 
 POLL_S = 0.02
 CHECK_S = 1.0  # seconds between two checks that the other part lives
 SAY_S = 30.0  # seconds of waiting before it is logged
-# The files that a part writes while it works.
-SIGNS: dict[Part, tuple[str, ...]] = {
-    "trainer": ("metrics.jsonl", "warmup/metrics.jsonl"),
-    "orchestrator": ("held_out/*.jsonl", "transport/batches/step_*"),
-    "inference": (),
-}
 T = TypeVar("T")
 
 
@@ -40,64 +34,15 @@ T = TypeVar("T")
 class RunFiles:
     """The files of one run, as the part `own` sees them. `note` receives a line about a long wait."""
 
-    output_dir: Path
+    run: RunDir
     timeout_s: float
     note: Callable[[str], None]
     roster: Roster
     own: Part
 
-    def batch_path(self, step: int) -> Path:
-        return self.output_dir / "transport" / "batches" / f"step_{step}.safetensors"
-
-    def weights_path(self, version: int) -> Path:
-        return self.output_dir / "transport" / "weights" / f"step_{version}"
-
-    def send(self, step: int, batch: Batch) -> None:
-        """Send the trainer a batch. Raises UserError if it cannot be written."""
-        write_batch(batch, self.batch_path(step))
-
-    def receive(self, step: int) -> Batch:
-        """Return the batch of a step, once the orchestrator has sent it. Raises UserError if it does not."""
-        path = self.batch_path(step)
-        self.wait("orchestrator", f"batch of step {step}", lambda: path if path.exists() else None)
-        return read_batch(path)
-
-    def drop_batches_before(self, step: int) -> None:
-        """Delete the batches of earlier steps."""
-        _drop(self.batch_path(0).parent, step)
-
-    def await_weights(self, version: int) -> Path:
-        """Return the directory of a version's weights, once the trainer has written it. Raises UserError if it does
-        not."""
-        path = self.weights_path(version)
-        return self.wait("trainer", f"weights of version {version}", lambda: path if path.exists() else None)
-
-    def newest_version(self) -> int:
-        """Return the newest version with weights; -1 if there are none."""
-        return max((_step(path) for path in self.weights_path(0).parent.glob("step_*")), default=-1)
-
-    def drop_weights_before(self, version: int) -> None:
-        """Delete the weights of earlier versions."""
-        _drop(self.weights_path(0).parent, version)
-
-    def clear(self) -> None:
-        """Delete the files of an earlier process: a resumed run writes them again."""
-        for directory in (self.batch_path(0).parent, self.weights_path(0).parent):
-            shutil.rmtree(directory, ignore_errors=True)
-
     def await_part(self, part: Part) -> Facts:
         """Return a part's announcement, once it has started. Raises UserError if it does not."""
         return self.wait(part, f"start (`slimrl {part} @ FILE`)", lambda: self.roster.find(part))
-
-    def _signs(self, part: Part) -> frozenset[tuple[str, int, int]]:
-        """Return the files that a part writes while it works, each with its size and time. A change is a sign of work.
-        The times are not compared with this machine's clock, because the clock of a file server may differ."""
-        found = set()
-        for path in (path for pattern in SIGNS[part] for path in self.output_dir.glob(pattern)):
-            with suppress(FileNotFoundError):  # deleted in the meantime
-                status = path.stat()
-                found.add((path.name, status.st_size, status.st_mtime_ns))
-        return frozenset(found)
 
     def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
         """Call `find` until its result, the work of another part, is not None, and return the result. Raises UserError
@@ -109,7 +54,7 @@ class RunFiles:
                 now = time.monotonic()
                 if now - checked > min(CHECK_S, self.timeout_s / 4):
                     if checked == began:
-                        shown.enter_context(self._shorten(part, what))
+                        shown.enter_context(self._show_wait(part, what))
                     checked = now
                     end = self.roster.describe_end(part)
                     if end and (found := find()) is not None:
@@ -130,10 +75,25 @@ class RunFiles:
                 time.sleep(POLL_S)
         return found
 
+    def _signs(self, part: Part) -> frozenset[tuple[Path, int, int]]:
+        """Return the files that a part writes while it works, each with its size and time. A change is a sign of work.
+        The times alone are not, because the clock of a file server may differ from this machine's."""
+        run, found = self.run, set()
+        written: dict[Part, list[Path]] = {
+            "trainer": [run.metrics, run.warmup.metrics],
+            "orchestrator": [*run.held_out.glob("*.jsonl"), *run.batches.glob("step_*")],
+            "inference": [],
+        }
+        for path in written[part]:
+            with suppress(FileNotFoundError):  # deleted in the meantime
+                status = path.stat()
+                found.add((path, status.st_size, status.st_mtime_ns))
+        return frozenset(found)
+
     @contextmanager
-    def _shorten(self, part: Part, what: str) -> Iterator[None]:
+    def _show_wait(self, part: Part, what: str) -> Iterator[None]:
         """Context manager: write to a file which part this one waits for, and since when, for `slimrl status`."""
-        path = wait_path(self.output_dir, self.own)
+        path = wait_path(self.run, self.own)
         replace_file(path, [json.dumps({"pid": os.getpid(), "for": part, "what": what, "since": time.time()}).encode()])
         try:
             yield
@@ -141,14 +101,20 @@ class RunFiles:
             path.unlink(missing_ok=True)
 
 
-def _step(path: Path) -> int:
-    return int(path.stem.removeprefix("step_"))
+def wait_path(run: RunDir, part: Part) -> Path:
+    """Return the path of the file that names the part for which `part` waits. It exists during the wait."""
+    return run.transport / "waits" / f"{part}.json"
 
 
-def _drop(directory: Path, step: int) -> None:
+def newest_version(run: RunDir) -> int:
+    """Return the newest version with weights; -1 if there are none."""
+    return max(map(step_of, step_directories(run.sent_weights)), default=-1)
+
+
+def drop_before(directory: Path, step: int) -> None:
     """Delete the files and directories `step_N` of earlier steps."""
     for path in directory.glob("step_*"):
-        if _step(path) < step:
+        if int(path.stem.removeprefix("step_")) < step:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
