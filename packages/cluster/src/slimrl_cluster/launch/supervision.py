@@ -135,12 +135,8 @@ class Supervision:
 
     def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
         """Start trainer and orchestrator, which continue together from one step."""
-        num = num_trainers(self._config)
         command = [*SLIMRL, "trainer", *self._argv, *more]
-        if num == 1:
-            trainer = self._programs.start("trainer", command, self._needs)
-        else:
-            trainer = self._programs.start_ranks("trainer", command, num, self._needs)
+        trainer = self._programs.start_ranks("trainer", command, num_trainers(self._config), self._needs)
         needs = Needs(self._needs.cpus)
         orchestrator = self._programs.start("orchestrator", [*SLIMRL, "orchestrator", *self._argv, *more], needs)
         return trainer, orchestrator

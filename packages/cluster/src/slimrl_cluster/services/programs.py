@@ -5,6 +5,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from slimrl_cluster.transport.roster import Facts
@@ -75,6 +76,24 @@ class Programs(Protocol):
 
     def members(self) -> Mapping[str, Facts]:
         """Return the members of the run by name, unless these are files in its directory."""
+
+
+class Log:
+    """The new lines of a log file, to which a program appends."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.path = directory / f"{name}.log"
+        self._read = self.path.stat().st_size if self.path.exists() else 0
+
+    def new_lines(self, most: int = sys.maxsize) -> list[str]:
+        """Return the newest lines since the last call, at most `most`."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            whole = file.read().rpartition(b"\n")[0]  # without an incomplete line, which the next call reads
+        self._read += len(whole) + 1 if whole else 0
+        return whole.decode("utf-8", "replace").splitlines()[-most:]
 
 
 def free_port(address: str) -> int:

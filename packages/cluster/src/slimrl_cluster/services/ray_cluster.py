@@ -20,7 +20,7 @@ LOCAL = "local"  # the address for a cluster of this machine alone
 CONNECT_S = 10.0
 ANSWER_S = 60.0  # seconds for the actor of the members to answer
 # By these variables a program finds the cluster that it runs on, its run's namespace there, and its name.
-RAY_ADDRESS, NAMESPACE, PROGRAM = "RAY_ADDRESS", "SLIMRL_RAY_NAMESPACE", "SLIMRL_PROGRAM"
+RAY_ADDRESS, NAMESPACE, PROGRAM = "RAY_ADDRESS", "NAMESPACE_OF_SLIMRL", "PROGRAM_OF_SLIMRL"
 MEMBERS = "members"  # the name of the actor
 
 

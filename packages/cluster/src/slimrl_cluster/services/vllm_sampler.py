@@ -83,7 +83,7 @@ def run_vllm(
 def _await_answer(vllm: Child, address: str, stopped: threading.Event) -> bool:
     """Wait until vLLM answers, has ended, or `stopped` is set. Return False if vLLM has ended."""
     while not stopped.wait(POLL_S):
-        if vllm.status is not None:
+        if vllm.end:
             return False
         if is_healthy(address, HEALTH_S):
             return True

@@ -101,7 +101,7 @@ class RunFiles:
             path.unlink(missing_ok=True)
 
 
-def wait_path(run: RunDir, part: Part) -> Path:
+def wait_path(run: RunDir, part: str) -> Path:
     """Return the path of the file that names the part for which `part` waits. It exists during the wait."""
     return run.transport / "waits" / f"{part}.json"
 
