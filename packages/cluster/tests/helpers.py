@@ -1,4 +1,4 @@
-"""slimrl's own server as a process, started by its command, and clients of samplers."""
+"""slimrl's own server as a process, started by its command, clients of samplers, and parts of a run."""
 
 import re
 import subprocess
@@ -11,10 +11,14 @@ from typing import Literal
 
 import httpx
 
+from slimrl.config.deployment import Part
 from slimrl.io.http import is_healthy
+from slimrl.io.run_dir import RunDir
 from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.replicas import Replicas
 from slimrl_cluster.inference.server_link import SamplerAddress
 from slimrl_cluster.services.programs import free_port
+from slimrl_cluster.transport.meeting import Meeting
 
 STOP_ID = 2
 
@@ -44,12 +48,23 @@ def num_open(address: str) -> float:
     return sum(map(float, found))
 
 
+def checksums(address: str) -> dict[str, str]:
+    """The digest of each tensor of a server."""
+    sums: dict[str, str] = httpx.post(f"{address}/weight_checker", json={"action": "checksum"}).json()["checksums"]
+    return sums
+
+
+def remote_client(address: SamplerAddress, seq_len: int = 64) -> RemoteClient:
+    return RemoteClient(address, frozenset([STOP_ID]), seq_len)
+
+
 @contextmanager
 def client_of(
     url: str, backend: Literal["slimrl", "vllm"] = "slimrl", timeout_s: float = 20.0, seq_len: int = 64
-) -> Iterator[RemoteClient]:
+) -> Iterator[Replicas]:
+    """The client of a run whose only sampler is the server at `url`."""
     address = SamplerAddress(url.removesuffix("/v1"), timeout_s=timeout_s, backend=backend)
-    client = RemoteClient(address, frozenset([STOP_ID]), seq_len)
+    client = Replicas(lambda: {"one": address}, lambda one: remote_client(one, seq_len), print, 60.0)
     try:
         yield client
     finally:
@@ -61,3 +76,18 @@ def wait_until(is_so: Callable[[], object], seconds: float = 20.0) -> None:
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def meeting_of(
+    directory: Path, own: Part = "orchestrator", timeout_s: float = 20.0, note: Callable[[str], None] = print
+) -> Meeting:
+    """The parts of the run in a directory, as one of them sees them."""
+    return Meeting(RunDir(directory), own, timeout_s, note)
+
+
+@contextmanager
+def joined(directory: Path, part: Part, **facts: str) -> Iterator[None]:
+    """Take part in a run, and announce these facts."""
+    with meeting_of(directory, part).reserve() as place:
+        place.announce(facts)
+        yield

@@ -107,7 +107,7 @@ def test_every_version_is_merged_into_the_weights_of_the_start(tiny_dir: Path, t
         for version, policy in enumerate((all_linear, all_linear, few, all_linear)):
             train(policy, version)
             save_weights(policy, tmp_path / f"{version}", adapter=adapter_form(policy.module))
-            client.update_weights(tmp_path / f"{version}", version)
+            client.wait(client.give_weights(tmp_path / f"{version}", version))
             assert_equal(served(server), merge_parameters(policy.module))
             assert server.service.engine.version == version
         form = adapter_form(all_linear.module)
@@ -128,10 +128,10 @@ def test_an_adapter_for_weights_that_are_gone_is_refused_and_changes_nothing(tin
     save_weights(policy, tmp_path / "whole")
     save_weights(policy, tmp_path / "alone", adapter=adapter_form(policy.module))
     with serving(tiny_dir) as server, client_of(server) as client:
-        client.update_weights(tmp_path / "whole", 1)
+        client.wait(client.give_weights(tmp_path / "whole", 1))
         weights = {name: tensor.clone() for name, tensor in served(server).items()}
         with pytest.raises(UserError, match="the weights that the server was started with have been replaced since"):
-            client.update_weights(tmp_path / "alone", 2)
+            client.wait(client.give_weights(tmp_path / "alone", 2))
         form, tensors = adapter_form(policy.module), adapter_tensors(policy.module)
         with (
             WeightSender([client], "127.0.0.1", CPU, 2.0) as sender,
@@ -163,7 +163,7 @@ def test_an_adapter_of_other_weights_is_refused(tiny_dir: Path, tmp_path: Path):
         for name, policy in (("other", other), ("half", half)):
             save_weights(policy, tmp_path / name, adapter=adapter_form(policy.module))
             with pytest.raises(UserError, match="of other weights than those that the server was started with"):
-                client.update_weights(tmp_path / name, 1)
+                client.wait(client.give_weights(tmp_path / name, 1))
         assert_equal(served(server), before)
 
 
@@ -174,14 +174,14 @@ def test_an_adapter_that_gives_no_finite_numbers_leaves_the_one_before(tiny_dir:
     with serving(tiny_dir) as server, client_of(server) as client:
         train(policy, 1)
         save_weights(policy, tmp_path / "good", adapter=form)
-        client.update_weights(tmp_path / "good", 1)
+        client.wait(client.give_weights(tmp_path / "good", 1))
         good = {name: tensor.clone() for name, tensor in served(server).items()}
         *_, last = adapter_tensors(policy.module).values()
         with torch.no_grad():
             last.fill_(torch.inf)
         save_weights(policy, tmp_path / "bad", adapter=form)
         with pytest.raises(UserError, match="has numbers that are NaN or infinite"):
-            client.update_weights(tmp_path / "bad", 2)
+            client.wait(client.give_weights(tmp_path / "bad", 2))
         assert_equal(served(server), good)
         assert server.service.engine.version == 1
 

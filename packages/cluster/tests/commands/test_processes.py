@@ -14,9 +14,10 @@ import pytest
 
 from slimrl.cli import run
 from slimrl.io.process_tree import start_time
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import read_metrics
-from slimrl_cluster.transport.roster import Roster
+from slimrl_cluster.transport.meeting import file_members
 from tests.commands.test_rl import STEPS, rl_flags
 
 PARTS = ("trainer", "orchestrator", "sampler-0")
@@ -140,7 +141,7 @@ def test_two_samplers_learn_what_one_does(alone, tiny_dir, tmp_path):
     run = Started(flags(tiny_dir, tmp_path / "run", "--deployment.num_samplers", "2"), tmp_path / "run.log")
     run.await_step(tmp_path / "run", 0)
     found = re.search(r"sampler-1 (\d+)", run.said)
-    assert found and len(Roster(tmp_path / "run").members("inference")) == 2
+    assert found and len(file_members(RunDir(tmp_path / "run"), "inference")) == 2
     os.kill(int(found.group(1)), signal.SIGKILL)
     assert run.wait() == 0, run.said
     assert learned(tmp_path / "run") == learned(alone)

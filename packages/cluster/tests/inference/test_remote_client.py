@@ -1,4 +1,4 @@
-"""One client for two servers: tokens, their versions, new weights, restarts, and servers that hang or refuse."""
+"""A run's client of one server, slimrl's or vLLM: tokens, versions, new weights, restarts, and servers that hang."""
 
 import asyncio
 import json
@@ -14,13 +14,13 @@ import httpx
 import pytest
 from safetensors.torch import load_file, save_file
 
-from packages.cluster.tests.helpers import client_of, num_open, serving, wait_until
+from packages.cluster.tests.helpers import checksums, client_of, num_open, serving, wait_until
 from packages.cluster.tests.inference.fake_vllm import FakeVllm
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.io.descriptors import allow_descriptors
 from slimrl.types import SamplingParams
-from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.replicas import Replicas
 from tests.inference.naive import naive_greedy, naive_module
 from tests.io.replying import Answer, Asked, server
 
@@ -30,12 +30,12 @@ LONG = SamplingParams(max_tokens=50, temperature=0.0)
 
 
 @contextmanager
-def fake(vllm: Callable[[Asked], Answer], timeout_s: float = 20.0) -> Iterator[tuple[RemoteClient, list[Asked]]]:
+def fake(vllm: Callable[[Asked], Answer], timeout_s: float = 20.0) -> Iterator[tuple[Replicas, list[Asked]]]:
     with server(vllm) as (url, asked), client_of(url, "vllm", timeout_s) as client:
         yield client, asked
 
 
-def sample(client: RemoteClient, params: SamplingParams = GREEDY) -> Completion:
+def sample(client: Replicas, params: SamplingParams = GREEDY) -> Completion:
     return asyncio.run(client.sample(PROMPT, params))
 
 
@@ -84,7 +84,7 @@ def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp
         with serving(tiny_dir) as first:
             client = whole.enter_context(client_of(first))
             client.update_weights(weights, 0)
-            right, sums = sample(client, LONG), client.checksums()
+            right, sums = sample(client, LONG), checksums(first)
         second = whole.enter_context(serving(tiny_dir, int(first.rpartition(":")[2])))
         httpx.post(f"{second}/pause")  # so that both begin with the weights of the start
         pool = whole.enter_context(ThreadPoolExecutor())
@@ -94,7 +94,7 @@ def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp
         # The short one has version 0 given again while the long one is sampled.
         assert [one.result().token_ids for one in both] == [right.token_ids[:6], right.token_ids]
         assert both[1].result().logprobs == pytest.approx(right.logprobs, abs=1e-5)
-        assert client.checksums() == sums
+        assert checksums(second) == sums
 
 
 @pytest.mark.slow
@@ -126,11 +126,11 @@ def test_a_server_of_another_kind_is_named_by_what_it_answers(backend: Any, card
         client.check()
 
 
-@pytest.mark.parametrize("path", ["v1_models", "server_info", "weight_info", "weight_checker"])
+@pytest.mark.parametrize("path", ["v1_models", "server_info", "weight_info"])
 def test_routes_that_answer_in_another_form_are_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeVllm, path, lambda *_: Answer(200, {}), raising=False)
     with fake(FakeVllm()) as (client, _), pytest.raises(UserError, match="which is neither slimrl nor vLLM"):
-        (client.checksums if path == "weight_checker" else client.check)()
+        client.check()
 
 
 def test_vllm_gets_new_weights_while_it_is_paused_and_every_token_its_version(tmp_path: Path) -> None:
@@ -163,6 +163,7 @@ def test_a_reply_across_an_update_has_both_versions(tmp_path: Path) -> None:
 def test_vllm_that_was_started_again_gets_the_newest_weights_before_a_token_counts(tmp_path: Path) -> None:
     vllm = FakeVllm()
     with fake(vllm) as (client, asked):
+        client.check()
         client.update_weights(fake_weights(tmp_path / "w", 12), 0)
         client.update_weights(fake_weights(tmp_path / "x", 13), 1)
         vllm.reset()
@@ -193,6 +194,7 @@ def test_a_restart_in_the_middle_of_an_update_is_survived(tmp_path: Path) -> Non
 def test_weights_that_the_server_refuses_are_named_and_it_stays_paused(tmp_path: Path) -> None:
     vllm = FakeVllm()
     with fake(vllm) as (client, asked):
+        client.check()
         client.update_weights(fake_weights(tmp_path / "w", 12), 3)
         with pytest.raises(UserError, match=r"the sampler at http.*/update_weights answers with status 500.*/nowhere"):
             client.update_weights(Path("/nowhere"), 4)
@@ -210,7 +212,7 @@ def test_a_request_that_somebody_aborts_is_asked_again() -> None:
 
     with fake(Aborting()) as (client, asked):
         assert sample(client).token_ids == (11, 11)
-        assert len(asked) == 3
+        assert [one.path for one in asked].count("/inference/v1/generate") == 3
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ def test_a_vllm_that_was_started_without_what_a_run_needs_is_refused_with_the_fl
     vllm = FakeVllm()
     change(vllm)
 
-    def use(client: RemoteClient) -> None:
+    def use(client: Replicas) -> None:
         client.update_weights(fake_weights(tmp_path / "w", 12), 3)
         sample(client)
 
@@ -240,13 +242,13 @@ def test_a_vllm_that_was_started_without_what_a_run_needs_is_refused_with_the_fl
         use(client)
 
 
-def test_the_wrong_backend_is_named_with_the_setting(tmp_path: Path) -> None:
+def test_the_wrong_backend_is_named_with_the_setting() -> None:
     with (
         server(FakeVllm()) as (url, _),
         client_of(url) as client,
         pytest.raises(UserError, match=r'is vllm: set inference\.backend = "vllm"'),
     ):
-        client.update_weights(tmp_path, 1)
+        client.check()
 
 
 class Wrong(FakeVllm):
@@ -307,8 +309,13 @@ def test_a_server_that_hangs_is_named_within_its_time(paused: bool | None, troub
 
 
 def test_a_server_that_has_lost_broadcast_weights_ends_the_run() -> None:
-    with fake(FakeVllm()) as (client, _):
-        client.note_broadcast(3)  # as if a trainer had given them to it before it was started again
+    vllm = FakeVllm()
+    with fake(vllm) as (client, _):
+        client.check()
+        vllm.version = "3"  # from a trainer
+        client.note_broadcast(3)
+        assert sample(client).versions == (3, 3)
+        vllm.reset()
         with pytest.raises(UserError, match="has the weights default and not 3, so it was started again"):
             sample(client)
 
@@ -340,7 +347,7 @@ def test_with_few_descriptors_requests_wait_here_and_looks_do_not(monkeypatch: p
             self.num_open -= 1
             return super().inference_v1_generate(asked)
 
-    async def several(client: RemoteClient) -> list[Completion]:
+    async def several(client: Replicas) -> list[Completion]:
         return await asyncio.gather(*(client.sample(PROMPT, GREEDY) for _ in range(12)))
 
     monkeypatch.setattr("slimrl_cluster.inference.server_link.allow_descriptors", lambda num: 70)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -10,43 +10,45 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from packages.cluster.tests.helpers import client_of, serving
+from packages.cluster.tests.helpers import checksums, remote_client, serving
 from slimrl.errors import UserError
+from slimrl.io.loop_thread import PROCESS_LOOP
 from slimrl.transport.broadcast import Meeting, WeightGroup
 from slimrl.types import SamplingParams
 from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.server_link import SamplerAddress
 from slimrl_cluster.inference.weight_sender import WeightSender
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def clients(tiny_dir: Path) -> Iterator[list[RemoteClient]]:
-    """Clients of two servers."""
+def samplers(tiny_dir: Path) -> Iterator[dict[str, RemoteClient]]:
+    """Clients of two servers, by address."""
     with ExitStack() as whole:
         addresses = [whole.enter_context(serving(tiny_dir)) for _ in range(2)]
-        yield [whole.enter_context(client_of(address, timeout_s=10)) for address in addresses]
+        yield {one: whole.enter_context(closing(remote_client(SamplerAddress(one, timeout_s=10)))) for one in addresses}
 
 
 @pytest.mark.slow
 def test_two_samplers_get_the_weights_of_a_broadcast_and_their_version(
-    clients: list[RemoteClient], tiny_dir: Path
+    samplers: dict[str, RemoteClient], tiny_dir: Path
 ) -> None:
-    weights = load_file(tiny_dir / "model.safetensors")
+    weights, (first, second), clients = load_file(tiny_dir / "model.safetensors"), samplers, [*samplers.values()]
     with WeightSender(clients, "127.0.0.1", CPU, 10) as sender:
-        before = clients[0].checksums()
+        before = checksums(first)
         for version, factor in ((1, 1.5), (2, 1.0)):
             sender.send({name: tensor * factor for name, tensor in weights.items()}, version)
-            assert clients[0].checksums() == clients[1].checksums()
-            assert (clients[0].checksums() == before) == (factor == 1.0)
-        completion = asyncio.run(clients[1].sample([5, 6], SamplingParams(4)))
+            assert checksums(first) == checksums(second)
+            assert (checksums(first) == before) == (factor == 1.0)
+        completion = clients[1].wait(clients[1].sample([5, 6], SamplingParams(4)))
         assert set(completion.versions) == {2}
 
 
 @pytest.mark.slow
-def test_a_sampler_that_refuses_the_weights_is_named(clients: list[RemoteClient]) -> None:
+def test_a_sampler_that_refuses_the_weights_is_named(samplers: dict[str, RemoteClient]) -> None:
     with (
-        WeightSender(clients[:1], "127.0.0.1", CPU, 1.0) as sender,
+        WeightSender([*samplers.values()][:1], "127.0.0.1", CPU, 1.0) as sender,
         pytest.raises(UserError, match=r"the sampler at .*has the tensor nobody, which the served model has not"),
     ):
         sender.send({"nobody": torch.zeros(3)}, 1)
@@ -56,11 +58,13 @@ class Refusing:
     """A client of a sampler that joins the group, and is then not ready for an update."""
 
     num_processes = 1
+    start, wait = PROCESS_LOOP.start, PROCESS_LOOP.wait
 
-    def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
-        self.group = WeightGroup(Meeting(address, port, rank, world_size, CPU, 60.0))
+    async def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
+        meeting = Meeting(address, port, rank, world_size, CPU, 60.0)
+        self.group = await asyncio.to_thread(WeightGroup, meeting)
 
-    def start_update(self) -> None:
+    async def start_update(self) -> None:
         raise UserError("it is not ready")
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 import torch
 
+from packages.cluster.tests.helpers import joined, meeting_of
 from slimrl.config.deployment import DeploymentConfig
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.config.reading.load import load
@@ -28,8 +29,7 @@ from slimrl_cluster.launch import elsewhere, weights
 from slimrl_cluster.launch.elsewhere import IT_IS_THERE, SEND_AGAIN, WAIT_ON, SamplingElsewhere
 from slimrl_cluster.launch.weights import PublishedWeights, SampledWeights, sampler_addresses
 from slimrl_cluster.transport.batch_file import write_batch
-from slimrl_cluster.transport.roster import Roster
-from slimrl_cluster.transport.run_files import RunFiles, newest_version
+from slimrl_cluster.transport.meeting import newest_version
 
 BATCH = Batch((Sample((1, 2), (False, True), (0.0, -0.5), (0.0, 1.0), 0),), 1.0)
 
@@ -75,7 +75,7 @@ class Samplers:
 
     def come(self, address: str) -> None:
         self._there[address] = ExitStack()
-        self._there[address].enter_context(Roster(self._output_dir).join("inference", {"address": address}))
+        self._there[address].enter_context(joined(self._output_dir, "inference", address=address))
 
     def go(self, address: str) -> None:
         self._there.pop(address).close()
@@ -98,10 +98,6 @@ def samplers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sample
     made.close()
 
 
-def files_of(output_dir: Path, own: Any = "trainer", timeout_s: float = 20.0) -> RunFiles:
-    return RunFiles(RunDir(output_dir), timeout_s, print, Roster(output_dir), own)
-
-
 def parts_of(output_dir: Path, *argv: str) -> Any:
     flags = ["--orchestrator.env.0.id", "reverse-text", "--output_dir", str(output_dir), *argv]
     chat = SimpleNamespace(stop_ids=frozenset([2]))
@@ -113,19 +109,19 @@ def parts_of(output_dir: Path, *argv: str) -> Any:
 
 def broadcast(output_dir: Path) -> tuple[PublishedWeights, Any]:
     parts = parts_of(output_dir, "--deployment.weights", "broadcast")
-    return PublishedWeights(parts, files_of(output_dir)), weights.WeightSender
+    return PublishedWeights(parts, meeting_of(output_dir, "trainer")), weights.WeightSender
 
 
 def test_where_samplers_are_is_what_they_say_and_each_process_has_a_name_of_its_own(samplers, tmp_path):
-    config, roster = parts_of(tmp_path).config, Roster(tmp_path)
+    config, meeting = parts_of(tmp_path).config, meeting_of(tmp_path)
     for address in ("http://a", "http://b"):
         samplers.come(address)
-    found = sampler_addresses(config, roster)
+    found = sampler_addresses(config, meeting)
     assert [one.base_url for one in found.values()] == ["http://a", "http://b"]
     assert [name.partition(" ")[0] for name in found] == ["inference-0,", "inference-1,"]
     assert all(f"process {os.getpid()} on " in name for name in found)
     address = ["--inference.base_url", "http://c", "--warmup.max_steps", "0"]
-    [at_address] = sampler_addresses(parts_of(tmp_path, *address).config, roster).values()
+    [at_address] = sampler_addresses(parts_of(tmp_path, *address).config, meeting).values()
     assert at_address.base_url == "http://c"
 
 
@@ -206,7 +202,7 @@ def test_a_broadcast_waits_for_a_sampler_also_for_one_that_goes_between_two_look
 def test_weights_in_files_lack_nobody(samplers, tmp_path, monkeypatch):
     saved: list[Path] = []
     monkeypatch.setattr(weights, "save_weights", lambda policy, path, leads, adapter: saved.append(path))
-    published = PublishedWeights(parts_of(tmp_path), files_of(tmp_path))
+    published = PublishedWeights(parts_of(tmp_path), meeting_of(tmp_path, "trainer"))
     published.publish(4)
     published.publish(4)
     samplers.come("http://a")
@@ -228,15 +224,15 @@ def test_an_adapter_alone_is_for_samplers_that_have_the_model_under_it(
     config = ModelConfig(name=str(tiny_dir), device="cpu", num_threads=1, lora=LoraConfig(rank=4))
     parts = parts_of(tmp_path, *more)
     parts.policy = load_policy(config)
-    PublishedWeights(parts, files_of(tmp_path)).publish(0)
+    PublishedWeights(parts, meeting_of(tmp_path, "trainer")).publish(0)
     assert is_adapter(RunDir(tmp_path).sent_weights_of(0)) == is_alone
     sent: list[tuple[set[str], Any]] = []
     monkeypatch.setattr(
         PublishedWeights, "_send_to", lambda self, there, tensors, _: sent.append((set(tensors), self._adapter))
     )
     parts.config = parts_of(tmp_path, *more, "--deployment.weights", "broadcast").config
-    with Roster(tmp_path).join("inference", {"address": "http://a"}):
-        PublishedWeights(parts, files_of(tmp_path)).publish(1)
+    with joined(tmp_path, "inference", address="http://a"):
+        PublishedWeights(parts, meeting_of(tmp_path, "trainer")).publish(1)
     [(names, adapter)] = sent
     assert all(".lora_" in name for name in names) == is_alone
     assert adapter == (AdapterForm(4, 8.0, base_fingerprint(parts.policy.module)) if is_alone else None)
@@ -257,7 +253,9 @@ class Weights:
 
 def sampling_elsewhere(output_dir: Path, lacking: int, timeout_s: float = 20.0) -> tuple[SamplingElsewhere, Any]:
     ends: Any = Weights(lacking)
-    return SamplingElsewhere(parts_of(output_dir), files_of(output_dir, timeout_s=timeout_s), ends, 0), ends
+    return SamplingElsewhere(
+        parts_of(output_dir), meeting_of(output_dir, "trainer", timeout_s=timeout_s), ends, 0
+    ), ends
 
 
 def later(seconds: float, output_dir: Path) -> threading.Timer:
@@ -330,9 +328,9 @@ class Taking:
 def sampled(
     output_dir: Path, client: Any, weights: Literal["files", "broadcast"] = "files"
 ) -> Iterator[SampledWeights]:
-    files = files_of(output_dir, "orchestrator")
-    files.run.sent_weights_of(0).mkdir(parents=True)
-    yield SampledWeights(files, client, DeploymentConfig(weights=weights))
+    meeting = meeting_of(output_dir)
+    meeting.run.sent_weights_of(0).mkdir(parents=True)
+    yield SampledWeights(meeting, client, DeploymentConfig(weights=weights))
 
 
 @pytest.mark.parametrize(("way", "taken"), [("files", [("step_0", 0), ("step_2", 2)]), ("broadcast", [0, 2])])

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from packages.cluster.tests.helpers import joined, meeting_of
 from slimrl.cli import run
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
 from slimrl_cluster.launch.status import find_status, is_supervised, read_scale, write_programs
-from slimrl_cluster.transport.roster import Roster
-from slimrl_cluster.transport.run_files import RunFiles, wait_path
+from slimrl_cluster.transport.meeting import wait_path
 
 OWN = f"{os.getpid()} on {platform.node()}"
 LOADS = "is not ready: it loads, or waits for a node"
@@ -98,7 +98,7 @@ def programs(directory: Path, started: dict[str, str], deaths: int = 0, **member
 def test_a_run_that_logs_nothing_for_long_says_so(directory: Path) -> None:
     log_steps(directory, 3)
     os.utime(directory / "metrics.jsonl", (time.time() - 600,) * 2)
-    with Roster(directory).join("trainer", {}):
+    with joined(directory, "trainer"):
         assert find_status(directory).notes == ["it has logged nothing for 10 min"]
         programs(directory, {"trainer": "1"})  # as a run that was resumed just now
         assert not any("logged nothing" in note for note in find_status(directory).notes)
@@ -106,9 +106,9 @@ def test_a_run_that_logs_nothing_for_long_says_so(directory: Path) -> None:
 
 def test_each_part_that_lives_has_a_row(directory: Path) -> None:
     with ExitStack() as held:
-        held.enter_context(Roster(directory).join("trainer", {"dtype": "float32"}))
+        held.enter_context(joined(directory, "trainer", dtype="float32"))
         for address in ("http://a:1", "http://b:2"):
-            held.enter_context(Roster(directory).join("inference", {"address": address}))
+            held.enter_context(joined(directory, "inference", address=address))
         assert find_status(directory).parts == [
             ("trainer", OWN, "at work"),
             ("inference-0", OWN, "samples at http://a:1"),
@@ -126,16 +126,15 @@ def test_the_parts_on_a_cluster_are_those_that_rl_has_written(directory: Path) -
 
 
 def test_who_waits_is_shown_with_whom_and_since_when(directory: Path, monkeypatch) -> None:
-    monkeypatch.setattr("slimrl_cluster.transport.run_files.CHECK_S", 0.01)
-    roster, rows = Roster(directory), []
+    monkeypatch.setattr("slimrl_cluster.transport.meeting.CHECK_S", 0.01)
+    rows = []
 
     def find() -> bool | None:
         rows.append(find_status(directory).parts)
         return True if rows[-1][0][2] != "at work" else None
 
-    files = RunFiles(RunDir(directory), 20.0, print, roster, "orchestrator")
-    with roster.join("orchestrator", {}):
-        files.wait("trainer", "weights of version 3", find)
+    with joined(directory, "orchestrator"):
+        meeting_of(directory).wait("trainer", "weights of version 3", find)
         assert rows[-1] == [("orchestrator", OWN, "waits for the trainer's weights of version 3, for 0 s")]
         path = wait_path(RunDir(directory), "orchestrator")
         # Nobody waits, a process that is gone has waited, or the file is being written.
@@ -149,7 +148,7 @@ def test_what_was_started_and_is_not_ready_is_shown(directory: Path, capsys) -> 
     started = {"trainer": str(os.getpid()), "orchestrator": "waits for a node", "sampler-0": "77 on 10.0.0.2"}
     programs(directory, started, 1)
     log_steps(directory, 3)
-    with Roster(directory).join("trainer", {}):
+    with joined(directory, "trainer"):
         assert find_status(directory).parts == [
             ("trainer", OWN, "at work"),
             ("orchestrator", "waits for a node", LOADS),
@@ -163,7 +162,7 @@ def test_what_was_started_and_is_not_ready_is_shown(directory: Path, capsys) -> 
 @pytest.mark.parametrize("process", [f"{os.getpid()} on 10.0.0.2; 78 on 10.0.0.3", "1"])  # torchrun is another process
 def test_the_ranks_of_a_trainer_are_one_part(process: str, directory: Path) -> None:
     programs(directory, {"trainer": process})
-    with Roster(directory).join("trainer", {}):
+    with joined(directory, "trainer"):
         assert find_status(directory).parts == [("trainer", OWN, "at work")]
 
 

@@ -34,7 +34,7 @@ time.sleep(60)
 def ended(children: Children, program: str, **environment: str) -> Child:
     """A child that runs a program, after its end."""
     child = children.start("talker", [sys.executable, "-c", program], environment=environment)
-    wait_until(lambda: child.status is not None)
+    wait_until(lambda: child.end)
     return child
 
 
@@ -87,9 +87,9 @@ def test_children_end_with_the_block_and_their_descendants_too(is_killed: bool, 
         [pid] = map(int, first_lines(child))
         if is_killed:
             os.kill(child.pid, signal.SIGKILL)
-            wait_until(lambda: child.status is not None)
+            wait_until(lambda: child.end)
             assert start_time(pid)
-    assert child.status
+    assert child.end
     wait_until(lambda: not start_time(pid))
 
 

@@ -6,13 +6,11 @@ each result in the run's directory (`launch/elsewhere.py`).
 """
 
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.io.run_dir import RunDir
 from slimrl.launch.open_dir import lock_patience_s, with_pinned_model
 from slimrl.launch.parts import SamplingParts, concurrent_episodes, episode_limits, make_held_out
 from slimrl.launch.placement import place
@@ -28,9 +26,8 @@ from slimrl.types import Metrics
 from slimrl_cluster.launch.agreement import check_agreement, with_announced_date
 from slimrl_cluster.launch.weights import SampledWeights, make_replicas
 from slimrl_cluster.services.environment_hosts import worker_starts
-from slimrl_cluster.services.ray_cluster import open_roster
+from slimrl_cluster.services.ray_cluster import open_meeting
 from slimrl_cluster.transport.batch_file import write_batch
-from slimrl_cluster.transport.run_files import RunFiles
 
 
 def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
@@ -39,19 +36,17 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     console, resolved = RunConsole(), with_pinned_model(resolved)
     config = place(resolved.config, console.note, "orchestrator")
     config = without_needless_warm_up(config, console.note)
-    output_dir = Path(config.output_dir)
-    roster = open_roster(config.deployment, output_dir)
-    files = RunFiles(RunDir(output_dir), config.deployment.timeout_s, console.note, roster, "orchestrator")
-    with ExitStack() as held:
-        held.enter_context(roster.join("orchestrator", {}, lock_patience_s(resolved.config)))
+    output_dir, meeting = Path(config.output_dir), open_meeting(config, "orchestrator", console.note)
+    with meeting.reserve(lock_patience_s(resolved.config)) as own:
+        own.announce({})
         starts = worker_starts(config.deployment)
         tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s, starts)
-        trainer = files.await_part("trainer")  # the trainer has checked the checkpoint from which to continue
+        trainer = meeting.await_part("trainer")  # the trainer has checked the checkpoint from which to continue
         past = read_progress(output_dir) if config.resume else None
         first = past.step if past else 0
         check_agreement(trainer, resolved.config, first)
         chat = load_chat(with_announced_date(config.model, trainer))
-        client = make_replicas(config, files, chat.stop_ids)
+        client = make_replicas(config, meeting, chat.stop_ids)
         limits = episode_limits(config.orchestrator, config.seq_len)
         context = RolloutContext(client, chat, limits, concurrent_episodes(config))
         held_out = make_held_out(config, tasksets, context, output_dir, console)
@@ -59,7 +54,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         distillation = make_distillation(parts, trainer["dtype"])
         orchestrator = make_orchestrator(parts, distillation)
         orchestrator.restore(past.orchestrator_state if past else {})
-        weights = SampledWeights(files, client, config.deployment)
+        weights = SampledWeights(meeting, client, config.deployment)
 
         # The trainer publishes its first weights after its warm-up. Until then the sampler has the base model's
         # weights.
@@ -81,7 +76,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
                 batch = orchestrator.collect(step)
             if step == 0:
                 advise(config, tasksets, batch.metrics | before, console)
-            write_batch(replace(batch, metrics=batch.metrics | waited), files.run.batch_of(step))
+            write_batch(replace(batch, metrics=batch.metrics | waited), meeting.run.batch_of(step))
         orchestrator.close()
         weights.await_version(config.max_steps)
         held_out.measure(*FINAL)

@@ -1,20 +1,17 @@
 """Runs the sampler of an `rl` run with separate processes: slimrl's server, or vLLM's."""
 
 import os
-from pathlib import Path
 
 from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.config.serve import ServeConfig
-from slimrl.io.run_dir import RunDir
 from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.placement import device_of, place
 from slimrl.monitor.console import RunConsole
 from slimrl_cluster.services.programs import free_port
-from slimrl_cluster.services.ray_cluster import open_roster
+from slimrl_cluster.services.ray_cluster import open_meeting
 from slimrl_cluster.services.vllm_sampler import run_vllm
-from slimrl_cluster.transport.run_files import RunFiles
 from slimrl_serve.start import check_packages, serve, until_signal
 
 MAX_QUEUE = 65536  # a run's only client sends no more requests than its episodes need
@@ -27,13 +24,11 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
         check_packages()
     console = RunConsole()
     config = device_of(place(with_pinned_model(resolved).config, console.note, "inference"), "inference")
-    output_dir = Path(config.output_dir)
-    roster = open_roster(config.deployment, output_dir)
-    with roster.reserve("inference") as own:
+    meeting = open_meeting(config, "inference", console.note)
+    with meeting.reserve() as own:
         dtype: str = config.model.dtype
-        if dtype == "auto":  # the trainer measures it, because it sends the weights
-            files = RunFiles(RunDir(output_dir), config.deployment.timeout_s, console.note, roster, "inference")
-            dtype = files.await_part("trainer")["dtype"]
+        if dtype == "auto":  # the trainer decides it, because the trainer sends the weights
+            dtype = meeting.await_part("trainer")["dtype"]
 
         def announce(address: str) -> None:
             own.announce({"address": address})

@@ -8,7 +8,6 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl.io.run_dir import RunDir
 from slimrl.launch.extensions import begin_hooks
 from slimrl.launch.open_dir import lock_patience_s, with_pinned_model
 from slimrl.launch.parts import TrainerParts, open_policy, open_sinks, open_watches
@@ -24,9 +23,7 @@ from slimrl.trainer.fsdp import shard
 from slimrl_cluster.launch.agreement import announcement
 from slimrl_cluster.launch.elsewhere import SamplingElsewhere
 from slimrl_cluster.launch.weights import PublishedWeights
-from slimrl_cluster.services.ray_cluster import open_roster
-from slimrl_cluster.transport.roster import Roster
-from slimrl_cluster.transport.run_files import RunFiles
+from slimrl_cluster.services.ray_cluster import open_meeting
 
 
 def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
@@ -48,16 +45,15 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             quiet = placed.model_copy(update={"plan": "off" if placed.plan == "off" else "warn"})  # `rl` printed it
             run_on_first(ranks, lambda: begin_hooks(quiet, output_dir, lambda text, style: None))
         past = read_progress(output_dir) if config.resume else None
-        roster = open_roster(config.deployment, output_dir) if ranks.leads else Roster(output_dir)
-        own = held.enter_context(roster.reserve("trainer", lock_patience_s(resolved.config))) if ranks.leads else None
+        meeting = open_meeting(config, "trainer", console.note)
+        own = held.enter_context(meeting.reserve(lock_patience_s(resolved.config))) if ranks.leads else None
         first = past.step if past else 0
         sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
         watches = open_watches(config, output_dir, console, first) if ranks.leads else []
         with Monitor(sinks, watches) as monitor:
             policy = open_policy(shared.model, console)
             parts = TrainerParts(config, output_dir, policy, console, ranks)
-            files = RunFiles(RunDir(output_dir), config.deployment.timeout_s, console.note, roster, "trainer")
-            sampling = SamplingElsewhere(parts, files, PublishedWeights(parts, files), first)
+            sampling = SamplingElsewhere(parts, meeting, PublishedWeights(parts, meeting), first)
             warmup = None
             if config.warmup.max_steps and not past:
                 tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)

@@ -1,7 +1,8 @@
 """The client for the samplers of a run. Any number of samplers may join and leave.
 
-The list of samplers is refreshed continuously (`find`). A new sampler loads the newest weights before it samples. If a
-sampler leaves, other samplers repeat its open requests with the same seeds. Without samplers, requests wait.
+The list of samplers is refreshed continuously (`find`). A new or restarted sampler loads the newest weights before it
+samples. If a sampler leaves, other samplers repeat its open requests with the same seeds. Without samplers, requests
+wait.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.io.loop_thread import LoopTasks
 from slimrl.types import SamplingParams
-from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.remote_client import DEFAULT, RemoteClient, Restarted
 from slimrl_cluster.inference.routing import Router
 from slimrl_cluster.inference.server_link import SamplerAddress, Silent
 
@@ -108,7 +109,7 @@ class Replicas:
     def update_weights(self, directory: Path, version: int) -> None:
         """Make all ready samplers load the weights in `directory`, and return once they have. Raises UserError if a
         sampler refuses."""
-        self._work.wait(self._update(directory, version))
+        self._work.wait(self._update(directory.resolve(), version))
 
     def note_broadcast(self, version: int) -> None:
         """Record that the trainer has broadcast the weights of `version`. The samplers in its group have them now."""
@@ -125,9 +126,11 @@ class Replicas:
         while True:
             member = await self._choose(prompt)
             try:
-                return await member.ask(member.client.sample(prompt, params))
+                return await member.ask(member.client.sample(prompt, params, self.version))
             except _Gone:
                 continue
+            except Restarted:
+                self._admit_again(member)
             except Silent as error:
                 if not self._give_up(member, error):
                     raise
@@ -194,22 +197,16 @@ class Replicas:
         self._note(f"the sampler at {member.address.base_url} is gone; what it had begun is sampled anew")
         self._work.start(member.close())
 
-    async def _admit(self, member: _Member, is_late: bool) -> None:
-        """Make a new sampler load the newest weights. With `is_late`, log that the sampler has joined."""
+    def _admit_again(self, member: _Member) -> None:
+        if member.is_ready:
+            member.is_ready = False
+            self._work.start(self._admit(member))
+
+    async def _admit(self, member: _Member, is_late: bool = False) -> None:
+        """Make a new or restarted sampler load the newest weights. With `is_late`, log that the sampler has joined."""
         try:
-            while not member.is_ready:
-                held = await member.ask(member.client.held_version())
-                async with self._giving:
-                    if not self._has_weights:
-                        member.is_ready = True
-                    elif self._directory is not None:
-                        await member.ask(member.client.give_weights(self._directory, self.version))
-                        member.is_ready = True
-                    elif held == str(self.version):
-                        member.client.note_broadcast(self.version)
-                        member.is_ready = True
-                if not member.is_ready:  # until the trainer broadcasts again
-                    await asyncio.sleep(POLL_S)
+            while not await self._give_newest(member):
+                await asyncio.sleep(POLL_S)  # until the trainer broadcasts again
             if is_late:
                 self._note(f"the sampler at {member.address.base_url} takes part from now on")
         except _Gone:
@@ -220,12 +217,33 @@ class Replicas:
                 self._note(f"{error} Others go on without it.")
         self._changed.set()
 
+    async def _give_newest(self, member: _Member) -> bool:
+        """Make a sampler ready, if it has the newest weights or can be given them. Return True if it is ready."""
+        client = member.client
+        held = await member.ask(client.check())
+        async with self._giving:
+            is_current = held == str(self.version) and (client.has_weights or self._directory is None)
+            if self._has_weights and not is_current:
+                if self._directory is not None:
+                    await member.ask(client.give_weights(self._directory, self.version))
+                elif client.has_weights and held == DEFAULT:
+                    raise UserError(
+                        f"the sampler at {member.address.base_url} has the weights {held} and not {self.version}, so "
+                        "it was started again. They are broadcast, which only the trainer can do: continue with "
+                        "--resume."
+                    )
+                else:
+                    return False
+            client.has_weights = self._has_weights
+            member.is_ready = True
+        return True
+
     async def _check(self) -> None:
         await self._choose([])
         for member in [*self._members.values()]:
             if member.is_ready:
                 with suppress(_Gone):
-                    await member.ask(asyncio.to_thread(member.client.check))
+                    await member.ask(member.client.check_unused())
 
     async def _update(self, directory: Path, version: int) -> None:
         async with self._giving:
@@ -243,7 +261,5 @@ class Replicas:
         async with self._giving:
             self._directory, self.version, self._has_weights = None, version, True
             for member in self._members.values():
-                if member.is_ready:
-                    member.is_ready = False
-                    self._work.start(self._admit(member, is_late=False))
+                self._admit_again(member)
         await self._choose([])

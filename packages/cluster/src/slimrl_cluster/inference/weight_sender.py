@@ -4,11 +4,10 @@ The samplers are notified by HTTP, and receive the weights during that request. 
 names the sampler.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import asdict
-from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,13 +23,12 @@ CAUSE_S = 2.0  # seconds to wait for the sampler's refusal that has broken the g
 
 class WeightSender:
     """The trainer's side. The samplers reach this machine at `address`, which is 127.0.0.1 if they run on it too. Call
-    `check_server` of all `clients` first: it counts the processes of a sampler, and every process gets its own rank."""
+    `check` of all `clients` first: it counts the processes of a sampler, and every process gets its own rank."""
 
     def __init__(
         self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = GROUP_S
     ) -> None:
         self._clients = clients
-        self._pool = ThreadPoolExecutor(len(clients), "weights")
         listener = listen(address)
         port, first_ranks = listener.getsockname()[1], [1]
         for client in clients:
@@ -47,26 +45,25 @@ class WeightSender:
         are the adapter's, under PEFT's names. Raises UserError if a sampler does not load them."""
         kinds = describe_kinds(tensors) | ({"adapter": asdict(adapter)} if adapter else {})
         for client in self._clients:  # a sampler that is not ready refuses here, before anything waits for it
-            client.start_update()
+            client.wait(client.start_update())
         self._together(
-            lambda _, client: client.receive_broadcast(kinds, version), lambda: self._group.send(tensors.values())
+            lambda _, client: client.finish_update(kinds, version), lambda: self._group.send(tensors.values())
         )
 
     def close(self) -> None:
         """Leave the group."""
         self._group.close()
-        self._pool.shutdown(wait=False)
 
     def __enter__(self) -> "WeightSender":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _together(self, ask: Callable[[int, RemoteClient], None], own: Callable[[], T]) -> T:
+    def _together(self, ask: Callable[[int, RemoteClient], Coroutine[Any, Any, None]], own: Callable[[], T]) -> T:
         """Run `own` here while `ask` runs for every client. If `own` fails because a sampler has refused, the sampler's
         error is raised."""
-        asked = [self._pool.submit(ask, place, client) for place, client in enumerate(self._clients)]
+        asked = [client.start(ask(place, client)) for place, client in enumerate(self._clients)]
         try:
             result = own()
         except UserError:

@@ -23,8 +23,7 @@ from slimrl.io.regular_file import read_regular
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
-from slimrl_cluster.transport.roster import Facts, Roster
-from slimrl_cluster.transport.run_files import wait_path
+from slimrl_cluster.transport.meeting import Facts, file_members, wait_path
 
 RECENT = 20  # number of steps for the mean time of a step
 MAX_BYTES = 2**24
@@ -74,7 +73,7 @@ def find_status(output_dir: Path) -> RunStatus:
     if not run.settings.exists() and not run.transport.exists():
         raise UserError(f"{output_dir} holds no run: there is no config.toml. Name the `output_dir` of one.")
     started, process = _read(_programs_path(run)), _find_process(run)
-    members = {name: facts for part in get_args(Part) for name, facts in Roster(output_dir).members(part).items()}
+    members = {name: facts for part in get_args(Part) for name, facts in file_members(run, part).items()}
     members |= started.get("members", {}) if process else {}
     parts = [(name, f"{facts['pid']} on {facts['host']}", _activity(run, facts)) for name, facts in members.items()]
     parts += _find_missing(started.get("programs", {}), members) if members else []

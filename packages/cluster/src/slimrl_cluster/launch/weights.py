@@ -4,9 +4,8 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from os import environ
-from pathlib import Path
 
 from torch import Tensor
 
@@ -21,8 +20,7 @@ from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.replicas import Replicas
 from slimrl_cluster.inference.server_link import SamplerAddress
 from slimrl_cluster.inference.weight_sender import WeightSender
-from slimrl_cluster.transport.roster import Roster, describe_member
-from slimrl_cluster.transport.run_files import RunFiles, newest_version
+from slimrl_cluster.transport.meeting import Meeting, describe_member, newest_version
 
 POLL_S = 0.05
 END_S = 5.0  # seconds for a running update when sampling stops; its thread is a daemon
@@ -32,7 +30,7 @@ LEAVE_S = {"processes": 1.0, "ray": 30.0}
 MEET_S = 60.0  # most seconds that samplers which have just answered may need to join a group, or to receive a tensor
 
 
-def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddress]:
+def sampler_addresses(config: RLConfig, meeting: Meeting) -> dict[str, SamplerAddress]:
     """Return the addresses of the run's samplers by name, from `inference.base_url` or from the samplers'
     announcements. A process that replaces another one has a new name."""
     inference = config.inference
@@ -40,22 +38,22 @@ def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddr
     if inference.base_url:
         found = {"base_url": inference.base_url}
     else:
-        members = roster.members("inference").items()
+        members = meeting.members("inference").items()
         found = {f"{name}, {describe_member(facts)}": facts["address"] for name, facts in members}
     return {
         name: SamplerAddress(address, key, inference.timeout_s, inference.backend) for name, address in found.items()
     }
 
 
-def make_replicas(config: RLConfig, files: RunFiles, stop_ids: frozenset[int]) -> Replicas:
+def make_replicas(config: RLConfig, meeting: Meeting, stop_ids: frozenset[int]) -> Replicas:
     """Wait for the first sampler, and create the client of the run's samplers. Raises UserError if no sampler
     starts."""
     if not config.inference.base_url:
-        files.await_part("inference")
+        meeting.await_part("inference")
     return Replicas(
-        lambda: sampler_addresses(config, files.roster),
+        lambda: sampler_addresses(config, meeting),
         lambda address: RemoteClient(address, stop_ids, config.seq_len),
-        files.note,
+        meeting.note,
         config.deployment.timeout_s,  # as for the first sampler: another sampler may have to start and load its model
     )
 
@@ -64,8 +62,8 @@ class SampledWeights:
     """The orchestrator's side: make the sampler load the weight versions that the trainer has published in the run's
     files."""
 
-    def __init__(self, files: RunFiles, client: Replicas, deployment: DeploymentConfig) -> None:
-        self._files, self._client, self._are_broadcast = files, client, deployment.weights == "broadcast"
+    def __init__(self, meeting: Meeting, client: Replicas, deployment: DeploymentConfig) -> None:
+        self._meeting, self._client, self._are_broadcast = meeting, client, deployment.weights == "broadcast"
         self._version = -1  # the sampler may have weights, but none of this run's
         self._updating = threading.Lock()
         self._failure: BaseException | None = None
@@ -73,8 +71,8 @@ class SampledWeights:
     def await_version(self, version: int) -> None:
         """Wait until the trainer has published a version, and make the sampler load the newest one. Raises UserError if
         either fails."""
-        run = self._files.run
-        self._files.wait("trainer", f"weights of version {version}", lambda: newest_version(run) >= version or None)
+        run = self._meeting.run
+        self._meeting.wait("trainer", f"weights of version {version}", lambda: newest_version(run) >= version or None)
         self._update()
 
     @contextmanager
@@ -106,11 +104,11 @@ class SampledWeights:
 
     def _update(self) -> None:
         with self._updating:
-            if (newest := newest_version(self._files.run)) > self._version:
+            if (newest := newest_version(self._meeting.run)) > self._version:
                 if self._are_broadcast:
                     self._client.note_broadcast(newest)
                 else:
-                    self._client.update_weights(self._files.run.sent_weights_of(newest), newest)
+                    self._client.update_weights(self._meeting.run.sent_weights_of(newest), newest)
                 self._version = newest
 
 
@@ -118,10 +116,11 @@ class PublishedWeights:
     """The trainer's end: its weights as a directory per version, or broadcast, with an empty directory as a sign. For a
     model with an adapter, only the adapter is sent if the samplers have the same base model."""
 
-    def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
-        self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
+    def __init__(self, parts: TrainerParts, meeting: Meeting) -> None:
+        self._config, self._policy, self._ranks, self._meeting = parts.config, parts.policy, parts.ranks, meeting
+        self._is_broadcast = parts.config.deployment.weights == "broadcast"
         self._sender: WeightSender | None = None
-        self._clients: list[RemoteClient] = []  # clients of the sender
+        self._open = ExitStack()  # the sender and its clients
         self._present: Mapping[str, SamplerAddress] = {}  # the samplers in the sender's group
         self._newest, self._looked = -1, 0.0
         inference = parts.config.inference
@@ -132,39 +131,33 @@ class PublishedWeights:
     def publish(self, version: int) -> None:
         """Publish the module's present weights as `version`, unless this version is published already. Raises UserError
         if they cannot be written or sent."""
-        if version == self._newest:
-            return
-        self._give(self._files.run.sent_weights_of(version), version)
-        self._newest = version
+        if version != self._newest:
+            self._give(version)
+            self._newest = version
 
     def lack_samplers(self) -> bool:
         """Return True if a sampler has joined, or replaced another one, since the last broadcast. Checks at most every
         `LOOK_S` seconds. Only one rank calls this."""
-        is_broadcast = self._config.deployment.weights == "broadcast" and self._newest >= 0
-        if not is_broadcast or time.monotonic() - self._looked < LOOK_S:
+        if not self._is_broadcast or self._newest < 0 or time.monotonic() - self._looked < LOOK_S:
             return False
         self._looked = time.monotonic()
-        return bool(sampler_addresses(self._config, self._files.roster).keys() - self._present.keys())
+        return bool(self._find().keys() - self._present.keys())
 
     def send_again(self) -> None:
         """Broadcast the last published version once more; the module still has it."""
-        self._give(self._files.run.sent_weights_of(self._newest), self._newest)
+        self._give(self._newest)
 
     def close(self) -> None:
         """Leave the broadcast group, if there is one, and cancel all requests to its samplers."""
-        sender, self._sender = self._sender, None
-        if sender:
-            sender.close()
-        for client in self._clients:
-            client.close()
-        self._clients = []
+        self._sender = None
+        self._open.close()
 
-    def _give(self, path: Path, version: int) -> None:
-        leads, is_broadcast = self._ranks.leads, self._config.deployment.weights == "broadcast"
-        if is_broadcast and leads:
+    def _give(self, version: int) -> None:
+        path, leads = self._meeting.run.sent_weights_of(version), self._ranks.leads
+        if self._is_broadcast and leads:
             self._await_samplers()  # first: the other ranks wait only for a limited time, and samplers may need longer
         with self._ranks.united(), report_write_errors(path):
-            if not is_broadcast:
+            if not self._is_broadcast:
                 save_weights(self._policy, path, leads=leads, adapter=self._adapter)
                 return
             module = self._policy.module
@@ -173,10 +166,13 @@ class PublishedWeights:
                 self._broadcast(tensors, version)
                 path.mkdir(parents=True, exist_ok=True)
 
+    def _find(self) -> Mapping[str, SamplerAddress]:
+        return sampler_addresses(self._config, self._meeting)
+
     def _await_samplers(self) -> None:
         """Wait until there is a sampler. Raises UserError if none starts."""
         if not self._config.inference.base_url:
-            self._files.await_part("inference")
+            self._meeting.await_part("inference")
 
     def _broadcast(self, tensors: Mapping[str, Tensor], version: int) -> None:
         """Send the weights to all present samplers. Form a new group if samplers have joined or left since the last
@@ -184,7 +180,7 @@ class PublishedWeights:
         with ThreadPoolExecutor(1, "broadcast") as thread:
             while True:
                 self._await_samplers()
-                if not (present := sampler_addresses(self._config, self._files.roster)):
+                if not (present := self._find()):
                     continue  # the only sampler has left in the meantime
                 sending = thread.submit(self._send_to, present, tensors, version)
                 while not wait([sending], LOOK_S).done:
@@ -202,16 +198,18 @@ class PublishedWeights:
                         time.sleep(LOOK_S / 4)
 
     def _have_left(self, present: Mapping[str, SamplerAddress]) -> bool:
-        return bool(present.keys() - sampler_addresses(self._config, self._files.roster).keys())
+        return bool(present.keys() - self._find().keys())
 
     def _send_to(self, present: Mapping[str, SamplerAddress], tensors: Mapping[str, Tensor], version: int) -> None:
         """Send the weights to the samplers in `present`. Form a new group if the samplers have changed."""
         if self._sender is None or present.keys() != self._present.keys():
             self.close()
-            stop_ids, policy = self._policy.chat.stop_ids, self._policy
-            self._clients = [RemoteClient(address, stop_ids, self._config.seq_len) for address in present.values()]
-            for client in self._clients:
-                client.check_server()
+            stop_ids, seq_len = self._policy.chat.stop_ids, self._config.seq_len
+            clients = [RemoteClient(address, stop_ids, seq_len) for address in present.values()]
+            for client in clients:
+                self._open.callback(client.close)
+                client.wait(client.check())
             host, timeout_s = self._config.deployment.host, min(self._config.inference.timeout_s, MEET_S)
-            self._sender, self._present = WeightSender(self._clients, host, policy.device, timeout_s), present
+            self._sender = self._open.enter_context(WeightSender(clients, host, self._policy.device, timeout_s))
+            self._present = present
         self._sender.send(tensors, version, self._adapter)

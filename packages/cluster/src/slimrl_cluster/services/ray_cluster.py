@@ -7,14 +7,17 @@ belong in a private network.
 import os
 import signal
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from slimrl.config.deployment import DeploymentConfig, Part
+from slimrl.config.deployment import Part
+from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl_cluster.transport.roster import Facts, Place, Roster, own_facts
+from slimrl.io.run_dir import RunDir
+from slimrl_cluster.transport.meeting import Facts, Meeting, Place
 
 LOCAL = "local"  # the address for a cluster of this machine alone
 CONNECT_S = 10.0
@@ -103,21 +106,30 @@ def start_members(ray: Any) -> Any:
     return ray.remote(Members).options(name=MEMBERS, num_cpus=0, scheduling_strategy=here).remote()
 
 
-class RayRoster(Roster):
-    """The members of a run on a Ray cluster, as one of its programs sees them. `rl` starts each part once."""
+class RayMeeting(Meeting):
+    """The parts of a run on a Ray cluster, as one of its programs sees them. `rl` starts each part once."""
 
-    def __init__(self, ray: Any, output_dir: Path) -> None:
-        super().__init__(output_dir)
-        self._ray, self._actor = ray, ray.get_actor(MEMBERS)
+    @cached_property
+    def _ray(self) -> Any:
+        on_sigterm = signal.getsignal(signal.SIGTERM)
+        ray = connect(os.environ[RAY_ADDRESS], os.environ[NAMESPACE])
+        signal.signal(signal.SIGTERM, on_sigterm)  # Ray replaces it
+        return ray
+
+    @cached_property
+    def _actor(self) -> Any:
+        return self._ray.get_actor(MEMBERS)
 
     @contextmanager
-    def reserve(self, part: Part, patience_s: float = 0.0) -> Iterator[Place]:
-        """Context manager: yield the place of this program."""
-        name = os.environ[PROGRAM]
-        yield Place(name, lambda facts: self._ask(self._actor.announce.remote(name, {**own_facts(part), **facts})))
+    def reserve(self, patience_s: float = 0.0) -> Iterator[Place]:
+        """Context manager: yield the place of this program. Raises UserError if the cluster does not answer. Only the
+        main thread calls this."""
+        name, actor = os.environ[PROGRAM], self._actor
+        yield Place(name, lambda facts: self._ask(actor.announce.remote(name, {**self._facts(), **facts})))
 
     def members(self, part: Part) -> dict[str, Facts]:
-        return {name: facts for name, facts in self._ask(self._actor.all.remote()).items() if facts["part"] == part}
+        found = self._ask(self._actor.all.remote())
+        return {name: facts for name, facts in found.items() if facts["part"] == part}
 
     def _ask(self, asked: Any) -> Any:
         try:
@@ -126,12 +138,10 @@ class RayRoster(Roster):
             raise UserError(f"the actor of the run's members does not answer: {first_line(error)}.") from error
 
 
-def open_roster(deployment: DeploymentConfig, output_dir: Path) -> Roster:
-    """Return the members of the run that this process is part of: on the Ray cluster where `rl` has started it, else in
-    the run's directory. Raises UserError if the cluster does not answer."""
-    if deployment.type == "ray" and NAMESPACE in os.environ:
-        on_sigterm = signal.getsignal(signal.SIGTERM)
-        ray = connect(os.environ[RAY_ADDRESS], os.environ[NAMESPACE])
-        signal.signal(signal.SIGTERM, on_sigterm)  # Ray replaces it
-        return RayRoster(ray, output_dir)
-    return Roster(output_dir)
+def open_meeting(config: RLConfig, own: Part, note: Callable[[str], None]) -> Meeting:
+    """Return the parts of the run whose part `own` this process is: those on the Ray cluster where `rl` has started it,
+    else those in the run's directory."""
+    is_on_ray = config.deployment.type == "ray" and NAMESPACE in os.environ
+    return (RayMeeting if is_on_ray else Meeting)(
+        RunDir(Path(config.output_dir)), own, config.deployment.timeout_s, note
+    )
