@@ -30,7 +30,7 @@ from slimrl.models.load import Policy, load_policy, save_weights
 from slimrl.models.lora import AdapterForm, adapter_form, adapter_tensors
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.server_link import SamplerAddress
-from slimrl_cluster.inference.weight_sender import WeightSender
+from slimrl_cluster.launch.weights import WeightSender
 
 PORT, CONTEXT_LEN, START_S = 8393, 256, 120.0
 RANK = 16

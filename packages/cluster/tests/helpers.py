@@ -18,7 +18,7 @@ from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.replicas import Replicas
 from slimrl_cluster.inference.server_link import SamplerAddress
 from slimrl_cluster.services.programs import free_port
-from slimrl_cluster.transport.meeting import Meeting
+from slimrl_cluster.transport.roster import Roster
 
 STOP_ID = 2
 
@@ -78,16 +78,16 @@ def wait_until(is_so: Callable[[], object], seconds: float = 20.0) -> None:
         time.sleep(0.005)
 
 
-def meeting_of(
+def roster_of(
     directory: Path, own: Part = "orchestrator", timeout_s: float = 20.0, note: Callable[[str], None] = print
-) -> Meeting:
+) -> Roster:
     """The parts of the run in a directory, as one of them sees them."""
-    return Meeting(RunDir(directory), own, timeout_s, note)
+    return Roster(RunDir(directory), own, timeout_s, note)
 
 
 @contextmanager
 def joined(directory: Path, part: Part, **facts: str) -> Iterator[None]:
     """Take part in a run, and announce these facts."""
-    with meeting_of(directory, part).reserve() as place:
+    with roster_of(directory, part).reserve() as place:
         place.announce(facts)
         yield

@@ -19,7 +19,7 @@ from slimrl.models.load import Policy, load_policy, save_weights
 from slimrl.models.lora import AdapterForm, adapter_form, adapter_tensors, merge_parameters
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.server_link import SamplerAddress
-from slimrl_cluster.inference.weight_sender import WeightSender
+from slimrl_cluster.launch.weights import WeightSender
 from tests.inference.naive import naive_greedy
 from tests.tiny import tiny_module
 

@@ -17,7 +17,7 @@ from slimrl.io.process_tree import start_time
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import read_metrics
-from slimrl_cluster.transport.meeting import file_members
+from slimrl_cluster.transport.roster import file_members
 from tests.commands.test_rl import STEPS, rl_flags
 
 PARTS = ("trainer", "orchestrator", "sampler-0")

@@ -313,7 +313,7 @@ def test_a_server_that_has_lost_broadcast_weights_ends_the_run() -> None:
     with fake(vllm) as (client, _):
         client.check()
         vllm.version = "3"  # from a trainer
-        client.note_broadcast(3)
+        client.update_weights(None, 3)
         assert sample(client).versions == (3, 3)
         vllm.reset()
         with pytest.raises(UserError, match="has the weights default and not 3, so it was started again"):

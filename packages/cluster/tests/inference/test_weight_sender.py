@@ -17,7 +17,7 @@ from slimrl.transport.broadcast import Meeting, WeightGroup
 from slimrl.types import SamplingParams
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.server_link import SamplerAddress
-from slimrl_cluster.inference.weight_sender import WeightSender
+from slimrl_cluster.launch.weights import WeightSender
 
 CPU = torch.device("cpu")
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from packages.cluster.tests.helpers import joined, meeting_of
+from packages.cluster.tests.helpers import joined, roster_of
 from slimrl.cli import run
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
 from slimrl_cluster.launch.status import find_status, is_supervised, read_scale, write_programs
-from slimrl_cluster.transport.meeting import wait_path
+from slimrl_cluster.transport.roster import wait_path
 
 OWN = f"{os.getpid()} on {platform.node()}"
 LOADS = "is not ready: it loads, or waits for a node"
@@ -126,7 +126,7 @@ def test_the_parts_on_a_cluster_are_those_that_rl_has_written(directory: Path) -
 
 
 def test_who_waits_is_shown_with_whom_and_since_when(directory: Path, monkeypatch) -> None:
-    monkeypatch.setattr("slimrl_cluster.transport.meeting.CHECK_S", 0.01)
+    monkeypatch.setattr("slimrl_cluster.transport.roster.CHECK_S", 0.01)
     rows = []
 
     def find() -> bool | None:
@@ -134,7 +134,7 @@ def test_who_waits_is_shown_with_whom_and_since_when(directory: Path, monkeypatc
         return True if rows[-1][0][2] != "at work" else None
 
     with joined(directory, "orchestrator"):
-        meeting_of(directory).wait("trainer", "weights of version 3", find)
+        roster_of(directory).wait("trainer", "weights of version 3", find)
         assert rows[-1] == [("orchestrator", OWN, "waits for the trainer's weights of version 3, for 0 s")]
         path = wait_path(RunDir(directory), "orchestrator")
         # Nobody waits, a process that is gone has waited, or the file is being written.

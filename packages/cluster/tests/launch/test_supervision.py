@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from packages.cluster.tests.helpers import wait_until
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
@@ -89,12 +90,8 @@ class Running:
         return self.programs[name]
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
-        while not is_so():
-            if self._running.done():
-                self._running.result()
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        wait_until(lambda: is_so() or self._running.done(), 10)
+        assert is_so() or self._running.result()
 
     def said(self, words: str) -> bool:
         return any(words in note for note in self.notes)
@@ -102,14 +99,11 @@ class Running:
     def finish(self) -> None:
         for name in PAIR:
             self.programs[name].end = End(0, "")
-        self.result()
+        self._running.result(10)
 
     def fails(self, words: str) -> None:
         with pytest.raises(UserError, match=words):
-            self.result()
-
-    def result(self) -> None:
-        self._running.result(10)
+            self._running.result(10)
 
 
 @contextmanager
@@ -142,7 +136,10 @@ def output_dir(tmp_path: Path) -> Path:
 
 def test_all_parts_are_started_with_the_words_of_the_command_and_what_was_decided_once(output_dir: Path) -> None:
     with supervised(output_dir, "--deployment.num_samplers", "2") as run:
+        run.programs["trainer"].lines, run.programs["orchestrator"].lines = ["step 0"], ["a note"]
+        run.until(lambda: run.said("a note"))
         run.finish()
+    assert "step 0" in run.notes and "orchestrator: a note" in run.notes
     assert [one.name for one in run.programs.all] == ["sampler-0", "sampler-1", *PAIR]
     decided = ["--model.name", "smollm2-135m", "--max_async_level", "1", "--deployment.host", "{address}"]
     assert [one.words[2:] for one in run.programs.all] == [
@@ -186,13 +183,6 @@ def test_a_sampler_that_dies_is_started_again_and_the_others_stay(name: str, out
         run.finish()
 
 
-def test_a_run_that_is_resumed_already_is_not_told_so_twice(output_dir: Path) -> None:
-    with supervised(output_dir, "--resume") as run:
-        run.programs["trainer"].die(-9)
-        assert "--resume" not in run.await_starts("orchestrator", 2).words  # argv has it
-        run.finish()
-
-
 @pytest.mark.parametrize("name", ["sampler-0", *PAIR])
 @pytest.mark.parametrize("most", [0, 2])
 def test_so_many_deaths_are_survived_without_a_step_in_between(most: int, name: str, output_dir: Path) -> None:
@@ -206,12 +196,13 @@ def test_so_many_deaths_are_survived_without_a_step_in_between(most: int, name: 
 
 @pytest.mark.parametrize("name", ["sampler-0", *PAIR])
 def test_a_step_in_between_counts_deaths_anew(name: str, output_dir: Path) -> None:
-    with supervised(output_dir, "--deployment.restarts", "1") as run:
+    with supervised(output_dir, "--deployment.restarts", "1", "--resume") as run:
         for num in range(1, 6):
             run.await_starts(name, num).die(-9)
             run.await_starts(name, num + 1)
             run.progress()
         run.finish()
+    assert not any("--resume" in one.words for one in run.programs.all)  # argv has it
 
 
 def test_a_run_that_dies_of_the_same_step_every_time_ends(output_dir: Path) -> None:
@@ -225,19 +216,26 @@ def test_a_run_that_dies_of_the_same_step_every_time_ends(output_dir: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "after_a_step"),
-    [("sampler-0", 2, True), ("trainer", 2, True), ("orchestrator", 2, True), ("trainer", 1, False)],
+    ("name", "status", "after_a_step", "both"),
+    [
+        ("sampler-0", 2, True, False),
+        ("trainer", 2, True, False),
+        ("orchestrator", 2, True, False),
+        ("trainer", 1, False, False),
+        ("trainer", 2, True, True),
+    ],
 )
 def test_a_refusal_and_a_failure_at_once_end_the_run(
-    name: str, status: int, after_a_step: bool, output_dir: Path
+    name: str, status: int, after_a_step: bool, both: bool, output_dir: Path
 ) -> None:
-    with supervised(output_dir, "--deployment.restarts", "9") as run:
+    with supervised(output_dir, "--deployment.restarts", "9", "--deployment.num_trainers", "2" if both else "1") as run:
         began = time.monotonic()
         if after_a_step:
             run.progress()
         run.programs[name].lines = ["seq_len = 99999"]
-        run.programs[name].die(status)
-        run.fails(f"the {name} has ended with status {status}")
+        for one in PAIR if both else (name,):
+            run.programs[one].die(status)
+        run.fails(f"the {name} has ended with status {status}" if not both else "has ended with status 2")
     assert run.said("seq_len = 99999") and len(run.programs.named(name)) == 1 and time.monotonic() - began < 3
     assert name == "sampler-0" or all(run.programs[other].is_stopped for other in PAIR)
 
@@ -271,13 +269,6 @@ def test_a_refusal_of_who_misses_another_is_mended_by_that_others_start(
         run.await_starts("orchestrator", 2)
         run.finish()
     assert run.said(f"the {lost} was ")
-
-
-def test_both_refuse_and_the_first_is_named(output_dir: Path) -> None:
-    with supervised(output_dir, "--deployment.num_trainers", "2") as run:
-        run.programs["orchestrator"].die(2)
-        run.programs["trainer"].die(2)
-        run.fails("has ended with status 2")
 
 
 def test_more_and_fewer_samplers_while_the_run_goes_on(output_dir: Path) -> None:
@@ -323,15 +314,6 @@ def test_a_sampler_that_dies_after_the_last_episode_is_nobodys_loss(output_dir: 
         time.sleep(0.05)
         run.finish()
     assert len(run.programs.named("sampler-0")) == 1
-
-
-def test_what_parts_say_is_repeated(output_dir: Path) -> None:
-    with supervised(output_dir) as run:
-        run.programs["trainer"].lines = ["step 0"]
-        run.programs["orchestrator"].lines = ["a note"]
-        run.until(lambda: run.said("a note"))
-        run.finish()
-    assert "step 0" in run.notes and "orchestrator: a note" in run.notes
 
 
 def test_python_cannot_start_the_parts_of_a_run() -> None:

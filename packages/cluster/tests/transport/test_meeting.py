@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from packages.cluster.tests.helpers import joined, meeting_of
+from packages.cluster.tests.helpers import joined, roster_of
 from slimrl.config.deployment import Part
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
-from slimrl_cluster.transport.meeting import Meeting, describe_member, drop_before, newest_version
+from slimrl_cluster.transport.roster import Roster, describe_member, drop_before, newest_version
 
 MEMBER = """
 import sys, time
 from pathlib import Path
 from slimrl.io.run_dir import RunDir
-from slimrl_cluster.transport.meeting import Meeting
-with Meeting(RunDir(Path(sys.argv[1])), sys.argv[2], 9.0, print).reserve() as place:
+from slimrl_cluster.transport.roster import Roster
+with Roster(RunDir(Path(sys.argv[1])), sys.argv[2], 9.0, print).reserve() as place:
     place.announce({"address": "http://there"})
     print("here", flush=True)
     time.sleep(60)
@@ -55,32 +55,32 @@ def trainer(tmp_path: Path) -> Iterator[ExitStack]:
         yield held
 
 
-def wait(meeting: Meeting, part: Part = "trainer", find: Callable[[], None] = lambda: None) -> None:
-    meeting.wait(part, "work", find)
+def wait(roster: Roster, part: Part = "trainer", find: Callable[[], None] = lambda: None) -> None:
+    roster.wait(part, "work", find)
 
 
-def addresses(meeting: Meeting) -> dict[str, str]:
-    return {name: facts["address"] for name, facts in meeting.members("inference").items()}
+def addresses(roster: Roster) -> dict[str, str]:
+    return {name: facts["address"] for name, facts in roster.members("inference").items()}
 
 
 def test_a_part_tells_the_others_what_they_need_once_it_is_ready(tmp_path: Path) -> None:
-    meeting = meeting_of(tmp_path)
-    assert meeting.find("trainer") is None
-    with meeting_of(tmp_path, "trainer").reserve() as place:
+    roster = roster_of(tmp_path)
+    assert roster.find("trainer") is None
+    with roster_of(tmp_path, "trainer").reserve() as place:
         for text in ("", '{"pid": 1, "host": "h"'):  # while the file is being written
             (tmp_path / "transport" / "trainer.json").write_text(text)
-            assert meeting.find("trainer") is None
+            assert roster.find("trainer") is None
         (tmp_path / "transport" / "trainer.json").write_text("")
         place.announce({"dtype": "bfloat16"})
-        found = meeting.find("trainer")
+        found = roster.find("trainer")
         assert found and found["dtype"] == "bfloat16" and found["pid"] == str(os.getpid())
-    assert meeting.find("trainer") is None
+    assert roster.find("trainer") is None
 
 
 @pytest.mark.slow
 def test_a_part_is_there_once_and_the_record_of_a_killed_one_says_nothing(tmp_path: Path, start: Start) -> None:
-    trainer, meeting = start("trainer"), meeting_of(tmp_path, timeout_s=2.0)
-    found = meeting.find("trainer")
+    trainer, roster = start("trainer"), roster_of(tmp_path, timeout_s=2.0)
+    found = roster.find("trainer")
     assert found and found["pid"] == str(trainer.pid)
     with pytest.raises(UserError, match="another process is the trainer"), joined(tmp_path, "trainer"):
         pass
@@ -88,14 +88,14 @@ def test_a_part_is_there_once_and_the_record_of_a_killed_one_says_nothing(tmp_pa
     trainer.wait()
     assert (tmp_path / "transport" / "trainer.json").read_text()  # it is left, and not believed
     ended = rf"the trainer \(process {trainer.pid} on .*\) has ended"
-    assert meeting.find("trainer") is None
+    assert roster.find("trainer") is None
     with pytest.raises(UserError, match=ended):
-        wait(meeting)
+        wait(roster)
     with joined(tmp_path, "trainer"):  # its place is free, and who replaces it is another one
         with pytest.raises(UserError, match=ended):
-            wait(meeting)
+            wait(roster)
         with pytest.raises(UserError, match="in vain"):
-            wait(meeting_of(tmp_path, timeout_s=0.2))
+            wait(roster_of(tmp_path, timeout_s=0.2))
 
 
 def test_who_looks_keeps_nobody_from_taking_part(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_who_looks_keeps_nobody_from_taking_part(tmp_path: Path) -> None:
 
     def look() -> None:
         while not stopped.is_set():
-            meeting_of(tmp_path).find("trainer")
+            roster_of(tmp_path).find("trainer")
 
     with ThreadPoolExecutor() as pool:
         for _ in range(2):
@@ -123,37 +123,37 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_each_sampler_has_a_place_with_a_number_and_the_first_free_one_is_taken(tmp_path: Path) -> None:
-    meeting, held = meeting_of(tmp_path), [ExitStack() for _ in range(11)]
+    roster, held = roster_of(tmp_path), [ExitStack() for _ in range(11)]
     for number, one in enumerate(held):
         one.enter_context(joined(tmp_path, "inference", address=str(number)))
-    assert addresses(meeting) == {f"inference-{number}": str(number) for number in range(11)}
-    assert [*addresses(meeting)][-2:] == ["inference-9", "inference-10"]
-    found = meeting.find("inference")
+    assert addresses(roster) == {f"inference-{number}": str(number) for number in range(11)}
+    assert [*addresses(roster)][-2:] == ["inference-9", "inference-10"]
+    found = roster.find("inference")
     assert found and found["address"] == "0" and describe_member(found).startswith(f"process {os.getpid()} on ")
     for one in held[2:]:
         one.close()
     held[0].close()
-    with meeting_of(tmp_path, "inference").reserve() as place:
-        assert addresses(meeting) == {"inference-1": "1"}  # the first is not ready
+    with roster_of(tmp_path, "inference").reserve() as place:
+        assert addresses(roster) == {"inference-1": "1"}  # the first is not ready
         place.announce({"address": "new"})
-        assert addresses(meeting) == {"inference-0": "new", "inference-1": "1"}
+        assert addresses(roster) == {"inference-0": "new", "inference-1": "1"}
     held[1].close()
-    assert meeting.members("inference") == {} and meeting.find("inference") is None
+    assert roster.members("inference") == {} and roster.find("inference") is None
 
 
 def test_the_place_of_a_sampler_that_was_killed_is_free(tmp_path: Path, start: Start) -> None:
-    sampler, meeting = start("inference"), meeting_of(tmp_path, timeout_s=0.2)
-    assert meeting.members("inference")["inference-0"]["pid"] == str(sampler.pid)
-    meeting.await_part("inference")
+    sampler, roster = start("inference"), roster_of(tmp_path, timeout_s=0.2)
+    assert roster.members("inference")["inference-0"]["pid"] == str(sampler.pid)
+    roster.await_part("inference")
     sampler.kill()
     sampler.wait()
     left = tmp_path / "transport" / "inference-0.json"
     assert json.loads(left.read_text())["pid"] == str(sampler.pid)  # and nobody believes it
-    assert meeting.members("inference") == {}
+    assert roster.members("inference") == {}
     with pytest.raises(UserError, match="in vain"):  # it has not ended the wait, because others come
-        wait(meeting, "inference")
+        wait(roster, "inference")
     with joined(tmp_path, "inference", address="new"):
-        assert addresses(meeting) == {"inference-0": "new"}
+        assert addresses(roster) == {"inference-0": "new"}
 
 
 def test_samplers_that_come_at_once_have_places_of_their_own(tmp_path: Path) -> None:
@@ -170,32 +170,32 @@ def test_samplers_that_come_at_once_have_places_of_their_own(tmp_path: Path) -> 
             pool.submit(come, number)
         together.wait()
         together.wait(20)
-        found = addresses(meeting_of(tmp_path))
+        found = addresses(roster_of(tmp_path))
         free.set()
     assert {*found} == {f"inference-{number}" for number in range(5)} and {*found.values()} == {*"01234"}
 
 
 def test_who_waits_for_a_part_that_dies_is_told_its_name(tmp_path: Path, trainer: ExitStack) -> None:
-    meeting = meeting_of(tmp_path)
-    meeting.await_part("trainer")
+    roster = roster_of(tmp_path)
+    roster.await_part("trainer")
     trainer.close()
     with pytest.raises(UserError, match=rf"the trainer \(process {os.getpid()} .* has not left its work"):
-        wait(meeting)
+        wait(roster)
 
 
 def test_who_waits_too_long_is_told_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slimrl_cluster.transport.meeting.SAY_S", 0.05)
+    monkeypatch.setattr("slimrl_cluster.transport.roster.SAY_S", 0.05)
     notes: list[str] = []
     with pytest.raises(UserError, match=r"waited .* in vain for the orchestrator's work: .*timeout_s"):
-        wait(meeting_of(tmp_path, "trainer", 0.3, notes.append), "orchestrator")
+        wait(roster_of(tmp_path, "trainer", 0.3, notes.append), "orchestrator")
     assert notes and notes[0].startswith("waiting for the orchestrator's work, for ")
 
 
 def test_the_last_work_of_a_part_that_has_ended_counts(tmp_path: Path, trainer: ExitStack) -> None:
-    meeting, looks = meeting_of(tmp_path), iter([None])
-    meeting.await_part("trainer")
+    roster, looks = roster_of(tmp_path), iter([None])
+    roster.await_part("trainer")
     trainer.close()
-    assert meeting.wait("trainer", "work", lambda: next(looks, "there")) == "there"
+    assert roster.wait("trainer", "work", lambda: next(looks, "there")) == "there"
 
 
 @pytest.mark.slow
@@ -220,13 +220,13 @@ def test_a_part_that_writes_is_waited_for_whatever_a_file_servers_clock_says(
     add_line()
     began = time.monotonic()
     with pytest.raises(UserError, match=r"in vain for the trainer's work"):
-        wait(meeting_of(tmp_path, timeout_s=0.4))
+        wait(roster_of(tmp_path, timeout_s=0.4))
     assert time.monotonic() - began < 5
     with ThreadPoolExecutor() as pool:
         began = time.monotonic()
         pool.submit(add_lines)
         with pytest.raises(UserError, match="it has written nothing"):
-            wait(meeting_of(tmp_path, timeout_s=0.8))
+            wait(roster_of(tmp_path, timeout_s=0.8))
     assert time.monotonic() - began > 1.6
 
 
@@ -235,7 +235,7 @@ def test_a_batch_that_vanishes_while_it_is_looked_at_is_no_sign_and_no_error(tmp
     path.parent.mkdir(parents=True)
     path.symlink_to("deleted")
     with pytest.raises(UserError, match=r"in vain for the orchestrator's work"):
-        wait(meeting_of(tmp_path, "trainer", 0.2), "orchestrator")
+        wait(roster_of(tmp_path, "trainer", 0.2), "orchestrator")
 
 
 def test_batches_and_weights_of_the_past_are_dropped(tmp_path: Path) -> None:

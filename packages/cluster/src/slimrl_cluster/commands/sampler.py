@@ -10,7 +10,7 @@ from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.placement import device_of, place
 from slimrl.monitor.console import RunConsole
 from slimrl_cluster.services.programs import free_port
-from slimrl_cluster.services.ray_cluster import open_meeting
+from slimrl_cluster.services.ray_cluster import open_roster
 from slimrl_cluster.services.vllm_sampler import run_vllm
 from slimrl_serve.start import check_packages, serve, until_signal
 
@@ -24,11 +24,11 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
         check_packages()
     console = RunConsole()
     config = device_of(place(with_pinned_model(resolved).config, console.note, "inference"), "inference")
-    meeting = open_meeting(config, "inference", console.note)
-    with meeting.reserve() as own:
+    roster = open_roster(config, "inference", console.note)
+    with roster.reserve() as own:
         dtype: str = config.model.dtype
         if dtype == "auto":  # the trainer decides it, because the trainer sends the weights
-            dtype = meeting.await_part("trainer")["dtype"]
+            dtype = roster.await_part("trainer")["dtype"]
 
         def announce(address: str) -> None:
             own.announce({"address": address})

@@ -23,7 +23,7 @@ from slimrl.trainer.fsdp import shard
 from slimrl_cluster.launch.agreement import announcement
 from slimrl_cluster.launch.elsewhere import SamplingElsewhere
 from slimrl_cluster.launch.weights import PublishedWeights
-from slimrl_cluster.services.ray_cluster import open_meeting
+from slimrl_cluster.services.ray_cluster import open_roster
 
 
 def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
@@ -45,15 +45,15 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             quiet = placed.model_copy(update={"plan": "off" if placed.plan == "off" else "warn"})  # `rl` printed it
             run_on_first(ranks, lambda: begin_hooks(quiet, output_dir, lambda text, style: None))
         past = read_progress(output_dir) if config.resume else None
-        meeting = open_meeting(config, "trainer", console.note)
-        own = held.enter_context(meeting.reserve(lock_patience_s(resolved.config))) if ranks.leads else None
+        roster = open_roster(config, "trainer", console.note)
+        own = held.enter_context(roster.reserve(lock_patience_s(resolved.config))) if ranks.leads else None
         first = past.step if past else 0
         sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
         watches = open_watches(config, output_dir, console, first) if ranks.leads else []
         with Monitor(sinks, watches) as monitor:
             policy = open_policy(shared.model, console)
             parts = TrainerParts(config, output_dir, policy, console, ranks)
-            sampling = SamplingElsewhere(parts, meeting, PublishedWeights(parts, meeting), first)
+            sampling = SamplingElsewhere(parts, roster, PublishedWeights(parts, roster), first)
             warmup = None
             if config.warmup.max_steps and not past:
                 tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)

@@ -101,7 +101,7 @@ class RemoteClient:
                     raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
 
     async def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
-        """Make the server join the group of a trainer that broadcasts weights (`inference/weight_sender.py`)."""
+        """Make the server join the group of a trainer that broadcasts weights (`launch/weights.py`)."""
         info = {"master_address": address, "master_port": port, "rank_offset": rank, "world_size": world_size}
         body = {"init_info": {**info, "packed": False}}
         await self._link.post("/init_weight_transfer_engine", body, retries=False)

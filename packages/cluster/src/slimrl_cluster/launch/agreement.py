@@ -12,7 +12,7 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy
-from slimrl_cluster.transport.meeting import Facts
+from slimrl_cluster.transport.roster import Facts
 
 
 def announcement(config: RLConfig, policy: Policy, first_step: int) -> Facts:

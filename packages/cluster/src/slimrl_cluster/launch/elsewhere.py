@@ -17,7 +17,7 @@ from slimrl.transport.base import Batch
 from slimrl.types import Metrics
 from slimrl_cluster.launch.weights import PublishedWeights
 from slimrl_cluster.transport.batch_file import read_batch
-from slimrl_cluster.transport.meeting import Meeting, drop_before
+from slimrl_cluster.transport.roster import Roster, drop_before
 
 # The messages of a trainer's first rank to the others while it waits for a file.
 IT_IS_THERE, SEND_AGAIN, WAIT_ON = "it is there", "send again", "wait on"
@@ -29,15 +29,15 @@ class SamplingElsewhere:
     """Sampling in other processes. This process writes weights to the run's directory, and reads batches from there."""
 
     parts: TrainerParts
-    meeting: Meeting
+    roster: Roster
     weights: PublishedWeights
     first: int  # the first step of this process, 0 for a new run
 
     def clear(self) -> None:
         """Delete an earlier process's files of later steps. Called by one of several ranks."""
-        for directory in (self.meeting.run.batches, self.meeting.run.sent_weights):
+        for directory in (self.roster.run.batches, self.roster.run.sent_weights):
             shutil.rmtree(directory, ignore_errors=True)
-        for path in self.meeting.run.held_out.glob("*.json"):
+        for path in self.roster.run.held_out.glob("*.json"):
             step = path.stem.removeprefix("step_")
             if path.stem == FINAL[0] or (step.isdecimal() and int(step) >= self.first):
                 path.unlink()
@@ -47,7 +47,7 @@ class SamplingElsewhere:
 
     def receive(self, step: int) -> Batch:
         began = time.perf_counter()
-        path = self.meeting.run.batch_of(step)
+        path = self.roster.run.batch_of(step)
         self._await_file(path, f"batch of step {step}")
         batch = read_batch(path)
         if self.parts.ranks.leads:  # all ranks have the previous step's batch: they have trained on it together
@@ -82,7 +82,7 @@ class SamplingElsewhere:
             return None
 
         try:
-            return self.meeting.wait("orchestrator", what, find)
+            return self.roster.wait("orchestrator", what, find)
         except UserError as error:
             return str(error)
 
@@ -90,10 +90,10 @@ class SamplingElsewhere:
         self.weights.publish(version)
         # A sampler may still be reading the weights that it loaded last.
         if self.parts.ranks.leads:
-            drop_before(self.meeting.run.sent_weights, version - self.parts.config.async_level - 1)
+            drop_before(self.roster.run.sent_weights, version - self.parts.config.async_level - 1)
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
-        path = self.meeting.run.stage(slug)
+        path = self.roster.run.stage(slug)
         if slug == START and self.first:
             raise UserError(
                 f"{path} is missing or damaged, and cannot be measured again, as training has begun. Copy it there "

@@ -6,7 +6,6 @@ So it works on any machine that sees the directory, during the run and after its
     transport/num_samplers     the number of samplers that a user requests
 """
 
-import fcntl
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -14,20 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from filelock import FileLock
+
 from slimrl.config.deployment import Part
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import parse_object, replace_file
-from slimrl.io.locks import holder_of
+from slimrl.io.locks import acquire, holder_of
 from slimrl.io.regular_file import read_regular
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
-from slimrl_cluster.transport.meeting import Facts, file_members, wait_path
+from slimrl_cluster.transport.roster import Facts, file_members, wait_path
 
+PROGRAMS, SCALE = "programs.json", "num_samplers"
 RECENT = 20  # number of steps for the mean time of a step
 MAX_BYTES = 2**24
 SILENT_S = 120.0  # seconds of silence before it is reported
+STEP_S = "time/step_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +46,23 @@ def write_programs(run: RunDir, programs: Mapping[str, str], deaths: int, member
     """Write the started programs by name, with their places, the number of deaths so far, and the `members` that are
     not files themselves."""
     content = {"programs": dict(programs), "deaths": deaths, "members": dict(members), "time": time.time()}
-    replace_file(_programs_path(run), [json.dumps(content).encode()])
+    replace_file(run.transport / PROGRAMS, [json.dumps(content).encode()])
 
 
 def is_supervised(run: RunDir) -> bool:
     """Return True if the run is running, and `rl` has started its parts."""
-    return _programs_path(run).exists() and bool(_find_process(run))
+    return (run.transport / PROGRAMS).exists() and bool(_find_process(run))
 
 
 def write_scale(run: RunDir, num: int) -> None:
-    """Request `num` samplers for the run."""
-    replace_file(_scale_path(run), [str(num).encode()])
+    """Request `num` samplers for the run; 0 leaves the number to its settings."""
+    replace_file(run.transport / SCALE, [str(num).encode()])
 
 
 def read_scale(run: RunDir) -> int:
     """Return the requested number of samplers; 0 without a request."""
-    path = _scale_path(run)
+    path = run.transport / SCALE
     return int(path.read_text(encoding="utf-8")) if path.is_file() else 0
-
-
-def clear_scale(run: RunDir) -> None:
-    """Forget requests: at a start the settings count."""
-    _scale_path(run).unlink(missing_ok=True)
 
 
 def find_status(output_dir: Path) -> RunStatus:
@@ -72,7 +70,7 @@ def find_status(output_dir: Path) -> RunStatus:
     run = RunDir(output_dir)
     if not run.settings.exists() and not run.transport.exists():
         raise UserError(f"{output_dir} holds no run: there is no config.toml. Name the `output_dir` of one.")
-    started, process = _read(_programs_path(run)), _find_process(run)
+    started, process = _read(run.transport / PROGRAMS), _find_process(run)
     members = {name: facts for part in get_args(Part) for name, facts in file_members(run, part).items()}
     members |= started.get("members", {}) if process else {}
     parts = [(name, f"{facts['pid']} on {facts['host']}", _activity(run, facts)) for name, facts in members.items()]
@@ -87,56 +85,46 @@ def find_status(output_dir: Path) -> RunStatus:
     return RunStatus(summary, parts, notes)
 
 
-def _programs_path(run: RunDir) -> Path:
-    return run.transport / "programs.json"
-
-
-def _scale_path(run: RunDir) -> Path:
-    return run.transport / "num_samplers"
-
-
 def _find_process(run: RunDir) -> str:
-    """Return the process that holds the run's lock, such as "process 4711"; empty if none does."""
-    path = run.lock
-    if not path.is_file():
+    """Return the process that holds the run's lock, such as "process 4711"; an empty text if no process holds it."""
+    if not run.lock.is_file():
         return ""
-    if pid := holder_of(path):
+    if pid := holder_of(run.lock):
         return f"process {pid}"
     # The holder is unknown without /proc, and on another machine.
+    lock = FileLock(run.lock)
     try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # closing the file releases it
-    except BlockingIOError:
-        return "a process of another machine or container"
+        if not acquire(lock, 0.0):
+            return "a process of another machine or container"
+        lock.release()
     except OSError:  # without permission to read it, or without locks on this file system
-        return ""
+        pass
     return ""
 
 
 def _summary(run: RunDir, runs: bool) -> tuple[int, int, str]:
     """Return the number of finished steps, the number of all steps, and a line with both and the seconds per step.
     While the run is alive, the line also has the remaining time."""
-    lines = [one for one in read_metrics(run.metrics) if "time/step_s" in one[1]] if run.metrics.exists() else []
-    most, output_dir = 0, run.path
+    steps = [one for one in read_metrics(run.metrics) if STEP_S in one[1]] if run.metrics.exists() else []
+    most, name = 0, run.path
     if run.settings.exists():
-        config = read_run_config(output_dir)
+        config = read_run_config(name)
         if not isinstance(config, RLConfig):
             raise UserError(
-                f"{output_dir} is no run of `slimrl rl`, whose parts this command shows. `slimrl view {output_dir}` "
-                "shows any run."
+                f"{name} is no run of `slimrl rl`, whose parts this command shows. `slimrl view {name}` shows any run."
             )
         most = config.max_steps
-    if not lines:
+    if not steps:
         work = ": it loads, evaluates the base model, or warms up" if runs else ""
-        return 0, most, f"{output_dir}: before the first of {most} steps{work}"
-    done, newest = lines[-1][0] + 1, lines[-1][1]
-    last = [metrics["time/step_s"] for _, metrics in lines[-RECENT:]]
+        return 0, most, f"{name}: before the first of {most} steps{work}"
+    done, newest = steps[-1][0] + 1, steps[-1][1]
+    last = [metrics[STEP_S] for _, metrics in steps[-RECENT:]]
     each_s = sum(last) / len(last)
     reward = f", reward {newest['reward/mean']:.3f}" if "reward/mean" in newest else ""
     left = ", all of them trained"
     if most > done:
         left = f", about {(most - done) * each_s / 60:.0f} min left" if runs else ""
-    return done, most, f"{output_dir}: {done} of {most} steps{reward}, {each_s:.1f} s a step{left}"
+    return done, most, f"{name}: {done} of {most} steps{reward}, {each_s:.1f} s a step{left}"
 
 
 def _activity(run: RunDir, facts: Facts) -> str:
@@ -157,10 +145,10 @@ def _find_missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> 
 
 
 def _notes(run: RunDir, started: Mapping[str, Any], runs: bool) -> Iterator[str]:
-    """Yield further facts that a reader should know."""
+    """Yield notes about deaths, a long silence, and the logs."""
     if started.get("deaths"):
         yield f"{started['deaths']} of its programs have died so far, and were started again"
-    # A resumed run has its earlier file until its trainer has loaded.
+    # A resumed run has its old metrics file until its trainer has loaded.
     last = max(run.metrics.stat().st_mtime, started.get("time", 0.0)) if run.metrics.exists() else time.time()
     silent_s = time.time() - last
     if runs and silent_s > SILENT_S and not run.summary.exists():

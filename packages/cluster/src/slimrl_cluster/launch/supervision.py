@@ -10,7 +10,6 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
@@ -23,7 +22,7 @@ from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.placement import place, with_level
 from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.monitor.console import RunConsole
-from slimrl_cluster.launch.status import clear_scale, read_scale, write_programs
+from slimrl_cluster.launch.status import read_scale, write_programs, write_scale
 from slimrl_cluster.services.children import Children
 from slimrl_cluster.services.programs import ADDRESS, End, Needs, Program, Programs
 from slimrl_cluster.services.ray_programs import RayPrograms
@@ -85,15 +84,9 @@ class Supervision:
     GPUs, the orchestrator has none."""
 
     def __init__(
-        self,
-        config: RLConfig,
-        argv: Sequence[str],
-        programs: Programs,
-        needs: Needs,
-        note: Callable[[str], None],
+        self, config: RLConfig, argv: Sequence[str], programs: Programs, needs: Needs, note: Callable[[str], None]
     ) -> None:
         self._config, self._programs, self._needs, self._note = config, programs, needs, note
-        self._sampler_needs = replace(needs, gpus=needs.gpus * config.deployment.gpus_per_sampler)
         # Resolved here once: a part may see other GPUs than this process, and a link such as `weights/latest` may move
         # before it starts.
         decided = {"model.name": config.model.name, "max_async_level": config.async_level, "deployment.host": ADDRESS}
@@ -110,7 +103,7 @@ class Supervision:
 
     def run(self) -> None:
         """Run all parts to their end. Raises UserError with the cause if they cannot continue."""
-        clear_scale(self._run)
+        write_scale(self._run, 0)  # at a start the settings count
         self._fill_samplers()
         self._pair = self._start_pair([])
         self._note_processes()
@@ -120,7 +113,7 @@ class Supervision:
                 self._replace_dead_samplers()
             if time.monotonic() - self._looked > LOOK_S:
                 self._look()
-            # Look first and read afterwards: an ended program has written its last line.
+            # Check for ended programs before reading their lines: then no line of an ended program is missed.
             ended = [one.end for one in self._pair if one.end and not one.end.is_good]
             self._show()
             if ended:
@@ -134,7 +127,7 @@ class Supervision:
         return {one.name: one.process for one in (*self._pair, *self._samplers.values())}
 
     def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
-        """Start trainer and orchestrator, which continue together from one step."""
+        """Start trainer and orchestrator together, because both must continue from the same step."""
         command = [*SLIMRL, "trainer", *self._argv, *more]
         trainer = self._programs.start_ranks("trainer", command, num_trainers(self._config), self._needs)
         needs = Needs(self._needs.cpus)
@@ -157,8 +150,8 @@ class Supervision:
         self._note_processes()
 
     def _find_cause(self, end: End) -> End:
-        """Return the end that caused the others: a program that misses another one refuses to continue, and may report
-        this first."""
+        """Return the end of the program that failed first. A program that waits for a lost one exits too, and may be
+        noticed earlier."""
         deadline = time.monotonic() + PEER_REPORT_TIMEOUT_S
         while end.has_refused and time.monotonic() < deadline:
             ends = [one.end for one in self._pair if one.end and not one.end.is_good]
@@ -172,10 +165,16 @@ class Supervision:
     def _replace_dead_samplers(self) -> None:
         """Restart dead samplers. Raises UserError if they die too often, or refuse their settings."""
         for number, program in [*self._samplers.items()]:
-            if program.end:
-                self._report_death(program, program.end)
-                self._samplers[number] = new = self._start_sampler(number)
-                self._note(f"started {new.name} again, as {new.process}: {self._deaths.describe()}")
+            if not (end := program.end):
+                continue
+            for line in program.new_lines(LAST_LINES):
+                self._note(f"{program.name}: {line}")
+            program.stop()  # on a cluster this frees its place, which the next one may need
+            if end.has_refused or not self._deaths.allow():
+                raise UserError(f"{end.text}.")
+            self._note(end.text)
+            self._samplers[number] = new = self._start_sampler(number)
+            self._note(f"started {new.name} again, as {new.process}: {self._deaths.describe()}")
 
     def _look(self) -> None:
         """Start or stop samplers until there are as many as wanted. Write the programs to the run's directory, for
@@ -190,14 +189,6 @@ class Supervision:
         if now != self._written:
             self._written = now
             write_programs(self._run, *now)
-
-    def _report_death(self, program: Program, end: End) -> None:
-        """Report a dead sampler and free its resources. Raises UserError if the restart budget is spent."""
-        self._show_last(program)
-        program.stop()  # on a cluster this frees its place, which the next one may need
-        if end.has_refused or not self._deaths.allow():
-            raise UserError(f"{end.text}.")
-        self._note(end.text)
 
     def _fill_samplers(self) -> None:
         for number in range(self._wanted):
@@ -216,19 +207,14 @@ class Supervision:
             words += ["--deployment.num_samplers", "1", "--inference_gpu_ids", ",".join(map(str, own))]
         if port := self._config.inference.port:
             words += ["--inference.port", str(port + number)]
-        return self._programs.start(f"sampler-{number}", words, self._sampler_needs)
+        needs = Needs(self._needs.cpus, self._needs.gpus * self._config.deployment.gpus_per_sampler)
+        return self._programs.start(f"sampler-{number}", words, needs)
 
     def _show(self) -> None:
         """Print the new output of the parts: the trainer's lines unchanged, the orchestrator's lines with its name."""
-        trainer, orchestrator = self._pair
-        for line in trainer.new_lines():
-            self._note(line)
-        for line in orchestrator.new_lines():
-            self._note(f"orchestrator: {line}")
-
-    def _show_last(self, program: Program) -> None:
-        for line in program.new_lines(LAST_LINES):
-            self._note(f"{program.name}: {line}")
+        for program, start in zip(self._pair, ("", "orchestrator: "), strict=True):
+            for line in program.new_lines():
+                self._note(f"{start}{line}")
 
 
 class _Deaths:

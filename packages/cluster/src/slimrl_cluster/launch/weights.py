@@ -2,11 +2,14 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from os import environ
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from slimrl.config.deployment import DeploymentConfig
@@ -14,23 +17,25 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch.parts import TrainerParts
 from slimrl.models.load import save_weights
-from slimrl.models.lora import adapter_form, adapter_tensors, is_adapted, merge_parameters
+from slimrl.models.lora import AdapterForm, adapter_form, adapter_tensors, is_adapted, merge_parameters
 from slimrl.trainer.checkpoint import report_write_errors
+from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup, describe_kinds, listen
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.replicas import Replicas
 from slimrl_cluster.inference.server_link import SamplerAddress
-from slimrl_cluster.inference.weight_sender import WeightSender
-from slimrl_cluster.transport.meeting import Meeting, describe_member, newest_version
+from slimrl_cluster.transport.roster import Roster, describe_member, newest_version
 
 POLL_S = 0.05
 END_S = 5.0  # seconds for a running update when sampling stops; its thread is a daemon
 LOOK_S = 1.0  # seconds between two checks for samplers
 # Seconds until it is known that a sampler has left, after it has failed to receive weights: Ray gives up a node late.
 LEAVE_S = {"processes": 1.0, "ray": 30.0}
-MEET_S = 60.0  # most seconds that samplers which have just answered may need to join a group, or to receive a tensor
+CAUSE_S = 2.0  # seconds to wait for the sampler's refusal that has broken a group
+MEET_S = 60.0  # most seconds for a sampler that is alive to join a group, or to receive a tensor
+T = TypeVar("T")
 
 
-def sampler_addresses(config: RLConfig, meeting: Meeting) -> dict[str, SamplerAddress]:
+def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddress]:
     """Return the addresses of the run's samplers by name, from `inference.base_url` or from the samplers'
     announcements. A process that replaces another one has a new name."""
     inference = config.inference
@@ -38,22 +43,22 @@ def sampler_addresses(config: RLConfig, meeting: Meeting) -> dict[str, SamplerAd
     if inference.base_url:
         found = {"base_url": inference.base_url}
     else:
-        members = meeting.members("inference").items()
+        members = roster.members("inference").items()
         found = {f"{name}, {describe_member(facts)}": facts["address"] for name, facts in members}
     return {
         name: SamplerAddress(address, key, inference.timeout_s, inference.backend) for name, address in found.items()
     }
 
 
-def make_replicas(config: RLConfig, meeting: Meeting, stop_ids: frozenset[int]) -> Replicas:
+def make_replicas(config: RLConfig, roster: Roster, stop_ids: frozenset[int]) -> Replicas:
     """Wait for the first sampler, and create the client of the run's samplers. Raises UserError if no sampler
     starts."""
     if not config.inference.base_url:
-        meeting.await_part("inference")
+        roster.await_part("inference")
     return Replicas(
-        lambda: sampler_addresses(config, meeting),
+        lambda: sampler_addresses(config, roster),
         lambda address: RemoteClient(address, stop_ids, config.seq_len),
-        meeting.note,
+        roster.note,
         config.deployment.timeout_s,  # as for the first sampler: another sampler may have to start and load its model
     )
 
@@ -62,8 +67,8 @@ class SampledWeights:
     """The orchestrator's side: make the sampler load the weight versions that the trainer has published in the run's
     files."""
 
-    def __init__(self, meeting: Meeting, client: Replicas, deployment: DeploymentConfig) -> None:
-        self._meeting, self._client, self._are_broadcast = meeting, client, deployment.weights == "broadcast"
+    def __init__(self, roster: Roster, client: Replicas, deployment: DeploymentConfig) -> None:
+        self._roster, self._client, self._are_broadcast = roster, client, deployment.weights == "broadcast"
         self._version = -1  # the sampler may have weights, but none of this run's
         self._updating = threading.Lock()
         self._failure: BaseException | None = None
@@ -71,8 +76,8 @@ class SampledWeights:
     def await_version(self, version: int) -> None:
         """Wait until the trainer has published a version, and make the sampler load the newest one. Raises UserError if
         either fails."""
-        run = self._meeting.run
-        self._meeting.wait("trainer", f"weights of version {version}", lambda: newest_version(run) >= version or None)
+        run = self._roster.run
+        self._roster.wait("trainer", f"weights of version {version}", lambda: newest_version(run) >= version or None)
         self._update()
 
     @contextmanager
@@ -104,11 +109,9 @@ class SampledWeights:
 
     def _update(self) -> None:
         with self._updating:
-            if (newest := newest_version(self._meeting.run)) > self._version:
-                if self._are_broadcast:
-                    self._client.note_broadcast(newest)
-                else:
-                    self._client.update_weights(self._meeting.run.sent_weights_of(newest), newest)
+            if (newest := newest_version(self._roster.run)) > self._version:
+                path = self._roster.run.sent_weights_of(newest)
+                self._client.update_weights(None if self._are_broadcast else path, newest)
                 self._version = newest
 
 
@@ -116,8 +119,8 @@ class PublishedWeights:
     """The trainer's end: its weights as a directory per version, or broadcast, with an empty directory as a sign. For a
     model with an adapter, only the adapter is sent if the samplers have the same base model."""
 
-    def __init__(self, parts: TrainerParts, meeting: Meeting) -> None:
-        self._config, self._policy, self._ranks, self._meeting = parts.config, parts.policy, parts.ranks, meeting
+    def __init__(self, parts: TrainerParts, roster: Roster) -> None:
+        self._config, self._policy, self._ranks, self._roster = parts.config, parts.policy, parts.ranks, roster
         self._is_broadcast = parts.config.deployment.weights == "broadcast"
         self._sender: WeightSender | None = None
         self._open = ExitStack()  # the sender and its clients
@@ -153,7 +156,7 @@ class PublishedWeights:
         self._open.close()
 
     def _give(self, version: int) -> None:
-        path, leads = self._meeting.run.sent_weights_of(version), self._ranks.leads
+        path, leads = self._roster.run.sent_weights_of(version), self._ranks.leads
         if self._is_broadcast and leads:
             self._await_samplers()  # first: the other ranks wait only for a limited time, and samplers may need longer
         with self._ranks.united(), report_write_errors(path):
@@ -167,12 +170,12 @@ class PublishedWeights:
                 path.mkdir(parents=True, exist_ok=True)
 
     def _find(self) -> Mapping[str, SamplerAddress]:
-        return sampler_addresses(self._config, self._meeting)
+        return sampler_addresses(self._config, self._roster)
 
     def _await_samplers(self) -> None:
         """Wait until there is a sampler. Raises UserError if none starts."""
         if not self._config.inference.base_url:
-            self._meeting.await_part("inference")
+            self._roster.await_part("inference")
 
     def _broadcast(self, tensors: Mapping[str, Tensor], version: int) -> None:
         """Send the weights to all present samplers. Form a new group if samplers have joined or left since the last
@@ -213,3 +216,57 @@ class PublishedWeights:
             self._sender = self._open.enter_context(WeightSender(clients, host, self._policy.device, timeout_s))
             self._present = present
         self._sender.send(tensors, version, self._adapter)
+
+
+class WeightSender:
+    """The trainer's side. The samplers reach this machine at `address`, which is 127.0.0.1 if they run on it too. Call
+    `check` of all `clients` first: it counts the processes of a sampler, and every process gets its own rank."""
+
+    def __init__(
+        self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = GROUP_S
+    ) -> None:
+        self._clients = clients
+        listener = listen(address)
+        port, first_ranks = listener.getsockname()[1], [1]
+        for client in clients:
+            first_ranks.append(first_ranks[-1] + client.num_processes)
+        world_size = first_ranks.pop()
+        group = Meeting(address, port, 0, world_size, device, timeout_s)
+        self._group = self._together(
+            lambda place, client: client.join_group(address, port, first_ranks[place], world_size),
+            lambda: WeightGroup(group, listener),
+        )
+
+    def send(self, tensors: Mapping[str, Tensor], version: int, adapter: AdapterForm | None = None) -> None:
+        """Send `tensors` to all samplers, and return once the samplers have loaded them. With an `adapter`, `tensors`
+        are the adapter's, under PEFT's names. Raises UserError if a sampler does not load them."""
+        kinds = describe_kinds(tensors) | ({"adapter": asdict(adapter)} if adapter else {})
+        for client in self._clients:  # a sampler that is not ready refuses here, before anything waits for it
+            client.wait(client.start_update())
+        self._together(
+            lambda _, client: client.finish_update(kinds, version), lambda: self._group.send(tensors.values())
+        )
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._group.close()
+
+    def __enter__(self) -> "WeightSender":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _together(self, ask: Callable[[int, RemoteClient], Coroutine[Any, Any, None]], own: Callable[[], T]) -> T:
+        """Run `own` here while `ask` runs for every client. If `own` fails because a sampler has refused, the sampler's
+        error is raised."""
+        asked = [client.start(ask(place, client)) for place, client in enumerate(self._clients)]
+        try:
+            result = own()
+        except UserError:
+            for future in wait(asked, CAUSE_S).done:
+                future.result()
+            raise
+        for future in asked:
+            future.result()
+        return result

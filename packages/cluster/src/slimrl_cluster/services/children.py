@@ -17,7 +17,7 @@ from typing import Self
 from slimrl.io.files import explain_write_errors
 from slimrl.io.process_tree import end, find_marked, kill, start_time
 from slimrl_cluster.services.programs import ADDRESS, End, Log, Needs, describe_status
-from slimrl_cluster.transport.meeting import Facts
+from slimrl_cluster.transport.roster import Facts
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 7.0  # seconds for children to stop by themselves, before SIGKILL

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from slimrl_cluster.transport.meeting import Facts
+from slimrl_cluster.transport.roster import Facts
 
 REFUSAL = 2  # the exit status of a command after a user's mistake
 ADDRESS = "{address}"  # placeholder in a command for the address of the machine that runs it

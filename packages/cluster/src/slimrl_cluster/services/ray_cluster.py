@@ -17,7 +17,7 @@ from slimrl.config.deployment import Part
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
-from slimrl_cluster.transport.meeting import Facts, Meeting, Place
+from slimrl_cluster.transport.roster import Facts, Place, Roster
 
 LOCAL = "local"  # the address for a cluster of this machine alone
 CONNECT_S = 10.0
@@ -106,7 +106,7 @@ def start_members(ray: Any) -> Any:
     return ray.remote(Members).options(name=MEMBERS, num_cpus=0, scheduling_strategy=here).remote()
 
 
-class RayMeeting(Meeting):
+class RayRoster(Roster):
     """The parts of a run on a Ray cluster, as one of its programs sees them. `rl` starts each part once."""
 
     @cached_property
@@ -138,10 +138,8 @@ class RayMeeting(Meeting):
             raise UserError(f"the actor of the run's members does not answer: {first_line(error)}.") from error
 
 
-def open_meeting(config: RLConfig, own: Part, note: Callable[[str], None]) -> Meeting:
+def open_roster(config: RLConfig, own: Part, note: Callable[[str], None]) -> Roster:
     """Return the parts of the run whose part `own` this process is: those on the Ray cluster where `rl` has started it,
     else those in the run's directory."""
     is_on_ray = config.deployment.type == "ray" and NAMESPACE in os.environ
-    return (RayMeeting if is_on_ray else Meeting)(
-        RunDir(Path(config.output_dir)), own, config.deployment.timeout_s, note
-    )
+    return (RayRoster if is_on_ray else Roster)(RunDir(Path(config.output_dir)), own, config.deployment.timeout_s, note)

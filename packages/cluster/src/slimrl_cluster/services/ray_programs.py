@@ -17,7 +17,7 @@ from typing import Any, Self
 from slimrl_cluster.services.programs import REFUSAL, End, Log, Needs
 from slimrl_cluster.services.ray_cluster import NAMESPACE, connect, first_line, start_members
 from slimrl_cluster.services.ray_host import ProgramHost, versions
-from slimrl_cluster.transport.meeting import Facts
+from slimrl_cluster.transport.roster import Facts
 
 STOP_S = 30.0  # seconds for a program to stop by itself
 WITHOUT_NODE_S = 1.0  # seconds to stop a program that waits for a node, or is about to start

@@ -50,7 +50,7 @@ class Place:
     announce: Callable[[Facts], None]
 
 
-class Meeting:
+class Roster:
     """The parts of a run, as the part `own` sees them. `note` receives a line about a long wait for another part."""
 
     def __init__(self, run: RunDir, own: Part, timeout_s: float, note: Callable[[str], None]) -> None:
