@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from slimrl_cluster.launch.slurm import BY_RAY
+from slimrl_cluster.commands.launch import BY_RAY
 
 ROOT = Path(__file__).parents[4]
 MANIFEST = ROOT / "deploy/kubernetes/rayjob.yaml"

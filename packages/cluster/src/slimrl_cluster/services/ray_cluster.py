@@ -7,6 +7,7 @@ belong in a private network.
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -22,6 +23,7 @@ from slimrl_cluster.transport.roster import Facts, Place, Roster
 LOCAL = "local"  # the address for a cluster of this machine alone
 CONNECT_S = 10.0
 ANSWER_S = 60.0  # seconds for the actor of the members to answer
+POLL_S = 0.5
 # By these variables a program finds the cluster that it runs on, its run's namespace there, and its name.
 RAY_ADDRESS, NAMESPACE, PROGRAM = "RAY_ADDRESS", "NAMESPACE_OF_SLIMRL", "PROGRAM_OF_SLIMRL"
 MEMBERS = "members"  # the name of the actor
@@ -125,17 +127,21 @@ class RayRoster(Roster):
         """Context manager: yield the place of this program. Raises UserError if the cluster does not answer. Only the
         main thread calls this."""
         name, actor = os.environ[PROGRAM], self._actor
-        yield Place(name, lambda facts: self._ask(actor.announce.remote(name, {**self._facts(), **facts})))
+        yield Place(name, lambda facts: self._ask(actor.announce, name, {**self._facts(), **facts}))
 
     def members(self, part: Part) -> dict[str, Facts]:
-        found = self._ask(self._actor.all.remote())
+        found = self._ask(self._actor.all)
         return {name: facts for name, facts in found.items() if facts["part"] == part}
 
-    def _ask(self, asked: Any) -> Any:
-        try:
-            return self._ray.get(asked, timeout=ANSWER_S)
-        except self._ray.exceptions.RayError as error:
-            raise UserError(f"the actor of the run's members does not answer: {first_line(error)}.") from error
+    def _ask(self, method: Any, *words: Any) -> Any:
+        deadline, errors = time.monotonic() + ANSWER_S, self._ray.exceptions
+        while True:
+            try:
+                return self._ray.get(method.remote(*words), timeout=ANSWER_S)
+            except errors.RayError as error:  # its node may be unreachable for a moment
+                if isinstance(error, errors.ActorDiedError) or time.monotonic() > deadline:
+                    raise UserError(f"the actor of the run's members does not answer: {first_line(error)}.") from error
+            time.sleep(POLL_S)
 
 
 def open_roster(config: RLConfig, own: Part, note: Callable[[str], None]) -> Roster:
