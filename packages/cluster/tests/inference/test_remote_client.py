@@ -111,25 +111,34 @@ def test_weights_of_another_run_are_refused_until_the_run_gives_its_own(tmp_path
         assert sample(client).versions == (0, 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["slimrl", "vllm"])
-@pytest.mark.parametrize("card", [{"id": "m", "owned_by": "llamacpp"}, {"owned_by": "slimrl"}, None])
-def test_a_server_of_another_kind_is_named_by_what_it_answers(backend: Any, card: Any) -> None:
-    def other(asked: Asked) -> Answer:
-        return Answer(200, {"data": [card]} if card else [])
-
-    with (
-        server(other) as (url, _),
-        client_of(url, backend) as client,
-        pytest.raises(UserError, match=r"/v1/models with .*, which is neither slimrl nor vLLM"),
-    ):
-        client.check()
+def cards(*found: Any) -> Callable[[Asked], Answer]:
+    """A server that lists these models, whatever it is asked."""
+    return lambda asked: Answer(200, {"data": found})
 
 
-@pytest.mark.parametrize("path", ["v1_models", "server_info", "weight_info"])
-def test_routes_that_answer_in_another_form_are_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeVllm, path, lambda *_: Answer(200, {}), raising=False)
-    with fake(FakeVllm()) as (client, _), pytest.raises(UserError, match="which is neither slimrl nor vLLM"):
+def without(route: str) -> FakeVllm:
+    """A vLLM, one of whose routes answers in another form."""
+    return type("Other", (FakeVllm,), {route: lambda *_: Answer(200, {})})()
+
+
+UNKNOWN = "which is neither slimrl nor vLLM"
+
+
+@pytest.mark.parametrize(
+    ("other", "backend", "message"),
+    [
+        pytest.param(cards({"id": "m", "owned_by": "llamacpp"}), "slimrl", rf"/v1/models with .*, {UNKNOWN}", id="x"),
+        pytest.param(cards({"id": "m", "owned_by": "llamacpp"}), "vllm", rf"/v1/models with .*, {UNKNOWN}", id="y"),
+        pytest.param(cards({"owned_by": "slimrl"}), "slimrl", UNKNOWN, id="without its length"),
+        pytest.param(cards(), "vllm", UNKNOWN, id="without a model"),
+        pytest.param(without("v1_models"), "vllm", UNKNOWN, id="v1_models"),
+        pytest.param(without("server_info"), "vllm", UNKNOWN, id="server_info"),
+        pytest.param(without("weight_info"), "vllm", UNKNOWN, id="weight_info"),
+        pytest.param(FakeVllm(), "slimrl", r'is vllm: set inference\.backend = "vllm"', id="the other backend"),
+    ],
+)
+def test_a_server_of_another_kind_is_named_by_what_it_answers(other: Any, backend: Any, message: str) -> None:
+    with server(other) as (url, _), client_of(url, backend) as client, pytest.raises(UserError, match=message):
         client.check()
 
 
@@ -242,15 +251,6 @@ def test_a_vllm_that_was_started_without_what_a_run_needs_is_refused_with_the_fl
         use(client)
 
 
-def test_the_wrong_backend_is_named_with_the_setting() -> None:
-    with (
-        server(FakeVllm()) as (url, _),
-        client_of(url) as client,
-        pytest.raises(UserError, match=r'is vllm: set inference\.backend = "vllm"'),
-    ):
-        client.check()
-
-
 class Wrong(FakeVllm):
     """Answers that no vLLM gives."""
 
@@ -262,32 +262,25 @@ class Wrong(FakeVllm):
         return self._reply
 
 
+NO_VERSIONS = {"choices": [{"finish_reason": "stop", "token_ids": [1], "logprobs": None, "weight_versions": []}]}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "message"),
     [
-        Answer(200, b"<html>"),
-        Answer(200, {"choices": []}),
-        FakeVllm().reply([]),
-        FakeVllm().reply([("three", 1)]),
-        Answer(
-            200, {"choices": [{"finish_reason": "stop", "token_ids": [1], "logprobs": None, "weight_versions": []}]}
-        ),
-        Answer(400, {"error": "a prompt of 90 tokens"}),
+        pytest.param(Answer(200, b"<html>"), "the sampler at http://127", id="html"),
+        pytest.param(Answer(200, {"choices": []}), "the sampler at http://127", id="no choice"),
+        pytest.param(FakeVllm().reply([]), "the sampler at http://127", id="no tokens"),
+        pytest.param(FakeVllm().reply([("three", 1)]), "the sampler at http://127", id="no number"),
+        pytest.param(Answer(200, NO_VERSIONS), "the sampler at http://127", id="no versions"),
+        pytest.param(Answer(400, {"error": "a prompt of 90 tokens"}), "a prompt of 90 tokens", id="refusal"),
+        pytest.param(Answer(500, {"error": "it is dead"}), r"no sign of life for 0.3 s .*it is dead", id="failure"),
     ],
-    ids=lambda wrong: str(wrong.body)[:20],
 )
-def test_an_answer_that_is_no_completion_ends_the_run_and_names_the_server(wrong: Answer) -> None:
-    with fake(Wrong(wrong)) as (client, _), pytest.raises(UserError, match="the sampler at http://127"):
-        sample(client)
-
-
-@pytest.mark.slow
-def test_a_server_that_only_fails_is_named_within_its_time() -> None:
-    with (
-        fake(Wrong(Answer(500, {"error": "the engine is dead"})), timeout_s=0.3) as (client, _),
-        pytest.raises(UserError, match=r"no sign of life for 0.3 s .*the engine is dead"),
-    ):
+def test_an_answer_that_is_no_completion_ends_the_run_and_names_the_server(wrong: Answer, message: str) -> None:
+    timeout_s = 0.3 if wrong.status == 500 else 20.0
+    with fake(Wrong(wrong), timeout_s) as (client, _), pytest.raises(UserError, match=message):
         sample(client)
 
 
