@@ -35,8 +35,8 @@ def serving(model: Path, port: int = 0) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}"
     with subprocess.Popen([sys.executable, "-m", "slimrl", "inference", *words]) as process:
         try:
-            wait_until(lambda: process.poll() is not None or is_healthy(address, 1.0), 120)
-            wait_until(lambda: httpx.get(f"{address}/v1/models").is_success, 120)
+            wait_until(lambda: process.poll() is not None or is_healthy(address, 5.0), 300, pause_s=0.3)
+            assert httpx.get(f"{address}/v1/models").is_success
             yield address
         finally:
             process.terminate()
@@ -71,11 +71,11 @@ def client_of(
         client.close()
 
 
-def wait_until(is_so: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_until(is_so: Callable[[], object], seconds: float = 20.0, pause_s: float = 0.005) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline
-        time.sleep(0.005)
+        time.sleep(pause_s)
 
 
 def roster_of(

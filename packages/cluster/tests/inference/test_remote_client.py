@@ -147,7 +147,7 @@ def test_vllm_gets_new_weights_while_it_is_paused_and_every_token_its_version(tm
     with fake(vllm) as (client, asked):
         assert sample(client) == Completion((11, 11), (-0.5, -0.5), (0, 0), "length")
         client.update_weights(fake_weights(tmp_path / "w", 12), 3)
-        steps = [one.path for one in asked if "weight" in one.path or "pause" in one.path or "resume" in one.path]
+        steps = [one.path for one in asked if any(word in one.path for word in ("update", "/pause", "resume"))]
         assert steps == [
             *("/pause?mode=keep", "/start_weight_update", "/update_weights", "/finish_weight_update", "/resume")
         ]
@@ -295,8 +295,8 @@ def test_a_server_that_hangs_is_named_within_its_time(paused: bool | None, troub
             hangs.wait(10)
         return Answer(200, {"is_paused": paused})
 
-    with fake(hang, timeout_s=0.3) as (client, _):
-        with pytest.raises(UserError, match=rf"no sign of life for 0.3 s .{trouble}"):
+    with fake(hang, timeout_s=3.0) as (client, _):
+        with pytest.raises(UserError, match=rf"no sign of life for 3 s .{trouble}"):
             sample(client)
         hangs.set()
 

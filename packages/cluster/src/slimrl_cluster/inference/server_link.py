@@ -127,7 +127,8 @@ class ServerLink:
         try:
             async with asyncio.timeout(self._look_s):
                 reply = await self._looks.send("GET", f"{self._url}/is_paused")
-            return "it is paused, and POST /resume lets it go on" if reply["is_paused"] else ""
+            is_paused = isinstance(reply, dict) and reply.get("is_paused")  # another program may answer here
+            return "it is paused, and POST /resume lets it go on" if is_paused else ""
         except HttpError as error:
             return f"/is_paused {error.said}"
         except TimeoutError:
