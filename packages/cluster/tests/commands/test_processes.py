@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -28,13 +29,20 @@ def flags(model: Path, output_dir: Path, *more: str) -> list[str]:
 
 
 class Started:
-    """The command as a process, with `deployment.type = "processes"`, whose output goes to a file."""
+    """The command as a process, whose parts are processes by `deployment.type`, and whose output goes to a file."""
 
-    def __init__(self, words: list[str], log: Path) -> None:
+    def __init__(self, words: list[str], log: Path, deployment: str = "processes") -> None:
         self._log = log
-        command = [sys.executable, "-m", "slimrl", *words, "--deployment.type", "processes"]
+        command = [sys.executable, "-m", "slimrl", *words, "--deployment.type", deployment]
         with log.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
 
     @property
     def said(self) -> str:
@@ -44,7 +52,7 @@ class Started:
         return self.process.wait(300)
 
     def until(self, is_so: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 240
         while not is_so():
             assert self.process.poll() is None and time.monotonic() < deadline, self.said
             time.sleep(0.05)
