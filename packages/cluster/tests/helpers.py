@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 import httpx
+import pytest
 
+from benchmarks.harness.ray_nodes import Nodes
 from slimrl.config.deployment import Part
 from slimrl.io.http import is_healthy
 from slimrl.io.run_dir import RunDir
@@ -40,6 +42,18 @@ def serving(model: Path, port: int = 0) -> Iterator[str]:
             yield address
         finally:
             process.terminate()
+
+
+@contextmanager
+def ray_nodes(num: int) -> Iterator[Nodes]:
+    """A cluster of so many nodes on this machine."""
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    try:
+        cluster = Nodes(num)
+    except SystemExit as error:  # Ray gives up on nodes that a very busy machine starts too slowly
+        pytest.skip(str(error))
+    with cluster:
+        yield cluster
 
 
 def num_open(address: str) -> float:

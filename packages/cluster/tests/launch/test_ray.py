@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.harness.ray_nodes import Nodes
 from packages.cluster.tests.commands.test_processes import Started
+from packages.cluster.tests.helpers import ray_nodes
 from slimrl.cli import run
 from slimrl.errors import UserError
 from slimrl.monitor.sinks import read_metrics
@@ -18,16 +19,11 @@ from slimrl_cluster.services.ray_host import describe_differences, versions
 from tests.commands.test_rl import rl_flags
 
 STEPS = 1000  # more than any test waits for: it is interrupted when all has been seen
-pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    try:
-        cluster = Nodes(3)
-    except SystemExit as error:  # Ray gives up on nodes that a very busy machine starts too slowly
-        pytest.skip(str(error))
-    with cluster:
+    with ray_nodes(3) as cluster:
         yield cluster
 
 
@@ -91,6 +87,7 @@ def test_a_run_on_a_cluster_trains_all_its_steps_and_ends(nodes, tiny_dir, tmp_p
 
 
 def test_a_cluster_that_is_not_there_is_told_with_what_to_do():
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
     with pytest.raises(UserError, match=r"nobody listens at deployment.address = 127.0.0.1:1 .*ray start --head"):
         connect("127.0.0.1:1")
 
