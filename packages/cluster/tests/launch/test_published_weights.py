@@ -29,7 +29,7 @@ from slimrl_cluster.launch import elsewhere, weights
 from slimrl_cluster.launch.elsewhere import IT_IS_THERE, SEND_AGAIN, WAIT_ON, SamplingElsewhere
 from slimrl_cluster.launch.weights import PublishedWeights, SampledWeights, sampler_addresses
 from slimrl_cluster.transport.batch_file import write_batch
-from slimrl_cluster.transport.roster import newest_version
+from slimrl_cluster.transport.roster import Roster, newest_version
 
 BATCH = Batch((Sample((1, 2), (False, True), (0.0, -0.5), (0.0, 1.0), 0),), 1.0)
 AT_ADDRESS = ("--inference.base_url", "http://127.0.0.1:1", "--warmup.max_steps", "0")
@@ -84,7 +84,7 @@ class Samplers:
 def samplers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Samplers]:
     made = Samplers(tmp_path)
     monkeypatch.setattr(weights, "LOOK_S", 0.02)
-    monkeypatch.setattr(weights, "LEAVE_S", {"auto": 0.02})
+    monkeypatch.setattr(Roster, "loss_s", 0.02)
     monkeypatch.setattr(weights, "RemoteClient", FakeClient)
     monkeypatch.setattr(weights, "merge_parameters", lambda module, keep: {"w": torch.zeros(2)})
     monkeypatch.setattr(weights, "WeightSender", made.group)
@@ -148,7 +148,7 @@ def test_a_broadcast_goes_to_all_that_are_there_in_one_group_and_again_to_who_co
 def test_one_that_goes_in_the_middle_of_a_broadcast_breaks_it_off_and_the_others_get_it(
     later_s, error, samplers, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(weights, "LEAVE_S", {"auto": 5.0})
+    monkeypatch.setattr(Roster, "loss_s", 5.0)
     samplers.come("http://a")
     samplers.come("http://b")
     late = threading.Timer(later_s, samplers.go, ["http://a"])  # a cluster knows later that it has gone

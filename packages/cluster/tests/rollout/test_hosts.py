@@ -20,7 +20,7 @@ from slimrl.rollout.worker.program import Start, start_here
 from slimrl.rollout.worker.taskset import load_on_hosts
 from slimrl_cluster.services import environment_hosts
 from slimrl_cluster.services.environment_hosts import start_at_new_host, worker_starts
-from slimrl_cluster.services.ray_cluster import import_ray
+from slimrl_cluster.services.ray_cluster import NAMESPACE, RAY_ADDRESS, import_ray
 from tests.rollout.worker.test_taskset import FILE, play
 
 SLOW = Path(__file__).with_name("slow_worlds.py")
@@ -30,8 +30,9 @@ SLOW = Path(__file__).with_name("slow_worlds.py")
 def on_ray() -> Iterator[list[Start]]:
     """Places at two hosts of a Ray cluster."""
     with ray_nodes(2) as nodes, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ADDRESS", nodes.address)
-        yield worker_starts(DeploymentConfig(type="ray", num_workers=2, cpus=0.1))
+        patch.setenv(RAY_ADDRESS, nodes.address)
+        patch.setenv(NAMESPACE, "of a run")
+        yield worker_starts(DeploymentConfig(num_workers=2, cpus=0.1))
         import_ray().shutdown()
 
 

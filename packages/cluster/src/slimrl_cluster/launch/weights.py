@@ -28,8 +28,6 @@ from slimrl_cluster.transport.roster import Roster, describe_member, newest_vers
 POLL_S = 0.05
 END_S = 5.0  # seconds for a running update when sampling stops; its thread is a daemon
 LOOK_S = 1.0  # seconds between two checks for samplers
-# Seconds until it is known that a sampler has left, after it has failed to receive weights: Ray gives up a node late.
-LEAVE_S = {"processes": 1.0, "ray": 30.0}
 CAUSE_S = 2.0  # seconds to wait for the sampler's refusal that has broken a group
 MEET_S = 60.0  # most seconds for a sampler that is alive to join a group, or to receive a tensor
 T = TypeVar("T")
@@ -194,7 +192,7 @@ class PublishedWeights:
                     return
                 except (UserError, CancelledError, RuntimeError):  # RuntimeError: connections were closed
                     self.close()
-                    deadline = time.monotonic() + LEAVE_S.get(self._config.deployment.type, LOOK_S)
+                    deadline = time.monotonic() + self._roster.loss_s
                     while not self._have_left(present):
                         if time.monotonic() > deadline:
                             raise

@@ -18,7 +18,7 @@ from typing import Any
 from slimrl.config.deployment import DeploymentConfig
 from slimrl.errors import UserError
 from slimrl.rollout.worker.program import CLOSE_S, LOST_STATUS, ChildProgram, Program, Start, start_here
-from slimrl_cluster.services.ray_cluster import RAY_ADDRESS, connect, first_line
+from slimrl_cluster.services.ray_cluster import NAMESPACE, RAY_ADDRESS, connect, first_line
 
 PATIENCE_S = 120.0  # seconds to wait for a host, also for one that replaces a lost one
 SILENT_S = 30.0  # seconds of silence after which a host's programs count as lost
@@ -137,10 +137,9 @@ class HostedProgram:
 def worker_starts(deployment: DeploymentConfig) -> list[Start]:
     """Return a function for each of `num_workers` that starts a worker process: at a host on any node if this process
     belongs to a Ray cluster, else on this machine. Raises UserError if the cluster does not answer."""
-    address = os.environ.get(RAY_ADDRESS, "") if deployment.type == "ray" else ""
-    if not deployment.num_workers or not address:
+    if not deployment.num_workers or NAMESPACE not in os.environ:
         return [start_here] * deployment.num_workers
-    ray = connect(address)
+    ray = connect(os.environ[RAY_ADDRESS])
     return [start_at_new_host(ray, deployment.cpus) for _ in range(deployment.num_workers)]
 
 

@@ -111,6 +111,8 @@ def start_members(ray: Any) -> Any:
 class RayRoster(Roster):
     """The parts of a run on a Ray cluster, as one of its programs sees them. `rl` starts each part once."""
 
+    loss_s = 30.0
+
     @cached_property
     def _ray(self) -> Any:
         on_sigterm = signal.getsignal(signal.SIGTERM)
@@ -147,5 +149,6 @@ class RayRoster(Roster):
 def open_roster(config: RLConfig, own: Part, note: Callable[[str], None]) -> Roster:
     """Return the parts of the run whose part `own` this process is: those on the Ray cluster where `rl` has started it,
     else those in the run's directory."""
-    is_on_ray = config.deployment.type == "ray" and NAMESPACE in os.environ
-    return (RayRoster if is_on_ray else Roster)(RunDir(Path(config.output_dir)), own, config.deployment.timeout_s, note)
+    of_run = RunDir(Path(config.output_dir)), own, config.deployment.timeout_s, note
+    # Not by `deployment.type`, which is "processes" in the settings of each part.
+    return RayRoster(*of_run) if NAMESPACE in os.environ else Roster(*of_run)
