@@ -15,8 +15,9 @@ from pathlib import Path
 from benchmarks.harness.cluster_run import ClusterRun
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, write_result
 from benchmarks.harness.ray_nodes import Nodes
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.sinks import read_metrics
-from slimrl_cluster.transport.roster import Roster, write_scale
+from slimrl_cluster.launch.status import find_status, write_scale
 from slimrl_tools.curves.curve_check import check_curve
 
 SETTINGS = {
@@ -37,7 +38,6 @@ def train(output_dir: Path) -> ClusterRun:
     with Nodes(3) as nodes:
         recipe = ["@", str(ROOT / "examples" / "reverse_text" / "rl.toml")]
         run = ClusterRun(output_dir, {**SETTINGS, "deployment.address": nodes.address}, words=recipe)
-        samplers = Roster(output_dir)
         run.await_that(lambda: run.num_steps() >= LOSE_AT)
         lost = run.where("trainer")
         on_it = [name for name in PARTS if run.where(name) == lost]
@@ -49,15 +49,20 @@ def train(output_dir: Path) -> ClusterRun:
         run.note("started again", after_s=seconds)
         run.note("a node was added, and a step trained", after_s=run.await_that(lambda: run.num_steps() > steps))
         run.await_that(lambda: run.num_steps() >= GROW_AT)
-        write_scale(output_dir, 3)
-        run.note("a third sampler takes part", after_s=run.await_that(lambda: len(samplers.members("inference")) == 3))
+        write_scale(RunDir(output_dir), 3)
+        run.note("a third sampler takes part", after_s=run.await_that(lambda: num_samplers(output_dir) == 3))
         run.await_that(lambda: run.num_steps() >= SHRINK_AT)
-        write_scale(output_dir, 2)
-        run.note("it was taken away", after_s=run.await_that(lambda: len(samplers.members("inference")) == 2))
+        write_scale(RunDir(output_dir), 2)
+        run.note("it was taken away", after_s=run.await_that(lambda: num_samplers(output_dir) == 2))
         run.await_that(lambda: run.process.poll() is not None or (output_dir / "summary.json").exists())
         if run.process.wait(120):
             raise SystemExit(run.said[-4000:])
     return run
+
+
+def num_samplers(output_dir: Path) -> int:
+    """Return the number of samplers that take part in the run."""
+    return sum(does.startswith("samples at") for _, _, does in find_status(output_dir).parts)
 
 
 def main() -> None:

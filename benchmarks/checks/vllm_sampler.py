@@ -15,10 +15,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+import httpx
 import torch
 
 from benchmarks.harness.measure import common_arguments, machine_facts, write_result
@@ -34,6 +36,7 @@ from slimrl.io.process_tree import find_process_tree, start_time
 from slimrl.models.load import Policy, load_policy, save_policy
 from slimrl.types import SamplingParams
 from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.replicas import Replicas
 from slimrl_cluster.inference.server_link import SamplerAddress
 from slimrl_cluster.services.vllm_sampler import vllm_command, vllm_environment
 
@@ -100,12 +103,13 @@ def check(program: str, model: str, dtype: Literal["bfloat16", "float32"], direc
     vllm.start()
     client = client_of(policy, START_S)
     try:
-        sums = [client.checksums()]
+        client.check()
+        sums = [checksums()]
         found["start_s"] = round(time.monotonic() - began, 1)
         began = time.monotonic()
         client.update_weights(first, 0)
         found["update_s"] = round(time.monotonic() - began, 2)
-        sums.append(client.checksums())
+        sums.append(checksums())
         found["greedy"] = compare(ours(policy, prompts, greedy), sample_all(client, prompts, greedy))
         drawn = sample_all(client, prompts, sampled)
         found["scored"] = score(policy, prompts, drawn)
@@ -113,7 +117,7 @@ def check(program: str, model: str, dtype: Literal["bfloat16", "float32"], direc
         disturb(policy)
         save_policy(policy, other)
         client.update_weights(other, 1)
-        sums.append(client.checksums())
+        sums.append(checksums())
         found["greedy_after_update"] = compare(ours(policy, prompts, greedy), sample_all(client, prompts, greedy))
         found["checksums"] = {
             "tensors": len(sums[0]),
@@ -121,7 +125,7 @@ def check(program: str, model: str, dtype: Literal["bfloat16", "float32"], direc
             "changed_by_other_weights": sum(sums[0][name] != sums[2][name] for name in sums[0]),
         }
         found["restart"] = restart(vllm, client, prompts, greedy)
-        found["checksums"]["after_the_restart_equal"] = client.checksums() == sums[2]
+        found["checksums"]["after_the_restart_equal"] = checksums() == sums[2]
         found["stopped"] = stop(vllm, policy, prompts[0])
     finally:
         client.close()
@@ -129,10 +133,18 @@ def check(program: str, model: str, dtype: Literal["bfloat16", "float32"], direc
     return found
 
 
-def client_of(policy: Policy, timeout_s: float) -> RemoteClient:
+def client_of(policy: Policy, timeout_s: float) -> Replicas:
     """A client of the vLLM that runs."""
     address = SamplerAddress(f"http://127.0.0.1:{PORT}", timeout_s=timeout_s, backend="vllm")
-    return RemoteClient(address, policy.chat.stop_ids, SEQ_LEN)
+    connect = partial(RemoteClient, stop_ids=policy.chat.stop_ids, seq_len=SEQ_LEN)
+    return Replicas(lambda: {"vllm": address}, connect, print, START_S)
+
+
+def checksums() -> dict[str, str]:
+    """The digest of each tensor of the vLLM that runs."""
+    reply = httpx.post(f"http://127.0.0.1:{PORT}/weight_checker", json={"action": "checksum"}, timeout=START_S)
+    sums: dict[str, str] = reply.raise_for_status().json()["checksums"]
+    return sums
 
 
 def task_prompts(policy: Policy) -> Prompts:
@@ -214,7 +226,7 @@ def disturb(policy: Policy) -> None:
         parameter.add_(noise.to(parameter.dtype))
 
 
-def restart(vllm: Vllm, client: RemoteClient, prompts: Prompts, params: Sequence[SamplingParams]) -> dict[str, Any]:
+def restart(vllm: Vllm, client: Replicas, prompts: Prompts, params: Sequence[SamplingParams]) -> dict[str, Any]:
     """Kill vLLM while it samples, start it again with its first weights, and look at what the client gives."""
     before = sample_all(client, prompts, params)
 

@@ -46,6 +46,7 @@ class Nodes:
         for line in self._process.stdout:
             if re.fullmatch(r"[\d.]+:\d+\n", line):
                 return line.strip()
+        self._process.communicate()
         raise SystemExit("the Ray cluster has not started; what stands above says why.")
 
 

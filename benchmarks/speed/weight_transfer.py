@@ -30,7 +30,7 @@ from slimrl.models.load import Policy, load_policy, save_weights
 from slimrl.models.lora import AdapterForm, adapter_form, adapter_tensors
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.server_link import SamplerAddress
-from slimrl_cluster.inference.weight_sender import WeightSender
+from slimrl_cluster.launch.weights import WeightSender
 
 PORT, CONTEXT_LEN, START_S = 8393, 256, 120.0
 RANK = 16
@@ -68,7 +68,7 @@ def sampler(model: str, dtype: str, port: int) -> Iterator[RemoteClient]:
     process = subprocess.Popen([*command, "--model.num_threads", "1"], stdout=subprocess.DEVNULL)
     client = RemoteClient(SamplerAddress(f"http://127.0.0.1:{port}", timeout_s=START_S), frozenset(), CONTEXT_LEN)
     try:
-        client.checksums()  # when it is ready
+        client.wait(client.check())  # when it is ready
         yield client
     finally:
         client.close()
@@ -90,7 +90,8 @@ def measure(
         version = next(versions)
         save_weights(policy, directory / f"{version}", adapter=adapter)
         with ThreadPoolExecutor(len(clients)) as pool:
-            list(pool.map(lambda client: client.update_weights(directory / f"{version}", version), clients))
+            give = directory / f"{version}", version
+            list(pool.map(lambda client: client.wait(client.give_weights(*give)), clients))
         shutil.rmtree(directory / f"{version}")
 
     def seconds(way: Callable[[], None]) -> float:

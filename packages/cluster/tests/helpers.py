@@ -1,4 +1,4 @@
-"""slimrl's own server as a process, started by its command, and clients of samplers."""
+"""slimrl's own server as a process, started by its command, clients of samplers, and parts of a run."""
 
 import re
 import subprocess
@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Literal
 
 import httpx
+import pytest
 
+from benchmarks.harness.ray_nodes import Nodes
+from slimrl.config.deployment import Part
 from slimrl.io.http import is_healthy
+from slimrl.io.run_dir import RunDir
 from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.replicas import Replicas
 from slimrl_cluster.inference.server_link import SamplerAddress
 from slimrl_cluster.services.programs import free_port
+from slimrl_cluster.transport.roster import Roster
 
 STOP_ID = 2
 
@@ -31,11 +37,23 @@ def serving(model: Path, port: int = 0) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}"
     with subprocess.Popen([sys.executable, "-m", "slimrl", "inference", *words]) as process:
         try:
-            wait_until(lambda: process.poll() is not None or is_healthy(address, 1.0), 120)
-            wait_until(lambda: httpx.get(f"{address}/v1/models").is_success, 120)
+            wait_until(lambda: process.poll() is not None or is_healthy(address, 5.0), 300, pause_s=0.3)
+            assert httpx.get(f"{address}/v1/models").is_success
             yield address
         finally:
             process.terminate()
+
+
+@contextmanager
+def ray_nodes(num: int) -> Iterator[Nodes]:
+    """A cluster of so many nodes on this machine."""
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    try:
+        cluster = Nodes(num)
+    except SystemExit as error:  # Ray gives up on nodes that a very busy machine starts too slowly
+        pytest.skip(str(error))
+    with cluster:
+        yield cluster
 
 
 def num_open(address: str) -> float:
@@ -44,20 +62,46 @@ def num_open(address: str) -> float:
     return sum(map(float, found))
 
 
+def checksums(address: str) -> dict[str, str]:
+    """The digest of each tensor of a server."""
+    sums: dict[str, str] = httpx.post(f"{address}/weight_checker", json={"action": "checksum"}).json()["checksums"]
+    return sums
+
+
+def remote_client(address: SamplerAddress, seq_len: int = 64) -> RemoteClient:
+    return RemoteClient(address, frozenset([STOP_ID]), seq_len)
+
+
 @contextmanager
 def client_of(
     url: str, backend: Literal["slimrl", "vllm"] = "slimrl", timeout_s: float = 20.0, seq_len: int = 64
-) -> Iterator[RemoteClient]:
+) -> Iterator[Replicas]:
+    """The client of a run whose only sampler is the server at `url`."""
     address = SamplerAddress(url.removesuffix("/v1"), timeout_s=timeout_s, backend=backend)
-    client = RemoteClient(address, frozenset([STOP_ID]), seq_len)
+    client = Replicas(lambda: {"one": address}, lambda one: remote_client(one, seq_len), print, 60.0)
     try:
         yield client
     finally:
         client.close()
 
 
-def wait_until(is_so: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_until(is_so: Callable[[], object], seconds: float = 20.0, pause_s: float = 0.005) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline
-        time.sleep(0.005)
+        time.sleep(pause_s)
+
+
+def roster_of(
+    directory: Path, own: Part = "orchestrator", timeout_s: float = 20.0, note: Callable[[str], None] = print
+) -> Roster:
+    """The parts of the run in a directory, as one of them sees them."""
+    return Roster(RunDir(directory), own, timeout_s, note)
+
+
+@contextmanager
+def joined(directory: Path, part: Part, **facts: str) -> Iterator[None]:
+    """Take part in a run, and announce these facts."""
+    with roster_of(directory, part).reserve() as place:
+        place.announce(facts)
+        yield

@@ -41,18 +41,6 @@ class FakeEngine(Generic[I, U]):
         return self.update_info_cls(**info)
 
 
-class FakeFactory:
-    """vLLM's registry."""
-
-    known: dict[str, tuple[str, str]]
-
-    @classmethod
-    def register_engine(cls, name: str, module: str, class_name: str) -> None:
-        if name in cls.known:
-            raise ValueError(f"{name} is already registered")
-        cls.known[name] = (module, class_name)
-
-
 class FakeHead:
     """vLLM's output layer, whose weights are the embedding's."""
 
@@ -76,37 +64,6 @@ class FakeModel:
         self.weights = dict(weights)
 
 
-@pytest.fixture
-def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeFactory]]:
-    """A stand-in for the package vllm."""
-    FakeFactory.known = {}
-    transfer = {
-        "WeightTransferEngine": FakeEngine,
-        "WeightTransferInitInfo": object,
-        "WeightTransferUpdateInfo": object,
-    }
-    reload = {
-        "initialize_layerwise_reload": lambda model: model.told.append("begin"),
-        "finalize_layerwise_reload": lambda model, config: model.told.append("end"),
-    }
-    for name, content in {
-        "vllm": {},
-        "vllm.distributed": {},
-        "vllm.distributed.weight_transfer": {"WeightTransferEngineFactory": FakeFactory},
-        "vllm.distributed.weight_transfer.base": transfer,
-        "vllm.model_executor": {},
-        "vllm.model_executor.layers": {},
-        "vllm.model_executor.layers.vocab_parallel_embedding": {"ParallelLMHead": FakeHead},
-        "vllm.model_executor.model_loader": {},
-        "vllm.model_executor.model_loader.reload": reload,
-    }.items():
-        module = ModuleType(name)
-        vars(module).update(content)
-        monkeypatch.setitem(sys.modules, name, module)
-    yield FakeFactory
-    sys.modules.pop("slimrl_cluster.vllm_plugin.engine", None)
-
-
 def directory_of(path: Path, **tensors: torch.Tensor) -> Path:
     path.mkdir()
     save_file(tensors, path / "model.safetensors")
@@ -114,21 +71,47 @@ def directory_of(path: Path, **tensors: torch.Tensor) -> Path:
     return path
 
 
-def engine_of(vllm: type[FakeFactory], directory: Path) -> Any:
-    importlib.import_module("slimrl_cluster.vllm_plugin").register()
-    module, name = vllm.known["slimrl"]
-    return vars(importlib.import_module(module))[name](FakeModel(), directory)
+@pytest.fixture
+def engine_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], Any]]:
+    """Makes the plug-in's engine for a model's directory, with stand-ins for the modules of vLLM."""
+    known: dict[str, tuple[str, str]] = {}
 
+    def register(name: str, *engine: str) -> None:
+        if name in known:
+            raise ValueError(f"{name} is already registered")
+        known[name] = engine[0], engine[1]
 
-def test_it_may_be_registered_in_every_process_more_than_once(vllm: type[FakeFactory]) -> None:
+    for name, content in {
+        "vllm": {},
+        "vllm.distributed": {},
+        "vllm.distributed.weight_transfer": {"WeightTransferEngineFactory": SimpleNamespace(register_engine=register)},
+        "vllm.distributed.weight_transfer.base": {
+            "WeightTransferEngine": FakeEngine,
+            "WeightTransferInitInfo": object,
+            "WeightTransferUpdateInfo": object,
+        },
+        "vllm.model_executor": {},
+        "vllm.model_executor.layers": {},
+        "vllm.model_executor.layers.vocab_parallel_embedding": {"ParallelLMHead": FakeHead},
+        "vllm.model_executor.model_loader": {},
+        "vllm.model_executor.model_loader.reload": {
+            "initialize_layerwise_reload": lambda model: model.told.append("begin"),
+            "finalize_layerwise_reload": lambda model, config: model.told.append("end"),
+        },
+    }.items():
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
     plugin = importlib.import_module("slimrl_cluster.vllm_plugin")
     plugin.register()
-    plugin.register()
-    assert list(vllm.known) == ["slimrl"]
+    plugin.register()  # vLLM does so in each of its processes, and finds an installed one twice
+    module_name, class_name = known["slimrl"]
+    yield lambda directory: vars(importlib.import_module(module_name))[class_name](FakeModel(), directory)
+    sys.modules.pop("slimrl_cluster.vllm_plugin.engine", None)
 
 
-def test_a_directory_is_loaded_between_the_steps_of_vllms_reload(vllm: type[FakeFactory], tmp_path: Path) -> None:
-    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+def test_a_directory_is_loaded_between_the_steps_of_vllms_reload(engine_of: Any, tmp_path: Path) -> None:
+    engine = engine_of(directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
     engine.start_weight_update()
     new = directory_of(tmp_path / "new", **{"w": torch.ones(2, 3), "lm_head.weight": torch.ones(2, 3)})
     engine.update_weights({"weight_dir": str(new)})
@@ -137,16 +120,16 @@ def test_a_directory_is_loaded_between_the_steps_of_vllms_reload(vllm: type[Fake
     assert engine.model.weights["w"].equal(torch.ones(2, 3))
 
 
-def test_files_that_the_index_does_not_name_are_left_alone(vllm: type[FakeFactory], tmp_path: Path) -> None:
-    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+def test_files_that_the_index_does_not_name_are_left_alone(engine_of: Any, tmp_path: Path) -> None:
+    engine = engine_of(directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
     save_file({"w": torch.zeros(9), "old": torch.zeros(9)}, tmp_path / "first" / "adapter.safetensors")
     engine.update_weights({"weight_dir": str(directory_of(tmp_path / "new", w=torch.ones(2, 3)))})
     assert set(engine.model.weights) == {"w"}
 
 
 @pytest.mark.parametrize("kind", ["shape", "missing", "unknown", "nothing", "damaged"])
-def test_a_directory_that_is_not_the_models_changes_nothing(vllm: type[FakeFactory], tmp_path: Path, kind: str) -> None:
-    engine = engine_of(vllm, directory_of(tmp_path / "first", v=torch.zeros(1), w=torch.zeros(2, 3)))
+def test_a_directory_that_is_not_the_models_changes_nothing(engine_of: Any, tmp_path: Path, kind: str) -> None:
+    engine = engine_of(directory_of(tmp_path / "first", v=torch.zeros(1), w=torch.zeros(2, 3)))
     tensors = {"v": torch.ones(1), "w": torch.ones(2, 3)}
     match kind:
         case "shape":
@@ -181,8 +164,8 @@ def trainer_of(engine: Any) -> Iterator[WeightGroup]:
             yield group
 
 
-def test_what_a_trainer_broadcasts_is_loaded(vllm: type[FakeFactory], tmp_path: Path) -> None:
-    engine = engine_of(vllm, directory_of(tmp_path / "first", v=torch.zeros(1), w=torch.zeros(2, 3)))
+def test_what_a_trainer_broadcasts_is_loaded(engine_of: Any, tmp_path: Path) -> None:
+    engine = engine_of(directory_of(tmp_path / "first", v=torch.zeros(1), w=torch.zeros(2, 3)))
     new = {"w": torch.ones(2, 3), "v": torch.full((1,), 7, dtype=torch.bfloat16)}
     with trainer_of(engine) as group, ThreadPoolExecutor(1) as pool:
         for _ in range(2):
@@ -198,9 +181,9 @@ def test_what_a_trainer_broadcasts_is_loaded(vllm: type[FakeFactory], tmp_path: 
 
 
 def test_a_broadcast_that_is_not_the_models_changes_nothing_and_frees_the_trainer(
-    vllm: type[FakeFactory], tmp_path: Path
+    engine_of: Any, tmp_path: Path
 ) -> None:
-    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+    engine = engine_of(directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
     new = {"w": torch.ones(3, 2)}
     with trainer_of(engine) as group:
         engine.start_weight_update()
@@ -211,8 +194,8 @@ def test_a_broadcast_that_is_not_the_models_changes_nothing_and_frees_the_traine
     assert engine.model.told == []
 
 
-def test_after_half_loaded_weights_no_others_are_taken(vllm: type[FakeFactory], tmp_path: Path) -> None:
-    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+def test_after_half_loaded_weights_no_others_are_taken(engine_of: Any, tmp_path: Path) -> None:
+    engine = engine_of(directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
     new = {"w": torch.ones(2, 3)}
     with trainer_of(engine) as group:
         group.close()  # the trainer dies
@@ -224,9 +207,9 @@ def test_after_half_loaded_weights_no_others_are_taken(vllm: type[FakeFactory], 
 
 
 def test_a_model_of_the_hub_is_looked_up_where_vllm_has_put_it(
-    vllm: type[FakeFactory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = engine_of(vllm, Path("someone/model"))
+    engine = engine_of(Path("someone/model"))
     engine.model_config.revision = "main"
     snapshot = directory_of(tmp_path / "snapshot", w=torch.zeros(2, 3))
     module = sys.modules["slimrl_cluster.vllm_plugin.engine"]
@@ -240,7 +223,7 @@ def test_a_model_of_the_hub_is_looked_up_where_vllm_has_put_it(
     assert engine.model.weights["w"].equal(torch.ones(2, 3))
 
 
-def test_without_a_group_there_is_no_broadcast(vllm: type[FakeFactory], tmp_path: Path) -> None:
-    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+def test_without_a_group_there_is_no_broadcast(engine_of: Any, tmp_path: Path) -> None:
+    engine = engine_of(directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
     with pytest.raises(UserError, match="/init_weight_transfer_engine comes first"):
         engine.update_weights(describe_kinds({"w": torch.ones(2, 3)}))

@@ -10,7 +10,9 @@ The directory of a run; the directory of an evaluation has only the files marked
     held_out/start.json, start_greedy.jsonl e  the result of a stage, its episodes by decoding
     checkpoints/step_10/  weights/step_10/     from which the run resumes; in Hugging Face format
     warmup/                                    a run of its own
-    logs/  transport/                          of a run in several processes
+    logs/                                      of a run in several processes
+    transport/batches/step_9.safetensors       the batch of a step, for the trainer
+    transport/weights/step_10/                 the weights of a version, for samplers
 """
 
 import re
@@ -36,6 +38,7 @@ class RunDir:
         self.checkpoints, self.weights = path / "checkpoints", path / "weights"
         self.rollouts = path / "rollouts"
         self.logs, self.transport = path / "logs", path / "transport"
+        self.batches, self.sent_weights = self.transport / "batches", self.transport / "weights"
 
     @property
     def warmup(self) -> "RunDir":
@@ -57,6 +60,14 @@ class RunDir:
     def weights_of(self, step: int) -> Path:
         """Return the path of the weights after `step` steps, in Hugging Face format."""
         return self.weights / f"step_{step}"
+
+    def batch_of(self, step: int) -> Path:
+        """Return the path of the batch of a step, for a trainer in another process."""
+        return self.batches / f"step_{step}.safetensors"
+
+    def sent_weights_of(self, version: int) -> Path:
+        """Return the path of the weights of a version, for samplers in other processes."""
+        return self.sent_weights / f"step_{version}"
 
     def rollouts_of(self, step: int) -> Path:
         """Return the path of the rollouts of a 0-based step."""

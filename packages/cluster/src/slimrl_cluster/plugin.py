@@ -12,7 +12,7 @@ LAUNCH = Command(
 STATUS = Command(
     "say who does what in a run, who waits for whom, and how far it is", run="slimrl_cluster.commands.status:run_status"
 )
-SCALE = Command("change the number of samplers of a run that goes on", run="slimrl_cluster.commands.scale:run_scale")
+SCALE = Command("change the number of samplers of a run that goes on", run="slimrl_cluster.commands.status:run_scale")
 
 PROCESSES = RAY = Deployment(
     run="slimrl_cluster.launch.supervision:run_supervisor",

@@ -9,14 +9,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from slimrl.cli import run
 from slimrl.io.process_tree import start_time
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import read_metrics
-from slimrl_cluster.transport.roster import Roster
+from slimrl_cluster.transport.roster import file_members
 from tests.commands.test_rl import STEPS, rl_flags
 
 PARTS = ("trainer", "orchestrator", "sampler-0")
@@ -27,13 +29,20 @@ def flags(model: Path, output_dir: Path, *more: str) -> list[str]:
 
 
 class Started:
-    """The command as a process, with `deployment.type = "processes"`, whose output goes to a file."""
+    """The command as a process, whose parts are processes by `deployment.type`, and whose output goes to a file."""
 
-    def __init__(self, words: list[str], log: Path) -> None:
+    def __init__(self, words: list[str], log: Path, deployment: str = "processes") -> None:
         self._log = log
-        command = [sys.executable, "-m", "slimrl", *words, "--deployment.type", "processes"]
+        command = [sys.executable, "-m", "slimrl", *words, "--deployment.type", deployment]
         with log.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
 
     @property
     def said(self) -> str:
@@ -43,7 +52,7 @@ class Started:
         return self.process.wait(300)
 
     def until(self, is_so: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 240
         while not is_so():
             assert self.process.poll() is None and time.monotonic() < deadline, self.said
             time.sleep(0.05)
@@ -140,7 +149,7 @@ def test_two_samplers_learn_what_one_does(alone, tiny_dir, tmp_path):
     run = Started(flags(tiny_dir, tmp_path / "run", "--deployment.num_samplers", "2"), tmp_path / "run.log")
     run.await_step(tmp_path / "run", 0)
     found = re.search(r"sampler-1 (\d+)", run.said)
-    assert found and len(Roster(tmp_path / "run").members("inference")) == 2
+    assert found and len(file_members(RunDir(tmp_path / "run"), "inference")) == 2
     os.kill(int(found.group(1)), signal.SIGKILL)
     assert run.wait() == 0, run.said
     assert learned(tmp_path / "run") == learned(alone)

@@ -1,53 +1,41 @@
-"""One client for two servers: tokens, their versions, new weights, restarts, and servers that hang or refuse."""
+"""A run's client of one server, slimrl's or vLLM: tokens, versions, new weights, restarts, and servers that hang."""
 
 import asyncio
 import json
 import resource
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 import pytest
 from safetensors.torch import load_file, save_file
 
+from packages.cluster.tests.helpers import checksums, client_of, num_open, serving, wait_until
 from packages.cluster.tests.inference.fake_vllm import FakeVllm
-from packages.serve.tests.conftest import serving
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.io.descriptors import allow_descriptors
 from slimrl.types import SamplingParams
-from slimrl_cluster.inference.remote_client import RemoteClient
-from slimrl_cluster.inference.server_link import SamplerAddress
+from slimrl_cluster.inference.replicas import Replicas
 from tests.inference.naive import naive_greedy, naive_module
 from tests.io.replying import Answer, Asked, server
 
 PROMPT = [5, 6, 7]
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
+LONG = SamplingParams(max_tokens=50, temperature=0.0)
 
 
 @contextmanager
-def client_of(
-    url: str, backend: Literal["slimrl", "vllm"], timeout_s: float = 20.0, seq_len: int = 64
-) -> Iterator[RemoteClient]:
-    client = RemoteClient(SamplerAddress(url, timeout_s=timeout_s, backend=backend), frozenset([2]), seq_len)
-    try:
-        yield client
-    finally:
-        client.close()
-
-
-@contextmanager
-def fake(vllm: Callable[[Asked], Answer], timeout_s: float = 20.0) -> Iterator[tuple[RemoteClient, list[Asked]]]:
-    with server(vllm) as (url, asked), client_of(url.removesuffix("/v1"), "vllm", timeout_s) as client:
+def fake(vllm: Callable[[Asked], Answer], timeout_s: float = 20.0) -> Iterator[tuple[Replicas, list[Asked]]]:
+    with server(vllm) as (url, asked), client_of(url, "vllm", timeout_s) as client:
         yield client, asked
 
 
-def sample(client: RemoteClient, params: SamplingParams = GREEDY) -> Completion:
+def sample(client: Replicas, params: SamplingParams = GREEDY) -> Completion:
     return asyncio.run(client.sample(PROMPT, params))
 
 
@@ -65,8 +53,8 @@ def tiny_weights(tiny_dir: Path, directory: Path, factor: float) -> Path:
 
 
 @pytest.mark.slow
-def test_slimrls_own_server_gives_the_engines_tokens(tiny_dir: Path, tmp_path: Path) -> None:
-    with serving(tiny_dir) as own, client_of(own.address, "slimrl") as client:
+def test_slimrls_own_server_gives_the_engines_tokens_and_frees_a_place(tiny_dir: Path, tmp_path: Path) -> None:
+    with serving(tiny_dir) as address, client_of(address) as client:
         first = sample(client)
         weights = {0: load_file(tiny_dir / "model.safetensors")}
         tokens, logprobs = naive_greedy(naive_module("llama"), PROMPT, first.versions, weights)
@@ -74,47 +62,39 @@ def test_slimrls_own_server_gives_the_engines_tokens(tiny_dir: Path, tmp_path: P
         assert first.logprobs == pytest.approx(logprobs, abs=1e-4)
         assert first.versions == (0,) * len(first.token_ids)
         client.update_weights(tiny_weights(tiny_dir, tmp_path / "w", 1.5), 4)
-        assert own.service.engine.version == 4
         later = sample(client)
-        assert later.versions == (4,) * len(later.token_ids)
-        assert later.logprobs != first.logprobs
+        assert later.versions == (4,) * len(later.token_ids) and later.logprobs != first.logprobs
         params = SamplingParams(max_tokens=8, seed=2**64 - 1)
         assert sample(client, params) == sample(client, params)
 
+        async def cancelled() -> None:
+            task = asyncio.create_task(client.sample(PROMPT, GREEDY))
+            await asyncio.to_thread(wait_until, lambda: num_open(address) == 1)
+            task.cancel()
+            await asyncio.to_thread(wait_until, lambda: num_open(address) == 0)
 
-@pytest.mark.slow
-def test_a_server_that_was_started_again_gets_the_newest_weights_before_a_token_counts(
-    tiny_dir: Path, tmp_path: Path
-) -> None:
-    with ExitStack() as whole:
-        with serving(tiny_dir) as first:
-            client = whole.enter_context(client_of(first.address, "slimrl"))
-            client.update_weights(tiny_weights(tiny_dir, tmp_path / "w", 1.5), 0)
-            before, sums, port = sample(client), client.checksums(), int(first.address.rpartition(":")[2])
-        whole.enter_context(serving(tiny_dir, port=port))
-        assert sample(client) == before
-        assert client.checksums() == sums
+        httpx.post(f"{address}/pause")  # so that it is still there when it is cancelled
+        asyncio.run(cancelled())
 
 
 @pytest.mark.slow
 def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp_path: Path) -> None:
     weights = tiny_weights(tiny_dir, tmp_path / "w", 1.5)
-    long = SamplingParams(max_tokens=50, temperature=0.0)
     with ExitStack() as whole:
         with serving(tiny_dir) as first:
-            client = whole.enter_context(client_of(first.address, "slimrl"))
+            client = whole.enter_context(client_of(first))
             client.update_weights(weights, 0)
-            right, port = sample(client, long), int(first.address.rpartition(":")[2])
-        second = whole.enter_context(serving(tiny_dir, port=port))
-        httpx.post(f"{second.address}/pause")  # so that both begin with the weights of the start
+            right, sums = sample(client, LONG), checksums(first)
+        second = whole.enter_context(serving(tiny_dir, int(first.rpartition(":")[2])))
+        httpx.post(f"{second}/pause")  # so that both begin with the weights of the start
         pool = whole.enter_context(ThreadPoolExecutor())
-        both = [pool.submit(sample, client, params) for params in (GREEDY, long)]
-        while second.service.thread.num_open < 2:
-            time.sleep(0.002)
-        httpx.post(f"{second.address}/resume")
+        both = [pool.submit(sample, client, params) for params in (GREEDY, LONG)]
+        wait_until(lambda: num_open(second) == 2)
+        httpx.post(f"{second}/resume")
         # The short one has version 0 given again while the long one is sampled.
         assert [one.result().token_ids for one in both] == [right.token_ids[:6], right.token_ids]
         assert both[1].result().logprobs == pytest.approx(right.logprobs, abs=1e-5)
+        assert checksums(second) == sums
 
 
 @pytest.mark.slow
@@ -131,41 +111,35 @@ def test_weights_of_another_run_are_refused_until_the_run_gives_its_own(tmp_path
         assert sample(client).versions == (0, 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["slimrl", "vllm"])
-@pytest.mark.parametrize("card", [{"id": "m", "owned_by": "llamacpp"}, {"owned_by": "slimrl"}, None])
-def test_a_server_of_another_kind_is_named_by_what_it_answers(backend: Any, card: Any) -> None:
-    def other(asked: Asked) -> Answer:
-        return Answer(200, {"data": [card]} if card else [])
+def cards(*found: Any) -> Callable[[Asked], Answer]:
+    """A server that lists these models, whatever it is asked."""
+    return lambda asked: Answer(200, {"data": found})
 
-    with (
-        server(other) as (url, _),
-        client_of(url.removesuffix("/v1"), backend) as client,
-        pytest.raises(UserError, match=r"/v1/models with .*, which is neither slimrl nor vLLM"),
-    ):
+
+def without(route: str) -> FakeVllm:
+    """A vLLM, one of whose routes answers in another form."""
+    return type("Other", (FakeVllm,), {route: lambda *_: Answer(200, {})})()
+
+
+UNKNOWN = "which is neither slimrl nor vLLM"
+
+
+@pytest.mark.parametrize(
+    ("other", "backend", "message"),
+    [
+        pytest.param(cards({"id": "m", "owned_by": "llamacpp"}), "slimrl", rf"/v1/models with .*, {UNKNOWN}", id="x"),
+        pytest.param(cards({"id": "m", "owned_by": "llamacpp"}), "vllm", rf"/v1/models with .*, {UNKNOWN}", id="y"),
+        pytest.param(cards({"owned_by": "slimrl"}), "slimrl", UNKNOWN, id="without its length"),
+        pytest.param(cards(), "vllm", UNKNOWN, id="without a model"),
+        pytest.param(without("v1_models"), "vllm", UNKNOWN, id="v1_models"),
+        pytest.param(without("server_info"), "vllm", UNKNOWN, id="server_info"),
+        pytest.param(without("weight_info"), "vllm", UNKNOWN, id="weight_info"),
+        pytest.param(FakeVllm(), "slimrl", r'is vllm: set inference\.backend = "vllm"', id="the other backend"),
+    ],
+)
+def test_a_server_of_another_kind_is_named_by_what_it_answers(other: Any, backend: Any, message: str) -> None:
+    with server(other) as (url, _), client_of(url, backend) as client, pytest.raises(UserError, match=message):
         client.check()
-
-
-@pytest.mark.parametrize("path", ["v1_models", "server_info", "weight_info", "weight_checker"])
-def test_routes_that_answer_in_another_form_are_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeVllm, path, lambda *_: Answer(200, {}), raising=False)
-    with fake(FakeVllm()) as (client, _), pytest.raises(UserError, match="which is neither slimrl nor vLLM"):
-        (client.checksums if path == "weight_checker" else client.check)()
-
-
-@pytest.mark.slow
-def test_cancelling_frees_the_place_at_the_server(tiny_dir: Path) -> None:
-    async def scenario(client: RemoteClient) -> None:
-        task = asyncio.create_task(client.sample(PROMPT, GREEDY))
-        while not own.service.thread.num_open:
-            await asyncio.sleep(0.005)
-        task.cancel()
-        while own.service.thread.num_open:
-            await asyncio.sleep(0.005)
-
-    with serving(tiny_dir) as own, client_of(own.address, "slimrl") as client:
-        httpx.post(f"{own.address}/pause")  # so that it is still there when it is cancelled
-        asyncio.run(asyncio.wait_for(scenario(client), 10))
 
 
 def test_vllm_gets_new_weights_while_it_is_paused_and_every_token_its_version(tmp_path: Path) -> None:
@@ -173,7 +147,7 @@ def test_vllm_gets_new_weights_while_it_is_paused_and_every_token_its_version(tm
     with fake(vllm) as (client, asked):
         assert sample(client) == Completion((11, 11), (-0.5, -0.5), (0, 0), "length")
         client.update_weights(fake_weights(tmp_path / "w", 12), 3)
-        steps = [one.path for one in asked if "weight" in one.path or "pause" in one.path or "resume" in one.path]
+        steps = [one.path for one in asked if any(word in one.path for word in ("update", "/pause", "resume"))]
         assert steps == [
             *("/pause?mode=keep", "/start_weight_update", "/update_weights", "/finish_weight_update", "/resume")
         ]
@@ -198,6 +172,7 @@ def test_a_reply_across_an_update_has_both_versions(tmp_path: Path) -> None:
 def test_vllm_that_was_started_again_gets_the_newest_weights_before_a_token_counts(tmp_path: Path) -> None:
     vllm = FakeVllm()
     with fake(vllm) as (client, asked):
+        client.check()
         client.update_weights(fake_weights(tmp_path / "w", 12), 0)
         client.update_weights(fake_weights(tmp_path / "x", 13), 1)
         vllm.reset()
@@ -228,6 +203,7 @@ def test_a_restart_in_the_middle_of_an_update_is_survived(tmp_path: Path) -> Non
 def test_weights_that_the_server_refuses_are_named_and_it_stays_paused(tmp_path: Path) -> None:
     vllm = FakeVllm()
     with fake(vllm) as (client, asked):
+        client.check()
         client.update_weights(fake_weights(tmp_path / "w", 12), 3)
         with pytest.raises(UserError, match=r"the sampler at http.*/update_weights answers with status 500.*/nowhere"):
             client.update_weights(Path("/nowhere"), 4)
@@ -245,13 +221,7 @@ def test_a_request_that_somebody_aborts_is_asked_again() -> None:
 
     with fake(Aborting()) as (client, asked):
         assert sample(client).token_ids == (11, 11)
-        assert len(asked) == 3
-
-
-def started_without(change: Callable[[FakeVllm], None]) -> FakeVllm:
-    vllm = FakeVllm()
-    change(vllm)
-    return vllm
+        assert [one.path for one in asked].count("/inference/v1/generate") == 3
 
 
 @pytest.mark.parametrize(
@@ -264,28 +234,21 @@ def started_without(change: Callable[[FakeVllm], None]) -> FakeVllm:
         (lambda vllm: vllm.settings.update(weight_transfer_config=None), "--weight-transfer-config"),
         (lambda vllm: setattr(vllm, "dev_mode", False), "VLLM_SERVER_DEV_MODE=1"),
         (lambda vllm: setattr(vllm, "max_model_len", 63), "--max-model-len 64"),
+        (lambda vllm: setattr(vllm, "scale_out", False), "the flag --enable-scale-out"),
     ],
 )
 def test_a_vllm_that_was_started_without_what_a_run_needs_is_refused_with_the_flag(
     change: Callable[[FakeVllm], None], advice: str, tmp_path: Path
 ) -> None:
-    with fake(started_without(change)) as (client, _), pytest.raises(UserError, match=advice):
+    vllm = FakeVllm()
+    change(vllm)
+
+    def use(client: Replicas) -> None:
         client.update_weights(fake_weights(tmp_path / "w", 12), 3)
-
-
-def test_a_vllm_without_token_routes_is_refused_with_the_flag() -> None:
-    vllm = started_without(lambda vllm: setattr(vllm, "scale_out", False))
-    with fake(vllm) as (client, _), pytest.raises(UserError, match="Start vLLM with the flag --enable-scale-out"):
         sample(client)
 
-
-def test_the_wrong_backend_is_named_with_the_setting(tmp_path: Path) -> None:
-    with (
-        server(FakeVllm()) as (url, _),
-        client_of(url.removesuffix("/v1"), "slimrl") as client,
-        pytest.raises(UserError, match=r'is vllm: set inference\.backend = "vllm"'),
-    ):
-        client.update_weights(tmp_path, 1)
+    with fake(vllm) as (client, _), pytest.raises(UserError, match=advice):
+        use(client)
 
 
 class Wrong(FakeVllm):
@@ -299,53 +262,54 @@ class Wrong(FakeVllm):
         return self._reply
 
 
+NO_VERSIONS = {"choices": [{"finish_reason": "stop", "token_ids": [1], "logprobs": None, "weight_versions": []}]}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "message"),
     [
-        Answer(200, b"<html>"),
-        Answer(200, {"choices": []}),
-        FakeVllm().reply([]),
-        FakeVllm().reply([("three", 1)]),
-        Answer(
-            200, {"choices": [{"finish_reason": "stop", "token_ids": [1], "logprobs": None, "weight_versions": []}]}
-        ),
-        Answer(400, {"error": "a prompt of 90 tokens"}),
+        pytest.param(Answer(200, b"<html>"), "the sampler at http://127", id="html"),
+        pytest.param(Answer(200, {"choices": []}), "the sampler at http://127", id="no choice"),
+        pytest.param(FakeVllm().reply([]), "the sampler at http://127", id="no tokens"),
+        pytest.param(FakeVllm().reply([("three", 1)]), "the sampler at http://127", id="no number"),
+        pytest.param(Answer(200, NO_VERSIONS), "the sampler at http://127", id="no versions"),
+        pytest.param(Answer(400, {"error": "a prompt of 90 tokens"}), "a prompt of 90 tokens", id="refusal"),
+        pytest.param(Answer(500, {"error": "it is dead"}), r"no sign of life for 0.3 s .*it is dead", id="failure"),
     ],
-    ids=lambda wrong: str(wrong.body)[:20],
 )
-def test_an_answer_that_is_no_completion_ends_the_run_and_names_the_server(wrong: Answer) -> None:
-    with fake(Wrong(wrong)) as (client, _), pytest.raises(UserError, match="the sampler at http://127"):
+def test_an_answer_that_is_no_completion_ends_the_run_and_names_the_server(wrong: Answer, message: str) -> None:
+    timeout_s = 0.3 if wrong.status == 500 else 20.0
+    with fake(Wrong(wrong), timeout_s) as (client, _), pytest.raises(UserError, match=message):
         sample(client)
 
 
-@pytest.mark.slow
-def test_a_server_that_only_fails_is_named_within_its_time() -> None:
-    with (
-        fake(Wrong(Answer(500, {"error": "the engine is dead"})), timeout_s=0.3) as (client, _),
-        pytest.raises(UserError, match=r"no sign of life for 0.3 s .*the engine is dead"),
-    ):
-        sample(client)
-
-
-def test_a_server_that_hangs_is_named_within_its_time() -> None:
+@pytest.mark.parametrize(
+    ("paused", "trouble"), [(None, "/is_paused has not answered"), (True, "it is paused, and POST /resume lets it go")]
+)
+def test_a_server_that_hangs_is_named_within_its_time(paused: bool | None, trouble: str) -> None:
     hangs = threading.Event()
 
     def hang(asked: Asked) -> Answer:
-        hangs.wait(10)
-        return Answer(200, {})
+        if paused is None or asked.path != "/is_paused":
+            hangs.wait(10)
+        return Answer(200, {"is_paused": paused})
 
-    with fake(hang, timeout_s=0.3) as (client, _):
-        with pytest.raises(UserError, match=r"no sign of life for 0.3 s ./is_paused has not answered"):
+    with fake(hang, timeout_s=3.0) as (client, _):
+        with pytest.raises(UserError, match=rf"no sign of life for 3 s .{trouble}"):
             sample(client)
         hangs.set()
 
 
-@pytest.mark.slow
-def test_a_server_that_somebody_paused_is_named_within_its_time(tiny_dir: Path) -> None:
-    with serving(tiny_dir) as own, client_of(own.address, "slimrl", timeout_s=3.0) as client:
-        httpx.post(f"{own.address}/pause")
-        with pytest.raises(UserError, match="it is paused, and POST /resume lets it go on"):
+def test_a_server_that_has_lost_broadcast_weights_ends_the_run() -> None:
+    vllm = FakeVllm()
+    with fake(vllm) as (client, _):
+        client.check()
+        vllm.version = "3"  # from a trainer
+        client.update_weights(None, 3)
+        assert sample(client).versions == (3, 3)
+        vllm.reset()
+        with pytest.raises(UserError, match="has the weights default and not 3, so it was started again"):
             sample(client)
 
 
@@ -376,7 +340,7 @@ def test_with_few_descriptors_requests_wait_here_and_looks_do_not(monkeypatch: p
             self.num_open -= 1
             return super().inference_v1_generate(asked)
 
-    async def several(client: RemoteClient) -> list[Completion]:
+    async def several(client: Replicas) -> list[Completion]:
         return await asyncio.gather(*(client.sample(PROMPT, GREEDY) for _ in range(12)))
 
     monkeypatch.setattr("slimrl_cluster.inference.server_link.allow_descriptors", lambda num: 70)

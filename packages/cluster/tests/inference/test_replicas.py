@@ -385,7 +385,7 @@ def test_a_sampler_is_not_used_until_it_holds_what_was_broadcast(is_late: bool, 
     second = None if is_late else samplers.come("b")
     replicas = samplers.client(1 if is_late else 2)
     first.version, first.token = "7", 17  # from the trainer itself
-    replicas.note_broadcast(7)
+    replicas.update_weights(None, 7)
     second = second or samplers.come("b")
     wait_until(lambda: second.paths().count("/weight_info") > 2)
     assert replicas.version == 7 and num_ready(replicas) == 1
@@ -401,7 +401,7 @@ def test_a_broadcast_that_no_sampler_holds_is_an_error_in_time(samplers: Sampler
     samplers.come("a")
     replicas = samplers.client(1, timeout_s=3.0)
     with pytest.raises(UserError, match=r"none of the samplers is ready \(http://127.0.0.1:\d+\)"):
-        replicas.note_broadcast(7)
+        replicas.update_weights(None, 7)
 
 
 def test_weights_of_another_run_are_found_at_each_sampler(samplers: Samplers) -> None:
@@ -426,6 +426,6 @@ def test_a_request_that_is_cancelled_frees_its_place(samplers: Samplers) -> None
 
     asyncio.run(scenario())
     [member] = replicas._members.values()
-    wait_until(lambda: member.num_open == 0)
+    wait_until(lambda: not member.open)
     gate.set()
     assert sample(replicas).token_ids == (11, 11)

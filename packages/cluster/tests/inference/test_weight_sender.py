@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -10,45 +10,45 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from packages.serve.tests.conftest import serving
+from packages.cluster.tests.helpers import checksums, remote_client, serving
 from slimrl.errors import UserError
+from slimrl.io.loop_thread import PROCESS_LOOP
 from slimrl.transport.broadcast import Meeting, WeightGroup
 from slimrl.types import SamplingParams
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.server_link import SamplerAddress
-from slimrl_cluster.inference.weight_sender import WeightSender
+from slimrl_cluster.launch.weights import WeightSender
 
 CPU = torch.device("cpu")
 
 
-@contextmanager
-def samplers(model: Path, num: int) -> Iterator[list[RemoteClient]]:
+@pytest.fixture(scope="module")
+def samplers(tiny_dir: Path) -> Iterator[dict[str, RemoteClient]]:
+    """Clients of two servers, by address."""
     with ExitStack() as whole:
-        clients = []
-        for _ in range(num):
-            address = whole.enter_context(serving(model)).address
-            clients.append(RemoteClient(SamplerAddress(address, timeout_s=10), frozenset([2]), 64))
-            whole.callback(clients[-1].close)
-        yield clients
+        addresses = [whole.enter_context(serving(tiny_dir)) for _ in range(2)]
+        yield {one: whole.enter_context(closing(remote_client(SamplerAddress(one, timeout_s=10)))) for one in addresses}
 
 
-def test_two_samplers_get_the_weights_of_a_broadcast_and_their_version(tiny_dir: Path) -> None:
-    weights = load_file(tiny_dir / "model.safetensors")
-    with samplers(tiny_dir, 2) as clients, WeightSender(clients, "127.0.0.1", CPU, 10) as sender:
-        before = clients[0].checksums()
+@pytest.mark.slow
+def test_two_samplers_get_the_weights_of_a_broadcast_and_their_version(
+    samplers: dict[str, RemoteClient], tiny_dir: Path
+) -> None:
+    weights, (first, second), clients = load_file(tiny_dir / "model.safetensors"), samplers, [*samplers.values()]
+    with WeightSender(clients, "127.0.0.1", CPU, 10) as sender:
+        before = checksums(first)
         for version, factor in ((1, 1.5), (2, 1.0)):
             sender.send({name: tensor * factor for name, tensor in weights.items()}, version)
-            assert clients[0].checksums() == clients[1].checksums()
-            assert (clients[0].checksums() == before) == (factor == 1.0)
-        completion = asyncio.run(clients[1].sample([5, 6], SamplingParams(4)))
+            assert checksums(first) == checksums(second)
+            assert (checksums(first) == before) == (factor == 1.0)
+        completion = clients[1].wait(clients[1].sample([5, 6], SamplingParams(4)))
         assert set(completion.versions) == {2}
 
 
 @pytest.mark.slow
-def test_a_sampler_that_refuses_the_weights_is_named(tiny_dir: Path) -> None:
+def test_a_sampler_that_refuses_the_weights_is_named(samplers: dict[str, RemoteClient]) -> None:
     with (
-        samplers(tiny_dir, 1) as clients,
-        WeightSender(clients, "127.0.0.1", CPU, 1.0) as sender,
+        WeightSender([*samplers.values()][:1], "127.0.0.1", CPU, 1.0) as sender,
         pytest.raises(UserError, match=r"the sampler at .*has the tensor nobody, which the served model has not"),
     ):
         sender.send({"nobody": torch.zeros(3)}, 1)
@@ -58,11 +58,13 @@ class Refusing:
     """A client of a sampler that joins the group, and is then not ready for an update."""
 
     num_processes = 1
+    start, wait = PROCESS_LOOP.start, PROCESS_LOOP.wait
 
-    def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
-        self.group = WeightGroup(Meeting(address, port, rank, world_size, CPU, 60.0))
+    async def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
+        meeting = Meeting(address, port, rank, world_size, CPU, 60.0)
+        self.group = await asyncio.to_thread(WeightGroup, meeting)
 
-    def start_update(self) -> None:
+    async def start_update(self) -> None:
         raise UserError("it is not ready")
 
 
@@ -71,11 +73,3 @@ def test_nothing_is_sent_to_a_sampler_that_is_not_ready() -> None:
     with WeightSender([sampler], "127.0.0.1", CPU, 60.0) as sender, pytest.raises(UserError, match="it is not ready"):
         sender.send({"w": torch.zeros(3)}, 1)
     sampler.group.close()
-
-
-@pytest.mark.slow
-def test_a_sampler_that_has_lost_broadcast_weights_ends_the_run(tiny_dir: Path) -> None:
-    with samplers(tiny_dir, 1) as [client]:
-        client.version = 3  # as if a trainer had given them to it before it was started again
-        with pytest.raises(UserError, match="has the weights default and not 3, so it was started again"):
-            asyncio.run(client.sample([5, 6], SamplingParams(4)))

@@ -1,7 +1,5 @@
 """What `rl` does for the programs of a run: it starts them, mends what dies, and ends with the cause if it cannot."""
 
-import os
-import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,27 +8,31 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
+from packages.cluster.tests.helpers import wait_until
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
+from slimrl.launch.placement import place
 from slimrl_cluster.launch import supervision
+from slimrl_cluster.launch.status import write_scale
 from slimrl_cluster.launch.supervision import Supervision, describe_parts, supervise
 from slimrl_cluster.services.programs import End, Needs, describe_status
-from slimrl_cluster.transport.roster import Roster, write_scale
 
 pytestmark = pytest.mark.slow
 
 ENV = ["--orchestrator.env.0.id", "reverse-text", "--max_async_level", "1"]
 PAIR = ("trainer", "orchestrator")
+AT_ADDRESS = ["--inference.base_url", "http://127.0.0.1:1", "--warmup.max_steps", "0"]
 
 
 class Fake:
     """A program that does nothing, and ends as it is told."""
 
     def __init__(self, name: str, command: Sequence[str], pid: int, num: int, needs: Needs) -> None:
-        self.name, self.words, self.needs, self.is_stopped = name, list(command), needs, False
-        self.members = [(f"host-{name}", pid + place) for place in range(num)]
+        self.name, self.words, self.num, self.needs, self.is_stopped = name, list(command), num, needs, False
         self.process = str(pid)
         self.end: End | None = None
         self.lines: list[str] = []
@@ -61,6 +63,9 @@ class FakePrograms:
         self.all.append(Fake(name, command, 100 * (len(self.all) + 1), num, needs))
         return self.all[-1]
 
+    def members(self) -> dict[str, dict[str, str]]:
+        return {}
+
     def named(self, name: str) -> list[Fake]:
         return [one for one in self.all if one.name == name]
 
@@ -74,10 +79,10 @@ class Running:
     def __init__(self, output_dir: Path, running: Future[None], programs: FakePrograms, notes: list[str]) -> None:
         self.output_dir, self.programs, self.notes, self._running = output_dir, programs, notes, running
 
-    def progress(self) -> None:
+    def progress(self, seconds: str = "1") -> None:
         """What a training step leaves."""
         with (self.output_dir / "metrics.jsonl").open("a") as file:
-            file.write("{}\n")
+            file.write(f'{{"time/step_s": {seconds}}}\n')
 
     def await_starts(self, name: str, num: int) -> Fake:
         """The program of a name that was started as the `num`th."""
@@ -85,12 +90,8 @@ class Running:
         return self.programs[name]
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
-        while not is_so():
-            if self._running.done():
-                self._running.result()
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        wait_until(lambda: is_so() or self._running.done(), 10)
+        assert is_so() or self._running.result()
 
     def said(self, words: str) -> bool:
         return any(words in note for note in self.notes)
@@ -98,10 +99,11 @@ class Running:
     def finish(self) -> None:
         for name in PAIR:
             self.programs[name].end = End(0, "")
-        self.result()
-
-    def result(self) -> None:
         self._running.result(10)
+
+    def fails(self, words: str) -> None:
+        with pytest.raises(UserError, match=words):
+            self._running.result(10)
 
 
 @contextmanager
@@ -124,232 +126,188 @@ def supervised(output_dir: Path, *argv: str, needs: Needs = Needs()) -> Iterator
 def is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervision, "POLL_S", 0.002)
     monkeypatch.setattr(supervision, "LOOK_S", 0.01)
-    monkeypatch.setattr(supervision, "AFTERWARDS_S", 5.0)
+    monkeypatch.setattr(supervision, "PEER_REPORT_TIMEOUT_S", 5.0)
 
 
-def test_all_parts_are_started_with_the_words_of_the_command_and_what_was_decided_once(tmp_path):
-    with supervised(tmp_path / "run", "--deployment.num_samplers", "2") as run:
+@pytest.fixture
+def output_dir(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def test_all_parts_are_started_with_the_words_of_the_command_and_what_was_decided_once(output_dir: Path) -> None:
+    with supervised(output_dir, "--deployment.num_samplers", "2") as run:
+        run.programs["trainer"].lines, run.programs["orchestrator"].lines = ["step 0"], ["a note"]
+        run.until(lambda: run.said("a note"))
         run.finish()
+    assert "step 0" in run.notes and "orchestrator: a note" in run.notes
     assert [one.name for one in run.programs.all] == ["sampler-0", "sampler-1", *PAIR]
-    decided = [
-        "@",
-        "rl.toml",
-        "--model.name",
-        "smollm2-135m",
-        "--max_async_level",
-        "1",
-        "--deployment.host",
-        "{address}",
-    ]
+    decided = ["--model.name", "smollm2-135m", "--max_async_level", "1", "--deployment.host", "{address}"]
     assert [one.words[2:] for one in run.programs.all] == [
-        ["slimrl", name, *decided] for name in ("inference", "inference", *PAIR)
+        ["slimrl", name, "@", "rl.toml", *decided] for name in ("inference", "inference", *PAIR)
     ]
     assert "processes: trainer 300, orchestrator 400, sampler-0 100, sampler-1 200" in run.notes
     assert not any(one.is_stopped for one in run.programs.all)  # that is for what has started them
 
 
-def test_samplers_have_ports_and_gpus_of_their_own(tmp_path):
+def test_samplers_have_ports_and_gpus_of_their_own(output_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = ["--inference_gpu_ids", "0,1,2,3", "--trainer_gpu_ids", "4,5", "--inference.port", "8000"]
-    with supervised(tmp_path / "run", "--deployment.num_samplers", "2", *gpus) as run:
+    vllm = [*gpus, "--inference.backend", "vllm", "--deployment.num_samplers", "2"]
+    with supervised(output_dir, *vllm) as run:
         run.finish()
-    shares = [run.programs[f"sampler-{number}"].words[-6:] for number in (0, 1)]
-    one = ["--deployment.num_samplers", "1", "--inference_gpu_ids"]
-    assert shares == [[*one, "0,1", "--inference.port", "8000"], [*one, "2,3", "--inference.port", "8001"]]
-    assert len(run.programs["trainer"].members) == 2
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 6)
+    for number, share, port in ((0, [0, 1], 8000), (1, [2, 3], 8001)):
+        words = [*ENV, *vllm, *run.programs[f"sampler-{number}"].words[-6:]]
+        config = place(load(RLConfig, words, {}).config, print, "inference")
+        assert (config.inference_gpu_ids, config.inference.port) == (share, port)
+    assert run.programs["trainer"].num == 2
 
 
-def test_a_sampler_at_an_address_is_not_started(tmp_path):
-    address = ["--inference.base_url", "http://127.0.0.1:1", "--warmup.max_steps", "0"]
-    with supervised(tmp_path / "run", *address) as run:
-        write_scale(tmp_path / "run", 3)
-        time.sleep(0.05)
+@pytest.mark.parametrize("name", ["sampler-1", *PAIR])
+def test_a_sampler_that_dies_is_started_again_and_the_others_stay(name: str, output_dir: Path) -> None:
+    with supervised(output_dir, "--deployment.num_samplers", "2", "--deployment.num_trainers", "2") as run:
+        run.programs[name].lines = ["its last words"]
+        first = {one.name: one for one in run.programs.all}
+        run.programs[name].die(-9)
+        again = run.await_starts(name, 2)
+        run.until(lambda: run.said("2 more deaths"))
+        assert run.said("its last words") and f"the {name} was ended by SIGKILL" in run.notes
+        if name == "sampler-1":
+            assert run.said("started sampler-1 again, as 500: 2 more deaths are survived")
+            assert again.words == first[name].words and not first["trainer"].is_stopped
+        else:
+            run.await_starts("orchestrator", 2)
+            assert run.said("trainer and orchestrator go on from the last checkpoint; 2 more deaths")
+            assert all(run.programs[part].words[-1] == "--resume" and first[part].is_stopped for part in PAIR)
+            assert run.programs["trainer"].num == 2 and not first["sampler-1"].is_stopped
+        assert not first["sampler-0"].is_stopped
         run.finish()
-    assert [one.name for one in run.programs.all] == [*PAIR]
-
-
-def test_a_sampler_that_dies_is_started_again_and_the_others_stay(tmp_path):
-    with supervised(tmp_path / "run", "--deployment.num_samplers", "2") as run:
-        run.programs["sampler-1"].lines = ["its last words"]
-        run.programs["sampler-1"].die(-9)
-        again = run.await_starts("sampler-1", 2)
-        run.until(lambda: run.said("started sampler-1 again, as 500: 2 more deaths are survived"))
-        assert "sampler-1: its last words" in run.notes and "the sampler-1 was ended by SIGKILL" in run.notes
-        assert again.words == run.programs.named("sampler-1")[0].words
-        run.finish()
-    assert len(run.programs.all) == 5
 
 
 @pytest.mark.parametrize("name", ["sampler-0", *PAIR])
-def test_so_many_deaths_are_survived_without_a_step_in_between(name, tmp_path):
-    with supervised(tmp_path / "run", "--deployment.restarts", "2") as run:
-        for num in (1, 2, 3):
+@pytest.mark.parametrize("most", [0, 2])
+def test_so_many_deaths_are_survived_without_a_step_in_between(most: int, name: str, output_dir: Path) -> None:
+    with supervised(output_dir, "--deployment.restarts", str(most)) as run:
+        for num in range(1, most + 2):
             run.await_starts(name, num).die(-9)
-        with pytest.raises(UserError, match=rf"the {name} was ended by SIGKILL\."):
-            run.result()
-    assert len(run.programs.named(name)) == 3
+        run.fails(rf"the {name} was ended by SIGKILL\.")
+    assert len(run.programs.named(name)) == most + 1
+    assert all(one.is_stopped for one in run.programs.named(name))  # so that it gives its place back
 
 
 @pytest.mark.parametrize("name", ["sampler-0", *PAIR])
-def test_a_step_in_between_counts_deaths_anew(name, tmp_path):
-    with supervised(tmp_path / "run", "--deployment.restarts", "1") as run:
+def test_a_step_in_between_counts_deaths_anew(name: str, output_dir: Path) -> None:
+    with supervised(output_dir, "--deployment.restarts", "1", "--resume") as run:
         for num in range(1, 6):
             run.await_starts(name, num).die(-9)
             run.await_starts(name, num + 1)
             run.progress()
         run.finish()
+    assert not any("--resume" in one.words for one in run.programs.all)  # argv has it
 
 
-def test_no_restarts_is_none(tmp_path):
-    with supervised(tmp_path / "run", "--deployment.restarts", "0") as run:
+def test_a_run_that_dies_of_the_same_step_every_time_ends(output_dir: Path) -> None:
+    with supervised(output_dir, "--deployment.restarts", "2") as run:
         run.progress()
-        run.programs["sampler-0"].die(-9)
-        with pytest.raises(UserError, match="the sampler-0 was ended by SIGKILL"):
-            run.result()
+        for num, seconds in enumerate(("1.5", "10.25", "2"), 1):  # the step is trained anew, and takes another time
+            (output_dir / "metrics.jsonl").unlink()
+            run.progress(seconds)
+            run.await_starts("trainer", num).die(-9)
+        run.fails("the trainer was ended by SIGKILL")
 
 
-def test_a_sampler_that_refuses_its_settings_ends_the_run_at_once(tmp_path):
-    with supervised(tmp_path / "run") as run:
-        run.programs["sampler-0"].lines = ["seq_len = 99999"]
-        run.programs["sampler-0"].die(2)
-        with pytest.raises(UserError, match="the sampler-0 has ended with status 2"):
-            run.result()
-    assert "sampler-0: seq_len = 99999" in run.notes and len(run.programs.named("sampler-0")) == 1
-
-
-def test_the_place_of_a_sampler_that_was_lost_is_struck(tmp_path):
-    roster = Roster(tmp_path / "run")
-    with supervised(tmp_path / "run") as run, Roster(tmp_path / "run").join("inference", {"address": "a"}):
-        sampler = run.programs["sampler-0"]
-        sampler.members = [(platform.node(), os.getpid())]  # it holds its lock still, as far as this machine knows
-        sampler.die(None)
-        run.await_starts("sampler-0", 2)
-        assert roster.members("inference") == {}
-        run.finish()
-
-
-@pytest.mark.parametrize(("dying", "other"), [PAIR, PAIR[::-1]])
-def test_trainer_and_orchestrator_go_on_together_from_the_checkpoint_and_samplers_stay(dying, other, tmp_path):
-    with supervised(tmp_path / "run", "--deployment.num_trainers", "2") as run:
-        first = run.programs[other]
-        run.programs[dying].die(-9)
-        assert run.await_starts("orchestrator", 2).words[-1] == "--resume"
-        assert run.programs["trainer"].words[-1] == "--resume" and len(run.programs["trainer"].members) == 2
-        assert first.is_stopped and not run.programs["sampler-0"].is_stopped
-        run.finish()
-    assert run.said("trainer and orchestrator go on from the last checkpoint; 2 more deaths")
-    assert len(run.programs.named("sampler-0")) == 1
-
-
-def test_a_run_that_is_resumed_already_is_not_told_so_twice(tmp_path):
-    (tmp_path / "run").mkdir()
-    with supervised(tmp_path / "run", "--resume") as run:
-        run.programs["trainer"].die(-9)
-        assert "--resume" not in run.await_starts("orchestrator", 2).words  # argv has it
-        run.finish()
-
-
-@pytest.mark.parametrize("name", PAIR)
-def test_what_fails_at_once_would_fail_again(name, tmp_path):
-    with supervised(tmp_path / "run") as run:
-        run.programs[name].die(1)
-        with pytest.raises(UserError, match=f"the {name} has ended with status 1"):
-            run.result()
-    assert all(run.programs[other].is_stopped for other in PAIR)
-
-
-def test_what_fails_after_a_step_is_tried_again_and_not_twice_at_the_same_place(tmp_path):
-    with supervised(tmp_path / "run") as run:
-        run.progress()
-        run.programs["trainer"].die(1)
-        run.await_starts("orchestrator", 2)
-        run.programs["trainer"].die(1)
-        with pytest.raises(UserError, match="the trainer has ended with status 1"):
-            run.result()
-
-
-def test_a_refusal_ends_the_run_at_once(tmp_path):
-    with supervised(tmp_path / "run", "--deployment.restarts", "9") as run:
-        with Roster(tmp_path / "run").join("orchestrator", {}):
-            time.sleep(0.05)  # it is seen, and lives
-            began = time.monotonic()
+@pytest.mark.parametrize(
+    ("name", "status", "after_a_step", "both"),
+    [
+        ("sampler-0", 2, True, False),
+        ("trainer", 2, True, False),
+        ("orchestrator", 2, True, False),
+        ("trainer", 1, False, False),
+        ("trainer", 2, True, True),
+    ],
+)
+def test_a_refusal_and_a_failure_at_once_end_the_run(
+    name: str, status: int, after_a_step: bool, both: bool, output_dir: Path
+) -> None:
+    with supervised(output_dir, "--deployment.restarts", "9", "--deployment.num_trainers", "2" if both else "1") as run:
+        began = time.monotonic()
+        if after_a_step:
             run.progress()
-            run.programs["trainer"].die(2)
-            with pytest.raises(UserError, match="the trainer has ended with status 2"):
-                run.result()
-        assert time.monotonic() - began < 3
-    assert all(run.programs[other].is_stopped for other in PAIR)
+        run.programs[name].lines = ["seq_len = 99999"]
+        for one in PAIR if both else (name,):
+            run.programs[one].die(status)
+        run.fails(f"the {name} has ended with status {status}" if not both else "has ended with status 2")
+    assert run.said("seq_len = 99999") and len(run.programs.named(name)) == 1 and time.monotonic() - began < 3
+    assert name == "sampler-0" or all(run.programs[other].is_stopped for other in PAIR)
 
 
-@pytest.mark.parametrize(("lost", "missing"), [PAIR, PAIR[::-1]])
-def test_a_refusal_of_who_misses_another_is_mended_by_that_others_start(lost, missing, tmp_path, monkeypatch):
-    with supervised(tmp_path / "run") as run:
-        monkeypatch.setattr(supervision, "POLL_S", 0.1)
+def test_what_fails_after_a_step_is_tried_again_and_not_twice_at_the_same_place(output_dir: Path) -> None:
+    with supervised(output_dir) as run:
+        run.progress()
+        run.programs["trainer"].die(1)
+        run.await_starts("orchestrator", 2)
+        run.programs["trainer"].die(1)
+        run.fails("the trainer has ended with status 1")
+
+
+@pytest.mark.parametrize(
+    ("missing", "status", "later_s", "num_trainers"),
+    [
+        ("trainer", -9, 0.0, 1),
+        ("orchestrator", -9, 0.0, 1),
+        ("orchestrator", None, 0.1, 2),  # a rank that is known to be lost later
+    ],
+)
+def test_a_refusal_of_who_misses_another_is_mended_by_that_others_start(
+    missing: str, status: int | None, later_s: float, num_trainers: int, output_dir: Path, monkeypatch
+) -> None:
+    [lost] = {*PAIR} - {missing}
+    with supervised(output_dir, "--deployment.num_trainers", str(num_trainers)) as run:
+        monkeypatch.setattr(supervision, "POLL_S", 0.1 if not later_s else 0.002)
         run.programs[missing].die(2)
-        run.programs[lost].die(-9)
+        time.sleep(later_s)
+        run.programs[lost].die(status)
         run.await_starts("orchestrator", 2)
         run.finish()
-    assert f"the {lost} was ended by SIGKILL" in run.notes
+    assert run.said(f"the {lost} was ")
 
 
-def test_a_rank_that_is_known_to_be_lost_later_is_the_cause(tmp_path):
-    with supervised(tmp_path / "run", "--deployment.num_trainers", "2") as run:
-        run.programs["orchestrator"].die(2)
-        time.sleep(0.1)
-        run.programs["trainer"].die(None)
-        run.await_starts("orchestrator", 2)
-        run.finish()
-    assert "the trainer was lost" in run.notes
-
-
-@pytest.mark.parametrize(("lost", "missing"), [PAIR, PAIR[::-1]])
-def test_a_part_whose_node_is_not_given_up_yet_is_waited_for(lost, missing, tmp_path):
-    with supervised(tmp_path / "run") as run:
-        with Roster(tmp_path / "run").join(lost, {}):
-            time.sleep(0.1)  # it is seen, and then gone
-        run.programs[missing].die(2)
-        time.sleep(0.1)
-        run.programs[lost].die(None)
-        run.await_starts("orchestrator", 2)
-        # Those that are started now have not been seen: a refusal of theirs is one.
-        run.programs[missing].die(2)
-        with pytest.raises(UserError, match=f"the {missing} has ended with status 2"):
-            run.result()
-    assert f"the {lost} was lost" in run.notes
-
-
-def test_both_refuse_and_the_first_is_named(tmp_path):
-    with supervised(tmp_path / "run", "--deployment.num_trainers", "2") as run:
-        run.programs["orchestrator"].die(2)
-        run.programs["trainer"].die(2)
-        with pytest.raises(UserError, match="has ended with status 2"):
-            run.result()
-
-
-def test_more_and_fewer_samplers_while_the_run_goes_on(tmp_path):
-    with supervised(tmp_path / "run") as run:
-        write_scale(tmp_path / "run", 3)
+def test_more_and_fewer_samplers_while_the_run_goes_on(output_dir: Path) -> None:
+    with supervised(output_dir) as run:
+        write_scale(RunDir(output_dir), 3)
         run.await_starts("sampler-2", 1)
         assert run.said("3 samplers are wanted, in place of 1")
-        write_scale(tmp_path / "run", 1)
+        write_scale(RunDir(output_dir), 1)
         run.until(lambda: run.said("ended sampler-2, which is not wanted any more"))
         assert [run.programs[f"sampler-{number}"].is_stopped for number in range(3)] == [False, True, True]
-        write_scale(tmp_path / "run", 2)
+        write_scale(RunDir(output_dir), 2)
         run.await_starts("sampler-1", 2)  # and sampler-1 of before counts as no death
         run.finish()
     assert not run.said("deaths")
-
-
-def test_what_an_earlier_start_was_asked_for_is_forgotten(tmp_path):
-    (tmp_path / "run").mkdir()
-    write_scale(tmp_path / "run", 5)
-    with supervised(tmp_path / "run") as run:
+    with supervised(output_dir) as run:  # the next start has as many as its settings say
         time.sleep(0.05)
         run.finish()
     assert len(run.programs.all) == 3
 
 
-def test_a_sampler_that_dies_after_the_last_episode_is_nobodys_loss(tmp_path):
-    with supervised(tmp_path / "run") as run:
+@pytest.mark.parametrize(
+    ("flags", "most"),
+    [
+        (["--inference_gpu_ids", "0,1", "--trainer_gpu_ids", "2", "--deployment.num_samplers", "2"], 2),
+        (AT_ADDRESS, 0),
+    ],
+)
+def test_there_are_no_more_samplers_than_gpus_for_them_and_none_beside_one_at_an_address(
+    flags: list[str], most: int, output_dir: Path
+) -> None:
+    with supervised(output_dir, *flags) as run:
+        write_scale(RunDir(output_dir), 5)
+        time.sleep(0.1)
+        run.finish()
+    assert sum(one.name.startswith("sampler") for one in run.programs.all) == most
+
+
+def test_a_sampler_that_dies_after_the_last_episode_is_nobodys_loss(output_dir: Path) -> None:
+    with supervised(output_dir) as run:
         run.programs["orchestrator"].end = End(0, "")
         time.sleep(0.05)
         run.programs["sampler-0"].die(-9)
@@ -358,16 +316,7 @@ def test_a_sampler_that_dies_after_the_last_episode_is_nobodys_loss(tmp_path):
     assert len(run.programs.named("sampler-0")) == 1
 
 
-def test_what_parts_say_is_repeated(tmp_path):
-    with supervised(tmp_path / "run") as run:
-        run.programs["trainer"].lines = ["step 0"]
-        run.programs["orchestrator"].lines = ["a note"]
-        run.until(lambda: run.said("a note"))
-        run.finish()
-    assert "step 0" in run.notes and "orchestrator: a note" in run.notes
-
-
-def test_python_cannot_start_the_parts_of_a_run():
+def test_python_cannot_start_the_parts_of_a_run() -> None:
     config = load(RLConfig, [*ENV, "--deployment.type", "processes"], {}).config
     with pytest.raises(UserError, match="from Python there is none"):
         supervise(config, None, print)
@@ -378,28 +327,24 @@ def test_python_cannot_start_the_parts_of_a_run():
     [
         ([], "a sampler, an orchestrator and a trainer, at most 1 versions apart"),
         (["--deployment.num_samplers", "3", "--deployment.num_trainers", "2"], "3 samplers, .* a trainer of 2 ranks"),
-        (["--inference.base_url", "http://a:1", "--warmup.max_steps", "0"], "a sampler at http://a:1, "),
+        (AT_ADDRESS, "a sampler at http://127.0.0.1:1, "),
     ],
 )
-def test_the_parts_in_words(argv, words):
+def test_the_parts_in_words(argv: list[str], words: str) -> None:
     assert re.match(words, describe_parts(load(RLConfig, [*ENV, *argv], {}).config))
 
 
-def test_a_vllm_on_a_cluster_has_as_many_gpus_as_were_asked_for(tmp_path):
+def test_a_vllm_on_a_cluster_has_as_many_gpus_as_were_asked_for(output_dir: Path) -> None:
     argv = ["--inference.backend", "vllm", "--deployment.gpus_per_sampler", "4", "--deployment.num_trainers", "2"]
-    with supervised(tmp_path / "run", "--deployment.type", "ray", *argv, needs=Needs(2.0, 1)) as run:
+    with supervised(output_dir, "--deployment.type", "ray", *argv, needs=Needs(2.0, 1)) as run:
         run.finish()
     needs = {one.name: one.needs for one in run.programs.all}
     assert needs == {"sampler-0": Needs(2.0, 4), "trainer": Needs(2.0, 1), "orchestrator": Needs(2.0)}
 
 
-def test_there_are_no_more_samplers_than_gpus_for_them(tmp_path):
-    gpus = ["--inference_gpu_ids", "0,1", "--trainer_gpu_ids", "2"]
-    with supervised(tmp_path / "run", "--deployment.num_samplers", "2", *gpus) as run:
-        write_scale(tmp_path / "run", 1)
-        run.until(lambda: run.said("ended sampler-1"))
-        write_scale(tmp_path / "run", 5)
-        run.await_starts("sampler-1", 2)
-        time.sleep(0.1)
-        assert not run.programs.named("sampler-2")
-        run.finish()
+def test_the_key_of_a_sampler_at_an_address_goes_to_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load(RLConfig, [*ENV, *AT_ADDRESS], {}).config
+    monkeypatch.delenv(config.inference.api_key_variable, raising=False)
+    assert supervision._with_key(config) == {}
+    monkeypatch.setenv(config.inference.api_key_variable, "its key")
+    assert supervision._with_key(config) == {config.inference.api_key_variable: "its key"}

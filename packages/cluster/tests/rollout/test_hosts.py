@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.ray_nodes import Nodes
+from packages.cluster.tests.helpers import ray_nodes
 from slimrl.config.deployment import DeploymentConfig
 from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.errors import RolloutError, UserError
@@ -18,8 +18,9 @@ from slimrl.io.process_tree import start_time
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.program import Start, start_here
 from slimrl.rollout.worker.taskset import load_on_hosts
-from slimrl_cluster.rollout import hosts
-from slimrl_cluster.rollout.hosts import worker_starts
+from slimrl_cluster.services import environment_hosts
+from slimrl_cluster.services.environment_hosts import start_at_new_host, worker_starts
+from slimrl_cluster.services.ray_cluster import NAMESPACE, RAY_ADDRESS, import_ray
 from tests.rollout.worker.test_taskset import FILE, play
 
 SLOW = Path(__file__).with_name("slow_worlds.py")
@@ -28,15 +29,11 @@ SLOW = Path(__file__).with_name("slow_worlds.py")
 @pytest.fixture(scope="module")
 def on_ray() -> Iterator[list[Start]]:
     """Places at two hosts of a Ray cluster."""
-    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    try:
-        nodes = Nodes(2)
-    except SystemExit as error:  # Ray gives up on nodes that a very busy machine starts too slowly
-        pytest.skip(str(error))
-    with nodes, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ADDRESS", nodes.address)
-        yield worker_starts(DeploymentConfig(type="ray", num_workers=2, cpus=0.1))
-        ray.shutdown()
+    with ray_nodes(2) as nodes, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(RAY_ADDRESS, nodes.address)
+        patch.setenv(NAMESPACE, "of a run")
+        yield worker_starts(DeploymentConfig(num_workers=2, cpus=0.1))
+        import_ray().shutdown()
 
 
 def load(name: str, starts: Sequence[Start], file: Path = FILE, memory_gb: float = 0.0) -> Any:
@@ -110,9 +107,9 @@ def test_a_host_that_is_lost_loses_no_episode(on_ray: list[Start]) -> None:
 def test_without_room_for_a_host_the_run_is_told(on_ray: list[Start], monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
-    monkeypatch.setattr(hosts, "PATIENCE_S", 3.0)
+    monkeypatch.setattr(environment_hosts, "PATIENCE_S", 3.0)
     with pytest.raises(UserError, match=r"a host of environments cannot be used, for 3 s now"):
-        hosts._start_at_new_host(ray, 999.0)({})
+        start_at_new_host(ray, 999.0)({})
 
 
 @pytest.mark.slow

@@ -1,10 +1,7 @@
-"""Programs on Ray's nodes, with a stand-in for Ray: what each of its answers and errors comes to."""
+"""Programs on Ray's nodes, with a stand-in for Ray: each of its answers and errors has a result."""
 
 import os
 import sys
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +11,13 @@ import pytest
 from slimrl.errors import UserError
 from slimrl_cluster.services import ray_programs
 from slimrl_cluster.services.programs import End, Needs
+from slimrl_cluster.services.ray_cluster import Members, import_ray
 from slimrl_cluster.services.ray_host import ProgramHost
 from slimrl_cluster.services.ray_programs import RayProgram, RayPrograms, RayRanks
+
+COMMAND = ["python", "-m", "slimrl", "inference"]
+HERE = 4711, "10.0.0.2"  # the answer of a host that has started its program
+LOST = "was lost, with its node or with Ray's actor"
 
 
 class RayError(Exception):
@@ -37,43 +39,28 @@ class ActorUnavailableError(RayError):
 
 
 class Asked:
-    """A question to an actor, answered when the test answers it."""
+    """A question to an actor, without an answer at first."""
 
-    def __init__(self, method: str, words: tuple[Any, ...] = ()) -> None:
-        self.method, self.words = method, words
-        self.answer: Any = None
-        self.answered = threading.Event()
-
-    def reply(self, answer: Any) -> None:
-        self.answer = answer
-        self.answered.set()
+    def __init__(self, method: str, *words: Any) -> None:
+        self.method, self.words, self.answers = method, words, list[Any]()
 
 
 class Actor:
-    """An actor; whatever is asked of it is kept, the newest last."""
+    """An actor; all questions to it are kept, the newest last."""
 
-    def __init__(self, options: dict[str, Any] | None = None) -> None:
-        self.options, self.asked = options or {}, list[Asked]()
-        self.is_killed = False
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options, self.asked, self.is_killed = options, list[Asked](), False
 
     def __getattr__(self, method: str) -> Any:
         def remote(*words: Any) -> Asked:
-            self.asked.append(Asked(method, words))
+            self.asked.append(Asked(method, *words))
             return self.asked[-1]
 
         return SimpleNamespace(remote=remote)
 
     def reply(self, answer: Any) -> None:
-        """Answer the oldest question that has no answer, as soon as it is asked."""
-        until(lambda: any(not one.answered.is_set() for one in self.asked))
-        next(one for one in self.asked if not one.answered.is_set()).reply(answer)
-
-
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+        """Answer the newest question."""
+        self.asked[-1].answers.append(answer)
 
 
 class FakeRay:
@@ -89,7 +76,7 @@ class FakeRay:
         self.removed: list[Any] = []
         self.timeouts: list[float | None] = []
         self.resources = {"CPU": 8.0}
-        self.has_room, self.is_shut_down = True, False
+        self.is_shut_down = False
         self.stop_answer: Any = End(-15, "was ended")
         strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda group, place: (group, place))
         self.util = SimpleNamespace(
@@ -97,22 +84,18 @@ class FakeRay:
         )
 
     def wait(self, asked: list[Asked], timeout: float) -> tuple[list[Asked], list[Asked]]:
-        if asked[0].method == "meeting_place":
-            asked[0].reply(("10.0.0.2", 4000))
-        return (asked, []) if asked[0].answered.wait(max(0.0, timeout)) else ([], asked)
+        assert timeout == 0
+        return (asked, []) if asked[0].answers else ([], asked)
 
     def get(self, asked: Asked, timeout: float | None = None) -> Any:
         self.timeouts.append(timeout)
-        answer = self.stop_answer if asked.method == "stop" else asked.answer
+        answer = self.stop_answer if asked.method == "stop" else asked.answers[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     def kill(self, actor: Actor) -> None:
         actor.is_killed = True
-        for one in actor.asked:
-            if not one.answered.is_set():
-                one.reply(ActorDiedError("killed"))
 
     def remote(self, kind: type) -> Any:
         def make(options: dict[str, Any]) -> Actor:
@@ -131,84 +114,110 @@ class FakeRay:
         self.is_shut_down = True
 
     def _group(self, bundles: list[dict[str, float]], strategy: str) -> SimpleNamespace:
-        asked = Asked("ready")
-        if self.has_room:
-            asked.reply(True)
-        self.groups.append(SimpleNamespace(bundles=bundles, strategy=strategy, ready=lambda: asked))
+        self.groups.append(SimpleNamespace(bundles=bundles, strategy=strategy))
         return self.groups[-1]
 
 
-def program_of(notes: list[str] | None = None, ray: FakeRay | None = None) -> tuple[RayProgram, Actor]:
-    actor = Actor()
-    said: Callable[[str], None] = (notes if notes is not None else []).append
-    waits_for = "a node with 1 CPU free"
-    return RayProgram(ray or FakeRay(), "sampler-0", actor, lambda: actor.start.remote(), waits_for, said), actor
+Made = tuple[RayPrograms, FakeRay, list[str]]
 
 
-def started(notes: list[str] | None = None) -> tuple[RayProgram, Actor]:
-    program, actor = program_of(notes)
-    actor.reply(("node-a", 4711, "10.0.0.2"))
-    until(lambda: program.members)
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """Programs on a cluster, the cluster, and the notes."""
+    ray, notes, members = FakeRay(), list[str](), Members()
+    members.announce("sampler-0", {"part": "inference"})
+
+    def all_members() -> Asked:
+        asked = Asked("all")
+        asked.answers.append(members.all())
+        return asked
+
+    actor = SimpleNamespace(remove=SimpleNamespace(remote=members.remove), all=SimpleNamespace(remote=all_members))
+    monkeypatch.setattr(ray_programs, "connect", lambda address, namespace: ray)
+    monkeypatch.setattr(ray_programs, "start_members", lambda ray: actor)
+    monkeypatch.setattr(ray_programs, "versions", lambda: {})
+    return RayPrograms("auto", tmp_path, {}, notes.append, 60.0), ray, notes
+
+
+def waiting(cluster: Made, name: str = "sampler-0") -> tuple[RayProgram, Actor]:
+    programs, ray, _ = cluster
+    program = programs.start(name, COMMAND, Needs(1.0))
+    assert (program.end, program.process) == (None, "waits for a node")
+    return program, ray.actors[-1]
+
+
+def started(cluster: Made, name: str = "sampler-0") -> tuple[RayProgram, Actor]:
+    program, actor = waiting(cluster, name)
+    actor.reply(HERE)
+    assert (program.end, program.process) == (None, "4711 on 10.0.0.2")
     return program, actor
 
 
-@pytest.fixture(autouse=True)
-def is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_programs, "POLL_S", 0.001)
+def ranks_of(cluster: Made, num: int) -> tuple[RayRanks, list[Actor]]:
+    programs, ray, _ = cluster
+    ranks = programs.start_ranks("trainer", COMMAND, num, Needs(2.0, 1))
+    for actor in ray.actors:
+        actor.reply(HERE)
+    assert ranks.end is None
+    return ranks, ray.actors
 
 
-def test_a_program_waits_for_a_node_and_says_where_it_runs_and_what_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_programs, "SAY_S", 0.01)
-    notes: list[str] = []
-    program, actor = program_of(notes)
-    assert (program.end, program.members, program.process) == (None, [], "waits for a node")
-    until(lambda: "the sampler-0 waits for a node with 1 CPU free, for 0 s so far" in notes)
+def test_a_program_waits_for_a_node_and_says_where_it_runs_and_what_it_writes(cluster, tmp_path, monkeypatch) -> None:
+    _, _, notes = cluster
+    log = tmp_path / "sampler-0.log"
+    log.write_text("of an earlier start\n")
+    program, actor = waiting(cluster)
+    assert program.end is None and notes == []  # a short wait is not logged
+    monkeypatch.setattr(ray_programs, "SAY_S", -1.0)
+    assert program.end is None and notes == ["the sampler-0 waits for a node with 1 CPU free, for 0 s so far"]
     actor.reply(ActorUnavailableError("a break"))  # it is asked again
-    actor.reply(("node-a", 4711, "10.0.0.2"))
-    until(lambda: "sampler-0 is process 4711 on 10.0.0.2" in notes)
-    assert (program.process, program.members) == ("4711 on 10.0.0.2", [("node-a", 4711)])
-    assert [one.method for one in actor.asked] == ["start", "start", "poll"]
-    for lines in (["a", "b"], [], ["c"]):
-        actor.reply((None, lines))
-    until(lambda: len(actor.asked) == 6)
+    assert program.end is None
+    actor.reply(HERE)
+    assert program.end is None and program.process == "4711 on 10.0.0.2"
+    assert notes[1:] == ["sampler-0 is process 4711 on 10.0.0.2"]
+    with log.open("a") as file:
+        file.write("a\nb\nc\nhal")
     assert program.new_lines(2) == ["b", "c"] and program.new_lines() == []
-    for _ in range(3):
-        actor.reply(ActorUnavailableError("a break"))
-    silence = "no word of the sampler-0 (4711 on 10.0.0.2); Ray looks whether its node is lost"
-    until(lambda: any(note.startswith(silence) for note in notes))
-    actor.reply((End(-9, "was ended by SIGKILL"), ["last"]))
-    until(lambda: program.end)
-    assert program.end == End(-9, "was ended by SIGKILL") and program.new_lines() == ["last"]
-    assert actor.asked[-1].answered.is_set()  # it is asked no more
-
-
-def test_a_node_that_is_lost_is_no_refusal_and_has_no_status() -> None:
-    program, actor = started()
-    actor.reply(ActorDiedError("\n  The actor died: its node was lost.\nmore"))
-    until(lambda: program.end)
-    end = program.end
-    assert end and end.status is None and not end.has_refused and not end.is_good
-    assert end.text == (
-        "the sampler-0 (process 4711 on 10.0.0.2) was lost, with its node or with Ray's actor: The actor died: its "
-        "node was lost."
-    )
+    for answer in (None, ActorUnavailableError("a break")):
+        actor.reply(answer)
+        assert program.end is None
+    silence = "no word of the sampler-0 (4711 on 10.0.0.2); Ray looks whether its node is lost, for 0 s so far"
+    assert program.end is None and notes[-1] == silence
+    actor.reply(End(-9, "was ended by SIGKILL"))
+    assert program.end == program.end == End(-9, "was ended by SIGKILL")
+    assert [one.method for one in actor.asked] == ["start", "start", "poll", "poll", "poll"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "has_refused", "text"),
+    ("make", "answer", "has_refused", "text"),
     [
-        (ActorDiedError(""), False, "the sampler-0 was lost, with its node or with Ray's actor: ActorDiedError"),
-        (RayTaskError(UserError("its torch is 1.0")), True, "the sampler-0 cannot be started: its torch is 1.0"),
+        (
+            started,
+            ActorDiedError("\n  The actor died: its node was lost.\nmore"),
+            False,
+            f"the sampler-0 (process 4711 on 10.0.0.2) {LOST}: The actor died: its node was lost.",
+        ),
+        (waiting, ActorDiedError(""), False, f"the sampler-0 {LOST}: ActorDiedError"),
+        (waiting, ValueError("of Ray itself"), False, f"the sampler-0 {LOST}: of Ray itself"),
+        # Another rank's host misses the host of the first rank.
+        (waiting, RayTaskError(ActorDiedError("gone")), False, f"the sampler-0 {LOST}: ray::start()"),
+        (
+            waiting,
+            RayTaskError(UserError("its torch is 1.0")),
+            True,
+            "the sampler-0 cannot be started: its torch is 1.0",
+        ),
     ],
 )
-def test_one_that_does_not_start_has_no_process(answer: Exception, has_refused: bool, text: str) -> None:
-    program, actor = program_of()
+def test_a_lost_node_has_no_status_and_a_start_that_fails_is_a_refusal(
+    make: Any, answer: Exception, has_refused: bool, text: str, cluster: Made
+) -> None:
+    program, actor = make(cluster)
     actor.reply(answer)
-    until(lambda: program.end)
-    assert program.end and program.end.has_refused == has_refused and program.end.text == text
+    assert program.end == End(2 if has_refused else None, text)
 
 
-@pytest.mark.parametrize("has_started", [False, True])
+@pytest.mark.parametrize("make", [waiting, started])
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -217,106 +226,87 @@ def test_one_that_does_not_start_has_no_process(answer: Exception, has_refused: 
         (ActorDiedError("gone"), "was lost"),
     ],
 )
-def test_it_is_stopped_and_its_place_given_back(answer: Any, words: str, has_started: bool) -> None:
-    ray = FakeRay()
-    ray.stop_answer = answer
-    program, actor = program_of(ray=ray)
-    if has_started:
-        actor.reply(("node-a", 4711, "10.0.0.2"))
-        until(lambda: program.members)
-    program.stop()
-    assert actor.is_killed and program.end and words in program.end.text
-    # What waits for a node is ended without a wait for an answer that cannot come.
-    assert (ray_programs.STOP_S if has_started else ray_programs.WITHOUT_NODE_S) in ray.timeouts
-    assert not program._thread.is_alive()
-
-
-def ranks_of(num: int) -> tuple[RayRanks, list[Actor], list[bool]]:
-    both, released = [started() for _ in range(num)], list[bool]()
-    return RayRanks("trainer", [one for one, _ in both], lambda: released.append(True)), [a for _, a in both], released
-
-
-def test_ranks_have_ended_well_when_all_have() -> None:
-    ranks, actors, released = ranks_of(2)
-    assert ranks.process == "4711 on 10.0.0.2; 4711 on 10.0.0.2" and len(ranks.members) == 2
-    actors[1].reply((End(0, "well"), ["of the second"]))
-    assert ranks.end is None
-    actors[0].reply((End(0, "well"), ["of the first"]))
-    until(lambda: ranks.end)
-    assert ranks.end == End(0, "well") and ranks.new_lines() == ["of the first"]
-    ranks.stop()
-    assert released == [True] and all(actor.is_killed for actor in actors)
-
-
-def test_the_rank_that_was_lost_is_the_cause_and_not_one_that_misses_it() -> None:
-    ranks, actors, _ = ranks_of(3)
-    actors[0].reply((End(2, "a rank is missing"), ["first"]))
-    until(lambda: ranks.end)
-    assert ranks.end == End(2, "a rank is missing")
-    actors[2].reply((End(-9, "was ended by SIGKILL"), ["third"]))
-    until(lambda: ranks.end != End(2, "a rank is missing"))
-    assert ranks.end == End(-9, "was ended by SIGKILL")
-    assert ranks.new_lines() == ["first", "sampler-0: third"]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RayPrograms, FakeRay, list[str]]:
-    ray, notes = FakeRay(), list[str]()
-    monkeypatch.setattr(ray_programs, "connect", lambda address: ray)
-    monkeypatch.setattr(ray_programs, "versions", lambda: {})
-    return RayPrograms("auto", tmp_path, {}, notes.append, 0.05), ray, notes
-
-
-def test_a_program_asks_for_what_it_needs(cluster) -> None:
+def test_it_is_stopped_and_its_place_given_back(answer: Any, words: str, make: Any, cluster: Made) -> None:
     programs, ray, _ = cluster
-    programs.start("sampler-0", ["python", "-m", "slimrl", "inference"], Needs(0.5, 1))
+    ray.stop_answer = answer
+    program, actor = make(cluster)
+    assert programs.members() == {"sampler-0": {"part": "inference"}}
+    program.stop()
+    assert actor.is_killed and program.end and words in program.end.text and programs.members() == {}
+    # A program that waits for a node is ended without a wait for an answer that cannot come.
+    assert (ray_programs.STOP_S if make is started else ray_programs.WITHOUT_NODE_S) in ray.timeouts
+
+
+def test_a_program_asks_for_what_it_needs(cluster: Made) -> None:
+    programs, ray, _ = cluster
+    programs.start("sampler-0", COMMAND, Needs(0.5, 1))
     [actor] = ray.actors
     assert actor.options == {"num_cpus": 0.5, "num_gpus": 1, "scheduling_strategy": "SPREAD", "max_restarts": 0}
-    until(lambda: actor.asked)
-    assert actor.asked[0].words[:2] == ("sampler-0", ["python", "-m", "slimrl", "inference"])
+    assert actor.asked[0].words == ("sampler-0", COMMAND, {}, 0, 1, None)
     assert programs.describe() == "a Ray cluster of 2 nodes with 8 CPUs" and programs.num_gpus == 0
     ray.resources["GPU"] = 4.0
     assert programs.describe() == "a Ray cluster of 2 nodes with 8 CPUs and 4 GPUs" and programs.num_gpus == 4
 
 
-def test_ranks_get_room_at_once_and_meet_at_the_first(cluster) -> None:
-    programs, ray, _ = cluster
-    ranks = programs.start_ranks("trainer", ["python"], 3, Needs(2.0, 1))
+def test_ranks_get_room_at_once_and_have_ended_well_when_all_have(cluster: Made, tmp_path: Path) -> None:
+    _, ray, _ = cluster
+    ranks, actors = ranks_of(cluster, 3)
     [group] = ray.groups
     assert (group.bundles, group.strategy) == ([{"CPU": 2.0, "GPU": 1}] * 3, "PACK")
-    until(lambda: all(actor.asked and actor.asked[-1].method == "start" for actor in ray.actors))
-    starts = [actor.asked[-1].words for actor in ray.actors]
-    assert [name for name, *_ in starts] == ["trainer", "trainer-1", "trainer-2"]
-    for rank, (_, _, variables, _) in enumerate(starts):
-        assert (variables["RANK"], variables["WORLD_SIZE"], variables["LOCAL_RANK"]) == (str(rank), "3", "0")
-        assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("10.0.0.2", "4000")
+    assert [one.asked[0].words for one in actors] == [
+        (name, COMMAND, {}, rank, 3, actors[0]) for rank, name in enumerate(("trainer", "trainer-1", "trainer-2"))
+    ]
+    assert ranks.process == "; ".join(["4711 on 10.0.0.2"] * 3)
+    for name in ("trainer", "trainer-1"):
+        (tmp_path / f"{name}.log").write_text(f"of {name}\n")
+    for actor in actors:
+        assert ranks.end is None
+        actor.reply(End(0, "well"))
+    assert ranks.end == End(0, "well") and ranks.new_lines() == ["of trainer"]
     ranks.stop()
-    assert ray.removed == [group]
+    assert ray.removed == [group] and all(actor.is_killed for actor in actors)
 
 
-def test_room_that_does_not_come_is_an_error_with_what_there_is(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_programs, "SAY_S", 0.01)
-    programs, ray, notes = cluster
-    ray.has_room = False
-    with pytest.raises(UserError, match=r"in vain for room for 3 ranks of the trainer, each with 2 CPUs .* 2 nodes"):
-        programs.start_ranks("trainer", ["python"], 3, Needs(2.0))
-    assert ray.removed == ray.groups and notes[0].startswith("waiting for room for 3 ranks of the trainer")
+def test_the_rank_that_was_lost_is_the_cause_and_not_one_that_misses_it(cluster: Made, tmp_path: Path) -> None:
+    ranks, actors = ranks_of(cluster, 3)
+    actors[0].reply(End(2, "a rank is missing"))
+    assert ranks.end == End(2, "a rank is missing")
+    actors[2].reply(End(-9, "was ended by SIGKILL"))
+    assert ranks.end == End(-9, "was ended by SIGKILL")
+    for name in ("trainer", "trainer-2"):
+        (tmp_path / f"{name}.log").write_text(f"of {name}\n")
+    assert ranks.new_lines() == ["of trainer", "trainer-2: of trainer-2"]
 
 
-def test_all_programs_end_with_the_cluster(cluster) -> None:
+@pytest.mark.parametrize(
+    ("num", "room"),
+    [(1, "a node with 2 CPUs and 1 GPU free"), (3, "room for 3 ranks, each with 2 CPUs and 1 GPU")],
+)
+def test_room_that_does_not_come_is_an_error_with_what_there_is(num: int, room: str, cluster: Made) -> None:
+    programs, _, _ = cluster
+    programs._timeout_s = -1.0
+    end = programs.start_ranks("trainer", COMMAND, num, Needs(2.0, 1)).end
+    assert end and end.has_refused and end.text.startswith(f"the trainer waits for {room}, for 0 s in vain")
+    assert "This is a Ray cluster of 2 nodes with 8 CPUs" in end.text
+    assert programs.start("sampler-0", COMMAND, Needs(2.0)).end is None  # others may do its work meanwhile
+
+
+def test_all_programs_end_with_the_cluster_and_those_that_have_ended_free_their_places(cluster: Made) -> None:
     programs, ray, _ = cluster
     with programs:
-        for name in ("sampler-0", "orchestrator"):
-            programs.start(name, ["python"], Needs())
-        ray.actors[0].reply(RayTaskError(UserError("no")))
-        until(lambda: programs._programs[0].end)
-    assert [actor.is_killed for actor in ray.actors] == [False, True] and ray.is_shut_down
+        ended, actor = waiting(cluster)
+        actor.reply(RayTaskError(UserError("no")))
+        assert ended.end
+        started(cluster, "orchestrator")
+        programs.start_ranks("trainer", COMMAND, 2, Needs())
+    assert all(actor.is_killed for actor in ray.actors) and ray.is_shut_down and ray.removed == ray.groups
+    assert ended.end and ended.end.has_refused
 
 
 def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r'pip install "slimrl\[ray\]"'):
-        ray_programs.import_ray()
+        import_ray()
 
 
 @pytest.mark.parametrize(("shares", "found", "left"), [(True, "1", None), (True, "4", "4"), (False, "1", "1")])

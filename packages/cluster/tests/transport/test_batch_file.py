@@ -22,22 +22,23 @@ BATCH = Batch((FIRST, SECOND), 0.7, {"reward/mean": 0.1, "loss/x": math.inf}, ST
 VALUED = tuple(replace(one, rewards_T=(0.0,) * (len(one.token_ids_T) - 1) + (1.0,)) for one in BATCH.samples)
 
 
-@pytest.mark.parametrize("batch", [BATCH, replace(BATCH, samples=VALUED), Batch((), 1.0)])
+LARGE = {"waiting": "y" * 101_000_000}  # more than the metadata of the format can hold
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pytest.param(BATCH, id="whole"),
+        pytest.param(replace(BATCH, samples=VALUED), id="with rewards of tokens"),
+        pytest.param(Batch((), 1.0), id="empty"),
+        pytest.param(Batch((), 1.0, {"reward/mean": math.nan}), id="nan"),
+        pytest.param(replace(BATCH, orchestrator_state=LARGE), id="large", marks=pytest.mark.slow),
+    ],
+)
 def test_a_batch_is_read_as_it_was_written(batch: Batch, tmp_path: Path) -> None:
     write_batch(batch, tmp_path / "deep" / "b.safetensors")
-    assert read_batch(tmp_path / "deep" / "b.safetensors") == batch
-
-
-def test_a_metric_that_is_no_number(tmp_path: Path) -> None:
-    write_batch(Batch((), 1.0, {"reward/mean": math.nan}), tmp_path / "b.safetensors")
-    assert math.isnan(float(read_batch(tmp_path / "b.safetensors").metrics["reward/mean"]))
-
-
-@pytest.mark.slow
-def test_a_state_of_any_size_is_read_as_it_was_written(tmp_path):
-    state = {"waiting": "y" * 101_000_000}  # more than the metadata of the format can hold
-    write_batch(replace(BATCH, orchestrator_state=state), tmp_path / "b.safetensors")
-    assert read_batch(tmp_path / "b.safetensors").orchestrator_state == state
+    found = read_batch(tmp_path / "deep" / "b.safetensors")
+    assert repr(found) == repr(batch)  # by which nan equals nan
 
 
 def test_every_truncation_is_refused(tmp_path):
@@ -75,7 +76,7 @@ def test_tensors_that_do_not_go_together_are_refused(change, tmp_path: Path):
     ("form", "content"),
     [
         ("slimrl-batch-1", '{"temperature": 1.0, "metrics": {}, "orchestrator_state": {}}'),
-        (FORMAT, '{"temperature": 0.0, "metrics": {}, "orchestrator_state": {}}'),
+        (FORMAT, '{"metrics": {}, "orchestrator_state": {}}'),
         (FORMAT, '{"temperature": 1.0, "metrics": {"x": "much"}, "orchestrator_state": {}}'),
         (FORMAT, '{"temperature": 1.0, "metrics": {}, "orchestrator_state": {}, "more": 1}'),
         (FORMAT, "[]"),

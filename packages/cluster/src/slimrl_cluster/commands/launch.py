@@ -1,8 +1,12 @@
-"""The `launch` command: it writes a batch script that runs `rl` over the nodes of a cluster. Needs no PyTorch."""
+"""The `launch` command: it writes a batch script that runs `rl` over the nodes of a cluster. Needs no PyTorch.
+
+The script has options for sbatch, the settings of this job, and `slurm_job.sh`.
+"""
 
 import argparse
 import os
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,8 +17,11 @@ from slimrl.io.files import replace_file
 from slimrl.launch.early import check_data_files, check_model_names
 from slimrl.launch.run_lock import refuse_run
 from slimrl.launch.tasksets import check_environments
-from slimrl_cluster.launch.slurm import BY_RAY, batch_script
 
+JOB = Path(__file__).with_name("slurm_job.sh")
+BY_RAY = ("--deployment.type", "ray", "--deployment.address", "auto")
+START_TIMEOUT_S = 600  # seconds until every node must have joined Ray
+GRACE_S = 120  # seconds before the time limit at which the run is stopped and the job requeued
 USAGE = "slimrl launch --slurm @ FILE [--key VALUE ...] --gpus_per_node N --time TIME [--nodes N] [-o SCRIPT]"
 ABOUT = """\
 Writes a batch script for SLURM that runs `slimrl rl @ FILE ...` over the nodes of a job: it starts Ray on all of them
@@ -53,7 +60,7 @@ def run_launch(argv: Sequence[str]) -> int:
     check_environments(config, make=False)
     if not config.resume:  # with `resume`, the script continues an existing run
         refuse_run(Path(config.output_dir))
-    text = batch_script(config, settings, options, Path.cwd())
+    text = _batch_script(config, settings, options, Path.cwd())
     if not options.output:
         print(text, end="")
         return 0
@@ -64,6 +71,66 @@ def run_launch(argv: Sequence[str]) -> int:
     replace_file(options.output, [text.encode()], chosen_by="-o")
     print(f"wrote {options.output}. Submit it: sbatch {shlex.quote(str(options.output))}")
     return 0
+
+
+def _batch_script(config: RLConfig, words: Sequence[str], options: argparse.Namespace, directory: Path) -> str:
+    """Return the text of the script that runs `slimrl rl WORDS` from a directory, by the options of `slimrl launch`.
+    Raises UserError if the nodes have too few GPUs for the settings."""
+    _check_gpus(config, options)
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {option}" for option in _sbatch_options(options, directory)),
+        "",
+        f"# Written by: slimrl launch --slurm {shlex.join(words)} ...",
+        f"START_TIMEOUT_S={START_TIMEOUT_S}",
+        f"gpus_per_node={options.gpus_per_node}",
+        f"output_dir={shlex.quote(config.output_dir)}",
+        f"command=({shlex.join(['slimrl', 'rl', *words, *BY_RAY])})",
+        f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"',
+        *options.setup,
+        "",
+    ]
+    return "\n".join(lines) + "\n" + JOB.read_text(encoding="utf-8")
+
+
+def _sbatch_options(options: argparse.Namespace, directory: Path) -> list[str]:
+    """Return the options for sbatch. The job reserves whole nodes, because Ray uses all resources of a node."""
+    return [
+        "--job-name=slimrl",
+        f"--nodes={options.nodes}",
+        "--ntasks-per-node=1",
+        *([f"--gpus-per-node={options.gpus_per_node}"] if options.gpus_per_node else []),
+        "--exclusive",
+        "--mem=0",
+        f"--time={options.time}",
+        *([f"--partition={options.partition}"] if options.partition else []),
+        *([f"--account={options.account}"] if options.account else []),
+        f"--chdir={shlex.quote(str(directory))}",
+        "--output=slimrl-%j.log",
+        "--open-mode=append",
+        "--requeue",
+        f"--signal=B:USR1@{GRACE_S}",
+        *options.sbatch,
+    ]
+
+
+def _check_gpus(config: RLConfig, options: argparse.Namespace) -> None:
+    """Raise UserError if the settings need more GPUs than the nodes have. A trainer rank needs one GPU, a sampler
+    `gpus_per_sampler`."""
+    deployment, there = config.deployment, options.nodes * options.gpus_per_node
+    num_samplers = 0 if config.inference.base_url else deployment.num_samplers
+    needed = num_samplers * deployment.gpus_per_sampler + deployment.num_trainers
+    if there and needed > there:
+        raise UserError(
+            f"the samplers and trainers need {needed} GPUs, and the job has {there} (--nodes {options.nodes}, "
+            f"--gpus_per_node {options.gpus_per_node}): raise one of these, or lower deployment.num_samplers, "
+            "gpus_per_sampler or num_trainers."
+        )
+    if 0 < options.gpus_per_node < (each := deployment.gpus_per_sampler):
+        raise UserError(
+            f"deployment.gpus_per_sampler = {each} GPUs must be on one node, which has --gpus_per_node "
+            f"{options.gpus_per_node}: raise that, or lower the setting."
+        )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,7 +6,6 @@ each result in the run's directory (`launch/elsewhere.py`).
 """
 
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,9 +25,9 @@ from slimrl.trainer.checkpoint import read_progress
 from slimrl.types import Metrics
 from slimrl_cluster.launch.agreement import check_agreement, with_announced_date
 from slimrl_cluster.launch.weights import SampledWeights, make_replicas
-from slimrl_cluster.rollout.hosts import worker_starts
-from slimrl_cluster.transport.roster import Roster
-from slimrl_cluster.transport.run_files import RunFiles
+from slimrl_cluster.services.environment_hosts import worker_starts
+from slimrl_cluster.services.ray_cluster import open_roster
+from slimrl_cluster.transport.batch_file import write_batch
 
 
 def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
@@ -37,18 +36,17 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     console, resolved = RunConsole(), with_pinned_model(resolved)
     config = place(resolved.config, console.note, "orchestrator")
     config = without_needless_warm_up(config, console.note)
-    output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
-    files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "orchestrator")
-    with ExitStack() as held:
-        held.enter_context(roster.join("orchestrator", {}, lock_patience_s(resolved.config)))
+    output_dir, roster = Path(config.output_dir), open_roster(config, "orchestrator", console.note)
+    with roster.reserve(lock_patience_s(resolved.config)) as own:
+        own.announce({})
         starts = worker_starts(config.deployment)
         tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s, starts)
-        trainer = files.await_part("trainer")  # the trainer has checked the checkpoint from which to continue
+        trainer = roster.await_part("trainer")  # the trainer has checked the checkpoint from which to continue
         past = read_progress(output_dir) if config.resume else None
         first = past.step if past else 0
         check_agreement(trainer, resolved.config, first)
         chat = load_chat(with_announced_date(config.model, trainer))
-        client = make_replicas(config, files, chat.stop_ids)
+        client = make_replicas(config, roster, chat.stop_ids)
         limits = episode_limits(config.orchestrator, config.seq_len)
         context = RolloutContext(client, chat, limits, concurrent_episodes(config))
         held_out = make_held_out(config, tasksets, context, output_dir, console)
@@ -56,7 +54,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         distillation = make_distillation(parts, trainer["dtype"])
         orchestrator = make_orchestrator(parts, distillation)
         orchestrator.restore(past.orchestrator_state if past else {})
-        weights = SampledWeights(files, client, config.deployment.weights == "broadcast")
+        weights = SampledWeights(roster, client, config.deployment)
 
         # The trainer publishes its first weights after its warm-up. Until then the sampler has the base model's
         # weights.
@@ -78,7 +76,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
                 batch = orchestrator.collect(step)
             if step == 0:
                 advise(config, tasksets, batch.metrics | before, console)
-            files.send(step, replace(batch, metrics=batch.metrics | waited))
+            write_batch(replace(batch, metrics=batch.metrics | waited), roster.run.batch_of(step))
         orchestrator.close()
         weights.await_version(config.max_steps)
         held_out.measure(*FINAL)

@@ -1,7 +1,6 @@
 """Runs the sampler of an `rl` run with separate processes: slimrl's server, or vLLM's."""
 
 import os
-from pathlib import Path
 
 from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
@@ -11,9 +10,8 @@ from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.placement import device_of, place
 from slimrl.monitor.console import RunConsole
 from slimrl_cluster.services.programs import free_port
+from slimrl_cluster.services.ray_cluster import open_roster
 from slimrl_cluster.services.vllm_sampler import run_vllm
-from slimrl_cluster.transport.roster import Roster
-from slimrl_cluster.transport.run_files import RunFiles
 from slimrl_serve.start import check_packages, serve, until_signal
 
 MAX_QUEUE = 65536  # a run's only client sends no more requests than its episodes need
@@ -26,19 +24,18 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
         check_packages()
     console = RunConsole()
     config = device_of(place(with_pinned_model(resolved).config, console.note, "inference"), "inference")
-    roster = Roster(Path(config.output_dir))
-    with roster.reserve("inference") as entry:
+    roster = open_roster(config, "inference", console.note)
+    with roster.reserve() as own:
         dtype: str = config.model.dtype
         if dtype == "auto":  # the trainer decides it, because the trainer sends the weights
-            files = RunFiles(roster.output_dir, config.deployment.timeout_s, console.note, roster, "inference")
-            dtype = files.await_part("trainer")["dtype"]
+            dtype = roster.await_part("trainer")["dtype"]
 
         def announce(address: str) -> None:
-            roster.announce(entry, {"address": address})
+            own.announce({"address": address})
 
         if config.inference.backend == "vllm":
             with until_signal() as stopped:
-                name = Path(entry.name).stem.replace("inference", "vllm")
+                name = f"vllm-{own.name.rpartition('-')[2]}"
                 address = config.deployment.host, config.inference.port or free_port(config.deployment.host)
                 return run_vllm(config, name, dtype, address, stopped, announce)
         settings = ServeConfig(

@@ -23,8 +23,7 @@ from slimrl.trainer.fsdp import shard
 from slimrl_cluster.launch.agreement import announcement
 from slimrl_cluster.launch.elsewhere import SamplingElsewhere
 from slimrl_cluster.launch.weights import PublishedWeights
-from slimrl_cluster.transport.roster import Roster
-from slimrl_cluster.transport.run_files import RunFiles
+from slimrl_cluster.services.ray_cluster import open_roster
 
 
 def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
@@ -33,7 +32,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
     began, console, resolved = time.monotonic(), console_of_rank(), with_pinned_model(resolved)
     placed = without_needless_warm_up(place(resolved.config, console.note, "trainer"), console.note)
     config = device_of(placed, "trainer")
-    output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
+    output_dir = Path(config.output_dir)
     with ExitStack() as held:
         shared = held.enter_context(open_shared_run(resolved, config.model, console, config.trainer_gpu_ids))
         ranks = shared.ranks
@@ -46,15 +45,15 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             quiet = placed.model_copy(update={"plan": "off" if placed.plan == "off" else "warn"})  # `rl` printed it
             run_on_first(ranks, lambda: begin_hooks(quiet, output_dir, lambda text, style: None))
         past = read_progress(output_dir) if config.resume else None
-        entry = held.enter_context(roster.reserve("trainer", lock_patience_s(resolved.config))) if ranks.leads else None
+        roster = open_roster(config, "trainer", console.note)
+        own = held.enter_context(roster.reserve(lock_patience_s(resolved.config))) if ranks.leads else None
         first = past.step if past else 0
         sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
         watches = open_watches(config, output_dir, console, first) if ranks.leads else []
         with Monitor(sinks, watches) as monitor:
             policy = open_policy(shared.model, console)
             parts = TrainerParts(config, output_dir, policy, console, ranks)
-            files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "trainer")
-            sampling = SamplingElsewhere(parts, files, PublishedWeights(parts, files), first)
+            sampling = SamplingElsewhere(parts, roster, PublishedWeights(parts, roster), first)
             warmup = None
             if config.warmup.max_steps and not past:
                 tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
@@ -63,8 +62,8 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             shard(policy.module, ranks)
             # Announce only now: the files of an earlier process are gone, so no part can mistake them for new ones.
             run_on_first(ranks, sampling.clear)
-            if entry:
-                roster.announce(entry, announcement(resolved.config, policy, first))
+            if own:
+                own.announce(announcement(resolved.config, policy, first))
             run = Run(parts, sampling, cache(lambda: reference_module(parts)), past, began)
             stages = run.train(warmup, monitor, ())
         if ranks.leads:

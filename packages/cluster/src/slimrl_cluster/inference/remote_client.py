@@ -1,10 +1,9 @@
 """The client for a server that samples: slimrl's own, or vLLM. Both receive and return token ids.
 
-A restarted server has lost the weights that this client sent. Its tokens then have the version `default`. The client
-drops such tokens, and sends the newest weights again.
+A restarted server has lost the weights that the run has sent. Its tokens then have the version `default`, and do not
+count.
 """
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,88 +20,29 @@ FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
 ABORTED = "abort"
 
 
+class Restarted(Exception):
+    """The server was started again, and has lost the weights that the run has sent."""
+
+
 class RemoteClient:
-    """An `inference.client.Client` that samples at a server. The tokens `stop_ids` end a sequence; the server must
-    accept sequences of `seq_len` tokens."""
+    """The client of one server. The tokens `stop_ids` end a sequence; the server must accept sequences of `seq_len`
+    tokens. The coroutines run in the process's loop thread, as by `start` and `wait`."""
 
     def __init__(self, address: SamplerAddress, stop_ids: frozenset[int], seq_len: int) -> None:
         self._backend = address.backend
         self._link = ServerLink(address)
         self._stop_ids = sorted(stop_ids)
         self._seq_len = seq_len
-        self._directory: Path | None = None  # with the newest weights
-        self._giving = asyncio.Lock()
-        self._has_given = False  # True once the server has received weights of this run
-        self._is_checked = False
-        self.num_processes = 1  # processes of the server that share the model; known after a check
-        self.version = 0
+        self.start, self.wait, self.close = self._link.start, self._link.wait, self._link.close
+        self.has_weights = False  # True once the server has received weights of this run
+        self.num_processes = 1  # processes of the server that share the model; known after `check`
 
-    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+    async def sample(self, prompt: list[int], params: SamplingParams, oldest: int = 0) -> Completion:
         """Sample until a stop token, a stop string, `max_tokens` or the end of the context. Cancelling the call frees
-        its slot at the server. Raises UserError if the server cannot be used."""
-        return await self._link.run(self._sample(_request(prompt, params, self._stop_ids)))
-
-    def check(self) -> None:
-        """Raise UserError if a run cannot use the server, or if the server has the weights of another run."""
-        self._link.wait(self._check())
-
-    def check_server(self) -> None:
-        """Raise UserError unless the server matches the settings, and was started with the options that a run needs."""
-        self._link.wait(self._check_server())
-
-    def update_weights(self, directory: Path, version: int) -> None:
-        """Make the server sample from these weights. Raises UserError on failure."""
-        self._link.wait(self._update(directory.resolve(), version))
-
-    async def give_weights(self, directory: Path, version: int) -> None:
-        """Do the same as `update_weights`, awaited from any event loop."""
-        await self._link.run(self._update(directory.resolve(), version))
-
-    async def held_version(self) -> str:
-        """Run the checks of `check_server`, and return the weight version that the server reports."""
-
-        async def look() -> str:
-            await self._check_server()
-            return await self._current_model()
-
-        return await self._link.run(look())
-
-    def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
-        """Make the server join the group of a trainer that broadcasts weights (`inference/weight_sender.py`)."""
-        info = {"master_address": address, "master_port": port, "rank_offset": rank, "world_size": world_size}
-        body = {"init_info": {**info, "packed": False}}
-        self._link.wait(self._link.post("/init_weight_transfer_engine", body, retries=False))
-
-    def start_update(self) -> None:
-        """Make the server start an update, before `receive_broadcast`."""
-        self._link.wait(self._start_update())
-
-    def receive_broadcast(self, kinds: Mapping[str, Any], version: int) -> None:
-        """Make the server receive the weights that a trainer broadcasts at the same time. `kinds` describes the
-        tensors."""
-        self._link.wait(self._finish_update(kinds, version))
-        self.note_broadcast(version)
-
-    def note_broadcast(self, version: int) -> None:
-        """Record that the server has received the weights of `version` by the trainer's broadcast."""
-        self._directory, self.version, self._has_given = None, version, True
-
-    def checksums(self) -> dict[str, str]:
-        """Return the SHA-256 digest of every tensor that the server holds, keyed by the server's own tensor names."""
-        path = "/weight_checker"
-        match self._link.wait(self._link.post(path, {"action": "checksum"})):
-            case {"checksums": dict() as sums}:
-                return sums
-            case reply:
-                raise self._unknown(path, reply)
-
-    def close(self) -> None:
-        """Close the connections, which stops all sampling."""
-        self._link.close()
-
-    async def _sample(self, body: Mapping[str, Any]) -> Completion:
+        its slot at the server. Raises Restarted if a token is of weights before the version `oldest`, and UserError if
+        the server cannot be used."""
+        body = _request(prompt, params, self._stop_ids)
         while True:
-            oldest = self.version  # the oldest version that a token of this request may have
             try:
                 reply = await self._link.post("/inference/v1/generate", body)
             except Refused as error:
@@ -117,102 +57,13 @@ class RemoteClient:
                     f"{self._link.name} gives no token ids with log-probabilities and versions ({error!r}), but "
                     f"{str(reply)[:200]}."
                 ) from error
-            if min(completion.versions) >= oldest:
-                return completion
-            await self._give_again()
+            if min(completion.versions) < oldest:
+                raise Restarted
+            return completion
 
-    def _completion(self, choice: Mapping[str, Any]) -> Completion:
-        token_ids = tuple(map(int, choice["token_ids"]))
-        logprobs = tuple(float(one["logprob"]) for one in choice["logprobs"]["content"])
-        versions: list[int] = []
-        for span in choice["weight_versions"]:
-            versions += [self._number(span["version"])] * (span["end"] - span["start"])
-        if not token_ids or not len(token_ids) == len(logprobs) == len(versions):
-            raise ValueError(f"{len(token_ids)} tokens, {len(logprobs)} log-probabilities, {len(versions)} versions")
-        return Completion(token_ids, logprobs, tuple(versions), FINISH[choice["finish_reason"]])
-
-    def _number(self, version: str) -> int:
-        """Return a version as a number. The server's first weights have the version 0, or -1 once this client has sent
-        weights. Raises UserError if another client has sent the weights."""
-        if version == DEFAULT:
-            return -1 if self._has_given else 0
-        if not self._has_given:
-            raise self._foreign(int(version))
-        return int(version)
-
-    def _foreign(self, version: int | str) -> UserError:
-        return UserError(
-            f"{self._link.name} has weights of another run (version {version}). Start it again, or let the run give it "
-            "its own."
-        )
-
-    def _unknown(self, path: str, reply: Any) -> UserError:
-        return UserError(
-            f"{self._link.name} answers {path} with {str(reply)[:200]}, which is neither slimrl nor vLLM of a version "
-            "that slimrl knows. Start one of them, or correct inference.base_url."
-        )
-
-    async def _check(self) -> None:
-        await self._check_server()
-        if (held := await self._current_model()) != DEFAULT and not self._has_given:
-            raise self._foreign(held)
-
-    async def _current_model(self) -> str:
-        """Return the version that the server reports."""
-        path = "/weight_info"
-        match await self._link.get(path):
-            case {"weight_version": str() as held}:
-                return held
-            case reply:
-                raise self._unknown(path, reply)
-
-    async def _give_again(self) -> None:
-        """Send the newest weights again if the server has another version."""
-        async with self._giving:
-            held = await self._current_model()
-            if held == str(self.version):
-                return
-            self._is_checked = False
-            if self._directory is None:
-                raise UserError(
-                    f"{self._link.name} has the weights {held} and not {self.version}, so it was started again. They "
-                    "are broadcast, which only the trainer can do: continue with --resume."
-                )
-            await self._give(self._directory, self.version)
-
-    async def _update(self, directory: Path, version: int) -> None:
-        async with self._giving:
-            await self._give(directory, version)
-            self._directory, self.version, self._has_given = directory, version, True
-
-    async def _give(self, directory: Path, version: int) -> None:
-        """Make the server load weights. If it was restarted in between, repeat all steps once."""
-        for last in (False, True):
-            if not self._is_checked:
-                await self._check_server()
-            try:
-                await self._start_update()
-                await self._finish_update({"weight_dir": str(directory)}, version)
-                return
-            except Refused as error:
-                self._is_checked = False
-                if last or await self._current_model() != DEFAULT:
-                    raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
-
-    async def _start_update(self) -> None:
-        # slimrl's server may sample while it loads new weights. vLLM loads them in place, so it must be paused.
-        if self._backend == "vllm":
-            await self._link.post("/pause?mode=keep", None)
-        await self._link.post("/start_weight_update", None, retries=False)
-
-    async def _finish_update(self, update_info: Mapping[str, Any], version: int) -> None:
-        await self._link.post("/update_weights", {"update_info": update_info}, retries=False)
-        await self._link.post("/finish_weight_update", {"weight_version": str(version)}, retries=False)
-        # After a failure vLLM stays paused, because it must not sample from partly updated weights.
-        if self._backend == "vllm":
-            await self._link.post("/resume", None)
-
-    async def _check_server(self) -> None:
+    async def check(self) -> str:
+        """Return the version of the server's weights. Raises UserError unless the server matches the settings, and was
+        started with the options that a run needs."""
         path = "/v1/models"
         match await self._link.get(path):
             case {"data": [{"owned_by": "slimrl" | "vllm" as kind, "max_model_len": int() as most}, *_]}:
@@ -229,7 +80,87 @@ class RemoteClient:
             )
         if is_vllm:
             await self._check_vllm()
-        self._is_checked = True
+        return await self._held_version()
+
+    async def check_unused(self) -> None:
+        """Raise UserError as `check`, or if the server has the weights of another run."""
+        if (held := await self.check()) != DEFAULT and not self.has_weights:
+            raise self._foreign(held)
+
+    async def give_weights(self, directory: Path, version: int) -> None:
+        """Make the server sample from the weights in a directory. If it was restarted meanwhile, repeat this once.
+        Raises UserError on failure."""
+        for last in (False, True):
+            await self.check()
+            try:
+                await self.start_update()
+                await self.finish_update({"weight_dir": str(directory)}, version)
+                return
+            except Refused as error:
+                if last or await self._held_version() != DEFAULT:
+                    raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
+
+    async def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
+        """Make the server join the group of a trainer that broadcasts weights (`launch/weights.py`)."""
+        info = {"master_address": address, "master_port": port, "rank_offset": rank, "world_size": world_size}
+        body = {"init_info": {**info, "packed": False}}
+        await self._link.post("/init_weight_transfer_engine", body, retries=False)
+
+    async def start_update(self) -> None:
+        """Make the server start an update, before it receives weights."""
+        # slimrl's server may sample while it loads new weights. vLLM loads them in place, so it must be paused.
+        if self._backend == "vllm":
+            await self._link.post("/pause?mode=keep", None)
+        await self._link.post("/start_weight_update", None, retries=False)
+
+    async def finish_update(self, update_info: Mapping[str, Any], version: int) -> None:
+        """Make the server load the weights that `update_info` describes: a directory, or the tensors that a trainer
+        broadcasts at the same time."""
+        await self._link.post("/update_weights", {"update_info": update_info}, retries=False)
+        await self._link.post("/finish_weight_update", {"weight_version": str(version)}, retries=False)
+        # After a failure vLLM stays paused, because it must not sample from partly updated weights.
+        if self._backend == "vllm":
+            await self._link.post("/resume", None)
+        self.has_weights = True
+
+    def _completion(self, choice: Mapping[str, Any]) -> Completion:
+        token_ids = tuple(map(int, choice["token_ids"]))
+        logprobs = tuple(float(one["logprob"]) for one in choice["logprobs"]["content"])
+        versions: list[int] = []
+        for span in choice["weight_versions"]:
+            versions += [self._number(span["version"])] * (span["end"] - span["start"])
+        if not token_ids or not len(token_ids) == len(logprobs) == len(versions):
+            raise ValueError(f"{len(token_ids)} tokens, {len(logprobs)} log-probabilities, {len(versions)} versions")
+        return Completion(token_ids, logprobs, tuple(versions), FINISH[choice["finish_reason"]])
+
+    def _number(self, version: str) -> int:
+        """Return a version as a number. The server's first weights have the version 0, or -1 once the run has sent
+        weights. Raises UserError if another run has sent the weights."""
+        if version == DEFAULT:
+            return -1 if self.has_weights else 0
+        if not self.has_weights:
+            raise self._foreign(int(version))
+        return int(version)
+
+    def _foreign(self, version: int | str) -> UserError:
+        return UserError(
+            f"{self._link.name} has weights of another run (version {version}). Start it again, or let the run give it "
+            "its own."
+        )
+
+    def _unknown(self, path: str, reply: Any) -> UserError:
+        return UserError(
+            f"{self._link.name} answers {path} with {str(reply)[:200]}, which is neither slimrl nor vLLM of a version "
+            "that slimrl knows. Start one of them, or correct inference.base_url."
+        )
+
+    async def _held_version(self) -> str:
+        path = "/weight_info"
+        match await self._link.get(path):
+            case {"weight_version": str() as held}:
+                return held
+            case reply:
+                raise self._unknown(path, reply)
 
     async def _check_vllm(self) -> None:
         path = "/server_info?config_format=json"

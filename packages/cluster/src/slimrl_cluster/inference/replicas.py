@@ -1,7 +1,8 @@
 """The client for the samplers of a run. Any number of samplers may join and leave.
 
-The list of samplers is refreshed continuously (`find`). A new sampler loads the newest weights before it samples. If a
-sampler leaves, other samplers repeat its open requests with the same seeds. Without samplers, requests wait.
+The list of samplers is refreshed continuously (`find`). A new or restarted sampler loads the newest weights before it
+samples. If a sampler leaves, other samplers repeat its open requests with the same seeds. Without samplers, requests
+wait.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.io.loop_thread import LoopTasks
 from slimrl.types import SamplingParams
-from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.remote_client import DEFAULT, RemoteClient, Restarted
 from slimrl_cluster.inference.routing import Router
 from slimrl_cluster.inference.server_link import SamplerAddress, Silent
 
@@ -35,37 +36,36 @@ class _Member:
 
     address: SamplerAddress
     client: RemoteClient
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    open: set[asyncio.Future[Any]] = field(default_factory=set)  # requests
     is_ready: bool = False
-    num_open: int = 0
+    is_gone: bool = False
     failure: UserError | None = None
     failed_s: float = 0.0  # time of the failure
 
-    def may_try_again(self) -> bool:
-        """Return True if the sampler was silent, and `AGAIN_S` has passed since this failure."""
-        return isinstance(self.failure, Silent) and time.monotonic() - self.failed_s > AGAIN_S
-
     async def ask(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work`, a request to this sampler, and return its result. Raises _Gone if the sampler leaves first."""
-        if self.gone.is_set():
-            work.close()
-            raise _Gone
-        self.num_open += 1
-        asked, left = asyncio.ensure_future(work), asyncio.ensure_future(self.gone.wait())
+        asked = asyncio.ensure_future(work)
+        self.open.add(asked)
+        if self.is_gone:
+            asked.cancel()
         try:
-            await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
-            if self.gone.is_set() and (not asked.done() or asked.cancelled() or asked.exception()):
+            await asyncio.wait({asked})
+            if self.is_gone and (asked.cancelled() or asked.exception()):
                 raise _Gone
             return asked.result()
         finally:
-            self.num_open -= 1
+            self.open.discard(asked)
             asked.cancel()
-            left.cancel()
+
+    def leave(self) -> None:
+        """Send this sampler no more requests, and break off the open ones."""
+        self.is_ready, self.is_gone = False, True
+        for asked in self.open:
+            asked.cancel()
 
     async def close(self) -> None:
-        """Wait until no request is open, and close the connections. Once the sampler is gone, its open requests
-        fail."""
-        while self.num_open:
+        """Wait until no request is open, and close the connections."""
+        while self.open:
             await asyncio.sleep(POLL_S)
         await asyncio.to_thread(self.client.close)
 
@@ -105,14 +105,11 @@ class Replicas:
         """Raise UserError unless there is a ready sampler, and no ready sampler has the weights of another run."""
         self._work.wait(self._check())
 
-    def update_weights(self, directory: Path, version: int) -> None:
+    def update_weights(self, directory: Path | None, version: int) -> None:
         """Make all ready samplers load the weights in `directory`, and return once they have. Raises UserError if a
-        sampler refuses."""
-        self._work.wait(self._update(directory, version))
-
-    def note_broadcast(self, version: int) -> None:
-        """Record that the trainer has broadcast the weights of `version`. The samplers in its group have them now."""
-        self._work.wait(self._note_broadcast(version))
+        sampler refuses. Without a directory, the trainer has broadcast the weights: return once a sampler of its group
+        is ready."""
+        self._work.wait(self._update(directory and directory.resolve(), version))
 
     def close(self) -> None:
         """Close the connections, which stops all sampling."""
@@ -125,39 +122,38 @@ class Replicas:
         while True:
             member = await self._choose(prompt)
             try:
-                return await member.ask(member.client.sample(prompt, params))
+                return await member.ask(member.client.sample(prompt, params, self.version))
             except _Gone:
                 continue
+            except Restarted:
+                self._admit_again(member)
             except Silent as error:
                 if not self._give_up(member, error):
                     raise
 
     async def _choose(self, prompt: list[int]) -> _Member:
-        """Wait for a ready sampler and return it. Raises UserError after the time limit."""
+        """Wait for a ready sampler and return it. Raises UserError if all samplers have failed, or if none is ready
+        within the time limit."""
         began = time.monotonic()
-        if self._following.done():  # without this task, nothing reports that a sampler is gone
-            self._following.result()
-        while not (ready := {name: one.num_open for name, one in self._members.items() if one.is_ready}):
-            self._raise_without(began)
+        while True:
+            if self._following.done():  # without this task, nothing reports that a sampler is gone
+                self._following.result()
+            if ready := {name: len(one.open) for name, one in self._members.items() if one.is_ready}:
+                return self._members[self._router.choose(prompt, ready)]
+            members = [*self._members.values()]
+            failures = [member.failure for member in members if member.failure]
+            if failures and len(failures) == len(members):
+                raise failures[0]
+            if (waited_s := time.monotonic() - began) > self._timeout_s:
+                there = ", ".join(member.address.base_url for member in members)
+                what = f"none of the samplers is ready ({there})" if there else "there is no sampler"
+                raise UserError(
+                    f"{what}, for {waited_s:.0f} s now (deployment.timeout_s). Their logs say why; mend that, and "
+                    "continue with --resume."
+                )
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), POLL_S)
-        return self._members[self._router.choose(prompt, ready)]
-
-    def _raise_without(self, since: float) -> None:
-        """Raise UserError if all samplers have failed, or if none has joined within the time limit."""
-        if self._following.done():
-            self._following.result()
-        failures = [member.failure for member in self._members.values() if member.failure]
-        if failures and len(failures) == len(self._members):
-            raise failures[0]
-        if (waited_s := time.monotonic() - since) > self._timeout_s:
-            there = ", ".join(member.address.base_url for member in self._members.values())
-            what = f"none of the samplers is ready ({there})" if there else "there is no sampler"
-            raise UserError(
-                f"{what}, for {waited_s:.0f} s now (deployment.timeout_s). Their logs say why; mend that, and continue "
-                "with --resume."
-            )
 
     def _give_up(self, member: _Member, error: Silent) -> bool:
         """Return True if other samplers can replace the silent `member`. It then gets no requests until it joins
@@ -165,8 +161,8 @@ class Replicas:
         others = [one for one in self._members.values() if one is not member and not one.failure]
         if others and not member.failure:
             self._note(f"{error} Others go on with its work.")
-            member.is_ready, member.failure, member.failed_s = False, error, time.monotonic()
-            member.gone.set()
+            member.failure, member.failed_s = error, time.monotonic()
+            member.leave()
         return bool(others)
 
     async def _follow(self) -> None:
@@ -174,11 +170,15 @@ class Replicas:
         while True:
             found = await asyncio.to_thread(self._find)  # in a thread, because it may wait for a file server
             for name, member in [*self._members.items()]:
-                if name not in found:
-                    self._dismiss(name, member)
-                elif member.may_try_again():
-                    del self._members[name]  # the loop below adds it again
+                is_over = isinstance(member.failure, Silent) and time.monotonic() - member.failed_s > AGAIN_S
+                if name not in found or is_over:  # in the latter case the loop below adds it again
+                    del self._members[name]
+                    member.leave()
                     self._work.start(member.close())
+                if name not in found:
+                    self._router.forget(name)
+                    url = member.address.base_url
+                    self._note(f"the sampler at {url} is gone; what it had begun is sampled anew")
             for name, address in found.items():
                 if name not in self._members:
                     is_late = self._has_weights and bool(self._members)
@@ -186,30 +186,16 @@ class Replicas:
                     self._work.start(self._admit(member, is_late))
             await asyncio.sleep(POLL_S)
 
-    def _dismiss(self, name: str, member: _Member) -> None:
-        del self._members[name]
-        member.is_ready = False
-        member.gone.set()
-        self._router.forget(name)
-        self._note(f"the sampler at {member.address.base_url} is gone; what it had begun is sampled anew")
-        self._work.start(member.close())
+    def _admit_again(self, member: _Member) -> None:
+        if member.is_ready:
+            member.is_ready = False
+            self._work.start(self._admit(member))
 
-    async def _admit(self, member: _Member, is_late: bool) -> None:
-        """Make a new sampler load the newest weights. With `is_late`, log that the sampler has joined."""
+    async def _admit(self, member: _Member, is_late: bool = False) -> None:
+        """Make a new or restarted sampler load the newest weights. With `is_late`, log that the sampler has joined."""
         try:
-            while not member.is_ready:
-                held = await member.ask(member.client.held_version())
-                async with self._giving:
-                    if not self._has_weights:
-                        member.is_ready = True
-                    elif self._directory is not None:
-                        await member.ask(member.client.give_weights(self._directory, self.version))
-                        member.is_ready = True
-                    elif held == str(self.version):
-                        member.client.note_broadcast(self.version)
-                        member.is_ready = True
-                if not member.is_ready:  # until the trainer broadcasts again
-                    await asyncio.sleep(POLL_S)
+            while not await self._give_newest(member):
+                await asyncio.sleep(POLL_S)  # until the trainer broadcasts again
             if is_late:
                 self._note(f"the sampler at {member.address.base_url} takes part from now on")
         except _Gone:
@@ -220,30 +206,48 @@ class Replicas:
                 self._note(f"{error} Others go on without it.")
         self._changed.set()
 
+    async def _give_newest(self, member: _Member) -> bool:
+        """Make a sampler ready, if it has the newest weights or can be given them. Return True if it is ready."""
+        client = member.client
+        held = await member.ask(client.check())
+        async with self._giving:
+            is_current = held == str(self.version) and (client.has_weights or self._directory is None)
+            if self._has_weights and not is_current:
+                if self._directory is not None:
+                    await member.ask(client.give_weights(self._directory, self.version))
+                elif client.has_weights and held == DEFAULT:
+                    raise UserError(
+                        f"the sampler at {member.address.base_url} has the weights {held} and not {self.version}, so "
+                        "it was started again. They are broadcast, which only the trainer can do: continue with "
+                        "--resume."
+                    )
+                else:
+                    return False
+            client.has_weights = self._has_weights
+            member.is_ready = True
+        return True
+
     async def _check(self) -> None:
         await self._choose([])
         for member in [*self._members.values()]:
             if member.is_ready:
                 with suppress(_Gone):
-                    await member.ask(asyncio.to_thread(member.client.check))
+                    await member.ask(member.client.check_unused())
 
-    async def _update(self, directory: Path, version: int) -> None:
+    async def _update(self, directory: Path | None, version: int) -> None:
         async with self._giving:
             ready = [member for member in self._members.values() if member.is_ready]
-            gave = [member.ask(member.client.give_weights(directory, version)) for member in ready]
-            for member, error in zip(ready, await asyncio.gather(*gave, return_exceptions=True), strict=True):
-                if isinstance(error, _Gone) or error is None:
-                    continue
-                if not (isinstance(error, Silent) and self._give_up(member, error)):
-                    raise error
+            if directory:
+                gave = [member.ask(member.client.give_weights(directory, version)) for member in ready]
+                for member, error in zip(ready, await asyncio.gather(*gave, return_exceptions=True), strict=True):
+                    if isinstance(error, _Gone) or error is None:
+                        continue
+                    if not (isinstance(error, Silent) and self._give_up(member, error)):
+                        raise error
             # Update the version last: readers rely on it for all later requests.
             self._directory, self.version, self._has_weights = directory, version, True
-
-    async def _note_broadcast(self, version: int) -> None:
-        async with self._giving:
-            self._directory, self.version, self._has_weights = None, version, True
-            for member in self._members.values():
-                if member.is_ready:
-                    member.is_ready = False
-                    self._work.start(self._admit(member, is_late=False))
-        await self._choose([])
+            if not directory:
+                for member in ready:
+                    self._admit_again(member)
+        if not directory:
+            await self._choose([])

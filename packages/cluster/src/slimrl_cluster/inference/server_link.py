@@ -8,6 +8,7 @@ connections while its engine hangs.
 import asyncio
 import time
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -49,8 +50,8 @@ class Silent(UserError):
 
 
 class ServerLink:
-    """Connections to a server. `run` and `wait` execute the coroutines of the other methods in the process's loop
-    thread."""
+    """Connections to a server. The coroutines of its methods run in the process's loop thread, as by `start` and
+    `wait`."""
 
     def __init__(self, address: SamplerAddress) -> None:
         self._address = address
@@ -68,10 +69,9 @@ class ServerLink:
         """The name of the server in messages."""
         return f"the {WHO} at {self._url}"
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine `work` in the loop thread, and return its result. Any event loop may await this. If the
-        caller is cancelled, `work` is cancelled too."""
-        return await self._tasks.run(work)
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Start the coroutine `work` in the loop thread, and return its future result."""
+        return self._tasks.start(work)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine `work` in the loop thread, block until it is done, and return its result."""
@@ -127,7 +127,8 @@ class ServerLink:
         try:
             async with asyncio.timeout(self._look_s):
                 reply = await self._looks.send("GET", f"{self._url}/is_paused")
-            return "it is paused, and POST /resume lets it go on" if reply["is_paused"] else ""
+            is_paused = isinstance(reply, dict) and reply.get("is_paused")  # another program may answer here
+            return "it is paused, and POST /resume lets it go on" if is_paused else ""
         except HttpError as error:
             return f"/is_paused {error.said}"
         except TimeoutError:

@@ -1,6 +1,7 @@
 """The trainer's side of sampling in other processes. It exchanges files with `commands/orchestrator.py` in the run's
 directory."""
 
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError
-from slimrl.io.run_dir import RunDir
 from slimrl.launch.held_out import recall_stage
 from slimrl.launch.parts import TrainerParts
 from slimrl.launch.sampling import FINAL, START
@@ -16,7 +16,8 @@ from slimrl.monitor.summary import Stage
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics
 from slimrl_cluster.launch.weights import PublishedWeights
-from slimrl_cluster.transport.run_files import RunFiles
+from slimrl_cluster.transport.batch_file import read_batch
+from slimrl_cluster.transport.roster import Roster, drop_before
 
 # The messages of a trainer's first rank to the others while it waits for a file.
 IT_IS_THERE, SEND_AGAIN, WAIT_ON = "it is there", "send again", "wait on"
@@ -28,15 +29,15 @@ class SamplingElsewhere:
     """Sampling in other processes. This process writes weights to the run's directory, and reads batches from there."""
 
     parts: TrainerParts
-    files: RunFiles
+    roster: Roster
     weights: PublishedWeights
     first: int  # the first step of this process, 0 for a new run
 
     def clear(self) -> None:
-        """Delete an earlier process's batches and weights, and its evaluations from step `first` on. Only one rank
-        calls this."""
-        self.files.clear()
-        for path in RunDir(self.parts.output_dir).held_out.glob("*.json"):
+        """Delete an earlier process's files of later steps. Called by one of several ranks."""
+        for directory in (self.roster.run.batches, self.roster.run.sent_weights):
+            shutil.rmtree(directory, ignore_errors=True)
+        for path in self.roster.run.held_out.glob("*.json"):
             step = path.stem.removeprefix("step_")
             if path.stem == FINAL[0] or (step.isdecimal() and int(step) >= self.first):
                 path.unlink()
@@ -46,10 +47,11 @@ class SamplingElsewhere:
 
     def receive(self, step: int) -> Batch:
         began = time.perf_counter()
-        self._await_file(self.files.batch_path(step), f"batch of step {step}")
-        batch = self.files.receive(step)
+        path = self.roster.run.batch_of(step)
+        self._await_file(path, f"batch of step {step}")
+        batch = read_batch(path)
         if self.parts.ranks.leads:  # all ranks have the previous step's batch: they have trained on it together
-            self.files.drop_batches_before(step)
+            drop_before(path.parent, step)
         return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
 
     def _await_file(self, path: Path, what: str) -> None:
@@ -80,7 +82,7 @@ class SamplingElsewhere:
             return None
 
         try:
-            return self.files.wait("orchestrator", what, find)
+            return self.roster.wait("orchestrator", what, find)
         except UserError as error:
             return str(error)
 
@@ -88,10 +90,10 @@ class SamplingElsewhere:
         self.weights.publish(version)
         # A sampler may still be reading the weights that it loaded last.
         if self.parts.ranks.leads:
-            self.files.drop_weights_before(version - self.parts.config.async_level - 1)
+            drop_before(self.roster.run.sent_weights, version - self.parts.config.async_level - 1)
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
-        path = RunDir(self.parts.output_dir).stage(slug)
+        path = self.roster.run.stage(slug)
         if slug == START and self.first:
             raise UserError(
                 f"{path} is missing or damaged, and cannot be measured again, as training has begun. Copy it there "

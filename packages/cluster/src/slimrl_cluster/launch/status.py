@@ -1,9 +1,11 @@
 """Finds the parts of a run, the parts that wait, and the progress, only from files in the run's directory.
 
-The command works on any machine that sees the directory, during the run and after its end.
+So it works on any machine that sees the directory, during the run and after its end.
+
+    transport/programs.json    the programs that `rl` has started, and what they have announced on a Ray cluster
+    transport/num_samplers     the number of samplers that a user requests
 """
 
-import fcntl
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -11,22 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from filelock import FileLock
+
 from slimrl.config.deployment import Part
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import parse_object, replace_file
-from slimrl.io.locks import holder_of
+from slimrl.io.locks import acquire, holder_of
 from slimrl.io.regular_file import read_regular
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
-from slimrl_cluster.transport.roster import Facts, Roster, wait_path
+from slimrl_cluster.transport.roster import Facts, file_members, wait_path
 
-PROGRAMS = "transport/programs.json"  # the programs that `rl` has started, and their processes
+PROGRAMS, SCALE = "programs.json", "num_samplers"
 RECENT = 20  # number of steps for the mean time of a step
 MAX_BYTES = 2**24
-SUMMARY = "summary.json"  # exists only for a finished run
 SILENT_S = 120.0  # seconds of silence before it is reported
+STEP_S = "time/step_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,90 +42,97 @@ class RunStatus:
     notes: list[str]
 
 
-def write_programs(output_dir: Path, programs: Mapping[str, str], deaths: int) -> None:
-    """Write the process and host of each started program, keyed by its name, and the number of deaths so far."""
-    content = {"programs": dict(programs), "deaths": deaths, "time": time.time()}
-    replace_file(output_dir / PROGRAMS, [json.dumps(content).encode()])
+def write_programs(run: RunDir, programs: Mapping[str, str], deaths: int, members: Mapping[str, Facts]) -> None:
+    """Write the started programs by name, with their places, the number of deaths so far, and the `members` that are
+    not files themselves."""
+    content = {"programs": dict(programs), "deaths": deaths, "members": dict(members), "time": time.time()}
+    replace_file(run.transport / PROGRAMS, [json.dumps(content).encode()])
 
 
-def is_supervised(output_dir: Path) -> bool:
+def is_supervised(run: RunDir) -> bool:
     """Return True if the run is running, and `rl` has started its parts."""
-    return (output_dir / PROGRAMS).exists() and Roster(output_dir).find("orchestrator") is not None
+    return (run.transport / PROGRAMS).exists() and bool(_find_process(run))
+
+
+def write_scale(run: RunDir, num: int) -> None:
+    """Request `num` samplers for the run; 0 leaves the number to its settings."""
+    replace_file(run.transport / SCALE, [str(num).encode()])
+
+
+def read_scale(run: RunDir) -> int:
+    """Return the requested number of samplers; 0 without a request."""
+    path = run.transport / SCALE
+    return int(path.read_text(encoding="utf-8")) if path.is_file() else 0
 
 
 def find_status(output_dir: Path) -> RunStatus:
-    """Return the state of the run in a directory. Raises UserError if the directory holds no run, or the run of another
-    command."""
-    if not RunDir(output_dir).settings.exists() and not RunDir(output_dir).transport.exists():
+    """Return the state of the run in a directory. Raises UserError if it holds no run of `slimrl rl`."""
+    run = RunDir(output_dir)
+    if not run.settings.exists() and not run.transport.exists():
         raise UserError(f"{output_dir} holds no run: there is no config.toml. Name the `output_dir` of one.")
-    roster = Roster(output_dir)
-    members = {name: facts for part in get_args(Part) for name, facts in roster.members(part).items()}
-    parts = [(name, _describe(facts), _activity(output_dir, name, facts)) for name, facts in members.items()]
-    started = _read(output_dir / PROGRAMS)
+    started, process = _read(run.transport / PROGRAMS), _find_process(run)
+    members = {name: facts for part in get_args(Part) for name, facts in file_members(run, part).items()}
+    members |= started.get("members", {}) if process else {}
+    parts = [(name, f"{facts['pid']} on {facts['host']}", _activity(run, facts)) for name, facts in members.items()]
     parts += _find_missing(started.get("programs", {}), members) if members else []
-    process = _find_process(output_dir)
     runs = bool(members or process)
-    done, most, summary = _summary(output_dir, runs)
-    notes = [*_notes(output_dir, started, runs)]
+    done, most, summary = _summary(run, runs)
+    notes = [*_notes(run, started, runs)]
     if not members:
-        is_over = 0 < most <= done and (output_dir / SUMMARY).exists()
+        is_over = 0 < most <= done and run.summary.exists()
         left = "it has ended" if is_over else "it does not run now: `--resume` continues it"
         notes.insert(0, f"it runs as {process}" if process else left)
     return RunStatus(summary, parts, notes)
 
 
-def _find_process(output_dir: Path) -> str:
+def _find_process(run: RunDir) -> str:
     """Return the process that holds the run's lock, such as "process 4711"; an empty text if no process holds it."""
-    path = RunDir(output_dir).lock
-    if not path.is_file():
+    if not run.lock.is_file():
         return ""
-    if pid := holder_of(path):
+    if pid := holder_of(run.lock):
         return f"process {pid}"
     # The holder is unknown without /proc, and on another machine.
+    lock = FileLock(run.lock)
     try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # closing the file releases it
-    except BlockingIOError:
-        return "a process of another machine or container"
+        if not acquire(lock, 0.0):
+            return "a process of another machine or container"
+        lock.release()
     except OSError:  # without permission to read it, or without locks on this file system
-        return ""
+        pass
     return ""
 
 
-def _summary(output_dir: Path, runs: bool) -> tuple[int, int, str]:
+def _summary(run: RunDir, runs: bool) -> tuple[int, int, str]:
     """Return the number of finished steps, the number of all steps, and a line with both and the seconds per step.
     While the run is alive, the line also has the remaining time."""
-    path = RunDir(output_dir).metrics
-    lines = [one for one in read_metrics(path) if "time/step_s" in one[1]] if path.exists() else []
-    most = 0
-    if RunDir(output_dir).settings.exists():
-        config = read_run_config(output_dir)
+    steps = [one for one in read_metrics(run.metrics) if STEP_S in one[1]] if run.metrics.exists() else []
+    most, name = 0, run.path
+    if run.settings.exists():
+        config = read_run_config(name)
         if not isinstance(config, RLConfig):
             raise UserError(
-                f"{output_dir} is no run of `slimrl rl`, whose parts this command shows. `slimrl view {output_dir}` "
-                "shows any run."
+                f"{name} is no run of `slimrl rl`, whose parts this command shows. `slimrl view {name}` shows any run."
             )
         most = config.max_steps
-    if not lines:
+    if not steps:
         work = ": it loads, evaluates the base model, or warms up" if runs else ""
-        return 0, most, f"{output_dir}: before the first of {most} steps{work}"
-    done, newest = lines[-1][0] + 1, lines[-1][1]
-    last = [metrics["time/step_s"] for _, metrics in lines[-RECENT:]]
+        return 0, most, f"{name}: before the first of {most} steps{work}"
+    done, newest = steps[-1][0] + 1, steps[-1][1]
+    last = [metrics[STEP_S] for _, metrics in steps[-RECENT:]]
     each_s = sum(last) / len(last)
     reward = f", reward {newest['reward/mean']:.3f}" if "reward/mean" in newest else ""
     left = ", all of them trained"
     if most > done:
         left = f", about {(most - done) * each_s / 60:.0f} min left" if runs else ""
-    return done, most, f"{output_dir}: {done} of {most} steps{reward}, {each_s:.1f} s a step{left}"
+    return done, most, f"{name}: {done} of {most} steps{reward}, {each_s:.1f} s a step{left}"
 
 
-def _activity(output_dir: Path, name: str, facts: Facts) -> str:
+def _activity(run: RunDir, facts: Facts) -> str:
     """Return the activity of a living part."""
-    part = next(part for part in get_args(Part) if name.startswith(part))
-    wait = _read(wait_path(output_dir, part))
+    wait = _read(wait_path(run, facts["part"]))
     if wait and str(wait.get("pid")) == facts["pid"]:
         return f"waits for the {wait['for']}'s {wait['what']}, for {time.time() - wait['since']:.0f} s"
-    return f"samples at {facts['address']}" if part == "inference" else "at work"
+    return f"samples at {facts['address']}" if facts["part"] == "inference" else "at work"
 
 
 def _find_missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> Iterator[tuple[str, str, str]]:
@@ -133,22 +144,17 @@ def _find_missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> 
             yield name, process, "is not ready: it loads, or waits for a node"
 
 
-def _notes(output_dir: Path, started: Mapping[str, Any], runs: bool) -> Iterator[str]:
+def _notes(run: RunDir, started: Mapping[str, Any], runs: bool) -> Iterator[str]:
     """Yield notes about deaths, a long silence, and the logs."""
     if started.get("deaths"):
         yield f"{started['deaths']} of its programs have died so far, and were started again"
-    path = RunDir(output_dir).metrics
     # A resumed run has its old metrics file until its trainer has loaded.
-    last = max(path.stat().st_mtime, float(started.get("time", 0.0))) if path.exists() else time.time()
+    last = max(run.metrics.stat().st_mtime, started.get("time", 0.0)) if run.metrics.exists() else time.time()
     silent_s = time.time() - last
-    if runs and silent_s > SILENT_S and not (output_dir / SUMMARY).exists():
+    if runs and silent_s > SILENT_S and not run.summary.exists():
         yield f"it has logged nothing for {silent_s / 60:.0f} min"
-    if (logs := output_dir / "logs").exists():
-        yield f"logs: {logs}"
-
-
-def _describe(facts: Facts) -> str:
-    return f"{facts['pid']} on {facts['host']}"
+    if run.logs.exists():
+        yield f"logs: {run.logs}"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,10 +10,8 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from slimrl.config.deployment import Part
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
@@ -24,15 +22,14 @@ from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.placement import place, with_level
 from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.monitor.console import RunConsole
-from slimrl_cluster.launch.status import write_programs
+from slimrl_cluster.launch.status import read_scale, write_programs, write_scale
 from slimrl_cluster.services.children import Children
 from slimrl_cluster.services.programs import ADDRESS, End, Needs, Program, Programs
 from slimrl_cluster.services.ray_programs import RayPrograms
-from slimrl_cluster.transport.roster import Roster, clear_scale, read_scale
 
 POLL_S = 0.1
-LOOK_S = 1.0  # seconds between two checks of the parts, and of the wanted number of samplers
-AFTERWARDS_S = 60.0  # seconds to wait for the cause when a part reports that another part is missing
+LOOK_S = 1.0  # seconds between two checks of the wanted number of samplers, and two reports on the programs
+PEER_REPORT_TIMEOUT_S = 60.0  # seconds to wait for the cause when a part reports that a trainer's rank is missing
 LAST_LINES = 20
 SLIMRL = [sys.executable, "-m", "slimrl"]
 RESUME = "--resume"
@@ -87,32 +84,26 @@ class Supervision:
     GPUs, the orchestrator has none."""
 
     def __init__(
-        self,
-        config: RLConfig,
-        argv: Sequence[str],
-        programs: Programs,
-        needs: Needs,
-        note: Callable[[str], None],
+        self, config: RLConfig, argv: Sequence[str], programs: Programs, needs: Needs, note: Callable[[str], None]
     ) -> None:
         self._config, self._programs, self._needs, self._note = config, programs, needs, note
-        self._sampler_needs = replace(needs, gpus=needs.gpus * config.deployment.gpus_per_sampler)
         # Resolved here once: a part may see other GPUs than this process, and a link such as `weights/latest` may move
         # before it starts.
         decided = {"model.name": config.model.name, "max_async_level": config.async_level, "deployment.host": ADDRESS}
         self._argv = [*argv, *(word for key, value in decided.items() for word in (f"--{key}", str(value)))]
-        self._roster = Roster(Path(config.output_dir))
-        self._deaths = _Deaths(config.deployment.restarts, Path(config.output_dir))
+        self._run = RunDir(Path(config.output_dir))
+        self._deaths = _Deaths(config.deployment.restarts, self._run)
         self._samplers: dict[int, Program] = {}
         gpus = len(config.inference_gpu_ids)
         self._share = max(1, gpus // config.deployment.num_samplers)  # number of GPUs per sampler
         self._most = gpus // self._share if gpus else sys.maxsize
         self._pair: tuple[Program, ...] = ()  # trainer and orchestrator
-        self._kept: tuple[dict[str, str], int] = ({}, 0)
+        self._written: tuple[object, ...] = ()
         self._wanted, self._looked = 0 if config.inference.base_url else config.deployment.num_samplers, 0.0
 
     def run(self) -> None:
         """Run all parts to their end. Raises UserError with the cause if they cannot continue."""
-        clear_scale(Path(self._config.output_dir))
+        write_scale(self._run, 0)  # at a start the settings count
         self._fill_samplers()
         self._pair = self._start_pair([])
         self._note_processes()
@@ -120,14 +111,13 @@ class Supervision:
             time.sleep(POLL_S)
             if not self._pair[1].end:
                 self._replace_dead_samplers()
-                if time.monotonic() - self._looked > LOOK_S:
-                    self._look()
+            if time.monotonic() - self._looked > LOOK_S:
+                self._look()
             # Check for ended programs before reading their lines: then no line of an ended program is missed.
             ended = [one.end for one in self._pair if one.end and not one.end.is_good]
             self._show()
             if ended:
                 self._start_again(ended[0])
-            self._keep_processes()
         self._show()
 
     def _note_processes(self) -> None:
@@ -136,22 +126,10 @@ class Supervision:
     def _processes(self) -> dict[str, str]:
         return {one.name: one.process for one in (*self._pair, *self._samplers.values())}
 
-    def _keep_processes(self) -> None:
-        """Write the processes and their hosts to the run's directory, for `slimrl status`."""
-        now = self._processes(), self._deaths.num_all
-        if now != self._kept:
-            self._kept = now
-            write_programs(Path(self._config.output_dir), *now)
-
     def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
         """Start trainer and orchestrator together, because both must continue from the same step."""
-        self._roster = Roster(Path(self._config.output_dir))  # a new roster, which has not seen the previous processes
-        num = num_trainers(self._config)
         command = [*SLIMRL, "trainer", *self._argv, *more]
-        if num == 1:
-            trainer = self._programs.start("trainer", command, self._needs)
-        else:
-            trainer = self._programs.start_ranks("trainer", command, num, self._needs)
+        trainer = self._programs.start_ranks("trainer", command, num_trainers(self._config), self._needs)
         needs = Needs(self._needs.cpus)
         orchestrator = self._programs.start("orchestrator", [*SLIMRL, "orchestrator", *self._argv, *more], needs)
         return trainer, orchestrator
@@ -174,52 +152,43 @@ class Supervision:
     def _find_cause(self, end: End) -> End:
         """Return the end of the program that failed first. A program that waits for a lost one exits too, and may be
         noticed earlier."""
-        deadline = time.monotonic() + AFTERWARDS_S
+        deadline = time.monotonic() + PEER_REPORT_TIMEOUT_S
         while end.has_refused and time.monotonic() < deadline:
             ends = [one.end for one in self._pair if one.end and not one.end.is_good]
             if causes := [one for one in ends if not one.has_refused]:
                 return causes[0]
-            if len(ends) == 2 or (_is_alone(self._pair[0]) and not self._has_lost_a_part()):
+            if len(ends) == 2 or num_trainers(self._config) == 1:
                 break
             time.sleep(POLL_S)
         return end
 
-    def _has_lost_a_part(self) -> bool:
-        """Return True if trainer or orchestrator has lost its place in the roster, but its `end` is not known yet. Ray
-        needs a while to declare a node lost."""
-        parts: tuple[Part, Part] = ("trainer", "orchestrator")
-        return any(self._roster.describe_end(part) for part, one in zip(parts, self._pair, strict=True) if not one.end)
-
     def _replace_dead_samplers(self) -> None:
         """Restart dead samplers. Raises UserError if they die too often, or refuse their settings."""
         for number, program in [*self._samplers.items()]:
-            if program.end:
-                self._report_death(program, program.end)
-                self._samplers[number] = new = self._start_sampler(number)
-                self._note(f"started {new.name} again, as {new.process}: {self._deaths.describe()}")
+            if not (end := program.end):
+                continue
+            for line in program.new_lines(LAST_LINES):
+                self._note(f"{program.name}: {line}")
+            program.stop()  # on a cluster this frees its place, which the next one may need
+            if end.has_refused or not self._deaths.allow():
+                raise UserError(f"{end.text}.")
+            self._note(end.text)
+            self._samplers[number] = new = self._start_sampler(number)
+            self._note(f"started {new.name} again, as {new.process}: {self._deaths.describe()}")
 
     def _look(self) -> None:
-        """Check the parts, and the wanted number of samplers."""
+        """Start or stop samplers until there are as many as wanted. Write the programs to the run's directory, for
+        `slimrl status`."""
         self._looked = time.monotonic()
-        self._roster.find("trainer")
-        self._roster.find("orchestrator")
-        wanted = min(read_scale(Path(self._config.output_dir)) or self._wanted, self._most)
-        if not self._config.inference.base_url and wanted != self._wanted:
+        wanted = min(read_scale(self._run) or self._wanted, self._most)
+        if not self._config.inference.base_url and not self._pair[1].end and wanted != self._wanted:
             self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
             self._wanted = wanted
             self._fill_samplers()
-
-    def _report_death(self, program: Program, end: End) -> None:
-        """Report a dead sampler and free its resources. Raises UserError if the restart budget is spent."""
-        self._show_last(program)
-        program.stop()  # on a cluster this frees resources that the next sampler may need
-        for host, pid in program.members:  # on a file server, the lock may outlive the process
-            for name, facts in self._roster.members("inference").items():
-                if (facts["host"], facts["pid"]) == (host, str(pid)):
-                    self._roster.strike(name)
-        if end.has_refused or not self._deaths.allow():
-            raise UserError(f"{end.text}.")
-        self._note(end.text)
+        now = self._processes(), self._deaths.num_all, dict(self._programs.members())
+        if now != self._written:
+            self._written = now
+            write_programs(self._run, *now)
 
     def _fill_samplers(self) -> None:
         for number in range(self._wanted):
@@ -238,28 +207,23 @@ class Supervision:
             words += ["--deployment.num_samplers", "1", "--inference_gpu_ids", ",".join(map(str, own))]
         if port := self._config.inference.port:
             words += ["--inference.port", str(port + number)]
-        return self._programs.start(f"sampler-{number}", words, self._sampler_needs)
+        needs = Needs(self._needs.cpus, self._needs.gpus * self._config.deployment.gpus_per_sampler)
+        return self._programs.start(f"sampler-{number}", words, needs)
 
     def _show(self) -> None:
         """Print the new output of the parts: the trainer's lines unchanged, the orchestrator's lines with its name."""
-        trainer, orchestrator = self._pair
-        for line in trainer.new_lines():
-            self._note(line)
-        for line in orchestrator.new_lines():
-            self._note(f"orchestrator: {line}")
-
-    def _show_last(self, program: Program) -> None:
-        for line in program.new_lines(LAST_LINES):
-            self._note(f"{program.name}: {line}")
+        for program, start in zip(self._pair, ("", "orchestrator: "), strict=True):
+            for line in program.new_lines():
+                self._note(f"{start}{line}")
 
 
 class _Deaths:
     """Restart budget. It is refilled whenever the run passes its furthest step, so a run that fails at the same step
     each time ends, even if it trains the steps before it again."""
 
-    def __init__(self, most: int, output_dir: Path) -> None:
+    def __init__(self, most: int, run: RunDir) -> None:
         self._most = most
-        self._metrics = [run.metrics for run in (RunDir(output_dir).warmup, RunDir(output_dir))]
+        self._metrics = [run.warmup.metrics, run.metrics]
         self.num_all = 0
         self._num, self._size = 0, self._now()
         self._furthest = self._num_lines()
@@ -304,8 +268,3 @@ def describe_parts(config: RLConfig) -> str:
 
 def _is_done(program: Program) -> bool:
     return program.end is not None and program.end.is_good
-
-
-def _is_alone(program: Program) -> bool:
-    """Return True if the program is a single process, so it waits for no other rank."""
-    return len(program.members) <= 1

@@ -2,31 +2,35 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from os import environ
-from pathlib import Path
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
+from slimrl.config.deployment import DeploymentConfig
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch.parts import TrainerParts
 from slimrl.models.load import save_weights
-from slimrl.models.lora import adapter_form, adapter_tensors, is_adapted, merge_parameters
+from slimrl.models.lora import AdapterForm, adapter_form, adapter_tensors, is_adapted, merge_parameters
 from slimrl.trainer.checkpoint import report_write_errors
+from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup, describe_kinds, listen
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.replicas import Replicas
 from slimrl_cluster.inference.server_link import SamplerAddress
-from slimrl_cluster.inference.weight_sender import WeightSender
-from slimrl_cluster.transport.roster import Roster, describe_member
-from slimrl_cluster.transport.run_files import RunFiles
+from slimrl_cluster.transport.roster import Roster, describe_member, newest_version
 
 POLL_S = 0.05
 END_S = 5.0  # seconds for a running update when sampling stops; its thread is a daemon
 LOOK_S = 1.0  # seconds between two checks for samplers
+CAUSE_S = 2.0  # seconds to wait for the sampler's refusal that has broken a group
 MEET_S = 60.0  # most seconds for a sampler that is alive to join a group, or to receive a tensor
+T = TypeVar("T")
 
 
 def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddress]:
@@ -44,15 +48,15 @@ def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddr
     }
 
 
-def make_replicas(config: RLConfig, files: RunFiles, stop_ids: frozenset[int]) -> Replicas:
+def make_replicas(config: RLConfig, roster: Roster, stop_ids: frozenset[int]) -> Replicas:
     """Wait for the first sampler, and create the client of the run's samplers. Raises UserError if no sampler
     starts."""
     if not config.inference.base_url:
-        files.await_part("inference")
+        roster.await_part("inference")
     return Replicas(
-        lambda: sampler_addresses(config, files.roster),
+        lambda: sampler_addresses(config, roster),
         lambda address: RemoteClient(address, stop_ids, config.seq_len),
-        files.note,
+        roster.note,
         config.deployment.timeout_s,  # as for the first sampler: another sampler may have to start and load its model
     )
 
@@ -61,16 +65,17 @@ class SampledWeights:
     """The orchestrator's side: make the sampler load the weight versions that the trainer has published in the run's
     files."""
 
-    def __init__(self, files: RunFiles, client: Replicas, are_broadcast: bool) -> None:
-        self._files, self._client, self._are_broadcast = files, client, are_broadcast
-        self._version = -1  # no version of this run is loaded yet
+    def __init__(self, roster: Roster, client: Replicas, deployment: DeploymentConfig) -> None:
+        self._roster, self._client, self._are_broadcast = roster, client, deployment.weights == "broadcast"
+        self._version = -1  # the sampler may have weights, but none of this run's
         self._updating = threading.Lock()
         self._failure: BaseException | None = None
 
     def await_version(self, version: int) -> None:
-        """Wait until the trainer has published a version, and make the sampler load the newest version. Raises
-        UserError if either fails."""
-        self._files.await_weights(version)
+        """Wait until the trainer has published a version, and make the sampler load the newest one. Raises UserError if
+        either fails."""
+        run = self._roster.run
+        self._roster.wait("trainer", f"weights of version {version}", lambda: newest_version(run) >= version or None)
         self._update()
 
     @contextmanager
@@ -102,23 +107,21 @@ class SampledWeights:
 
     def _update(self) -> None:
         with self._updating:
-            if (newest := self._files.newest_version()) > self._version:
-                if self._are_broadcast:
-                    self._client.note_broadcast(newest)
-                else:
-                    self._client.update_weights(self._files.weights_path(newest), newest)
+            if (newest := newest_version(self._roster.run)) > self._version:
+                path = self._roster.run.sent_weights_of(newest)
+                self._client.update_weights(None if self._are_broadcast else path, newest)
                 self._version = newest
 
 
 class PublishedWeights:
-    """The trainer's side: write each version of the weights to a directory, or broadcast it and create an empty
-    directory as a sign. If the model has an adapter and the samplers have the same base model, send only the adapter.
-    `files.drop_weights_before` deletes old directories."""
+    """The trainer's end: its weights as a directory per version, or broadcast, with an empty directory as a sign. For a
+    model with an adapter, only the adapter is sent if the samplers have the same base model."""
 
-    def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
-        self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
+    def __init__(self, parts: TrainerParts, roster: Roster) -> None:
+        self._config, self._policy, self._ranks, self._roster = parts.config, parts.policy, parts.ranks, roster
+        self._is_broadcast = parts.config.deployment.weights == "broadcast"
         self._sender: WeightSender | None = None
-        self._clients: list[RemoteClient] = []  # clients of the sender
+        self._open = ExitStack()  # the sender and its clients
         self._present: Mapping[str, SamplerAddress] = {}  # the samplers in the sender's group
         self._newest, self._looked = -1, 0.0
         inference = parts.config.inference
@@ -129,39 +132,33 @@ class PublishedWeights:
     def publish(self, version: int) -> None:
         """Publish the module's present weights as `version`, unless this version is published already. Raises UserError
         if they cannot be written or sent."""
-        if version == self._newest:
-            return
-        self._give(self._files.weights_path(version), version)
-        self._newest = version
+        if version != self._newest:
+            self._give(version)
+            self._newest = version
 
     def lack_samplers(self) -> bool:
         """Return True if a sampler has joined, or replaced another one, since the last broadcast. Checks at most every
         `LOOK_S` seconds. Only one rank calls this."""
-        is_broadcast = self._config.deployment.weights == "broadcast" and self._newest >= 0
-        if not is_broadcast or time.monotonic() - self._looked < LOOK_S:
+        if not self._is_broadcast or self._newest < 0 or time.monotonic() - self._looked < LOOK_S:
             return False
         self._looked = time.monotonic()
-        return bool(sampler_addresses(self._config, self._files.roster).keys() - self._present.keys())
+        return bool(self._find().keys() - self._present.keys())
 
     def send_again(self) -> None:
         """Broadcast the last published version once more; the module still has it."""
-        self._give(self._files.weights_path(self._newest), self._newest)
+        self._give(self._newest)
 
     def close(self) -> None:
         """Leave the broadcast group, if there is one, and cancel all requests to its samplers."""
-        sender, self._sender = self._sender, None
-        if sender:
-            sender.close()
-        for client in self._clients:
-            client.close()
-        self._clients = []
+        self._sender = None
+        self._open.close()
 
-    def _give(self, path: Path, version: int) -> None:
-        leads, is_broadcast = self._ranks.leads, self._config.deployment.weights == "broadcast"
-        if is_broadcast and leads:
+    def _give(self, version: int) -> None:
+        path, leads = self._roster.run.sent_weights_of(version), self._ranks.leads
+        if self._is_broadcast and leads:
             self._await_samplers()  # first: the other ranks wait only for a limited time, and samplers may need longer
         with self._ranks.united(), report_write_errors(path):
-            if not is_broadcast:
+            if not self._is_broadcast:
                 save_weights(self._policy, path, leads=leads, adapter=self._adapter)
                 return
             module = self._policy.module
@@ -170,10 +167,13 @@ class PublishedWeights:
                 self._broadcast(tensors, version)
                 path.mkdir(parents=True, exist_ok=True)
 
+    def _find(self) -> Mapping[str, SamplerAddress]:
+        return sampler_addresses(self._config, self._roster)
+
     def _await_samplers(self) -> None:
         """Wait until there is a sampler. Raises UserError if none starts."""
         if not self._config.inference.base_url:
-            self._files.await_part("inference")
+            self._roster.await_part("inference")
 
     def _broadcast(self, tensors: Mapping[str, Tensor], version: int) -> None:
         """Send the weights to all present samplers. Form a new group if samplers have joined or left since the last
@@ -181,7 +181,7 @@ class PublishedWeights:
         with ThreadPoolExecutor(1, "broadcast") as thread:
             while True:
                 self._await_samplers()
-                if not (present := sampler_addresses(self._config, self._files.roster)):
+                if not (present := self._find()):
                     continue  # the only sampler has left in the meantime
                 sending = thread.submit(self._send_to, present, tensors, version)
                 while not wait([sending], LOOK_S).done:
@@ -192,21 +192,79 @@ class PublishedWeights:
                     return
                 except (UserError, CancelledError, RuntimeError):  # RuntimeError: connections were closed
                     self.close()
-                    time.sleep(LOOK_S)  # wait for a sampler that is about to stop
-                    if not self._have_left(present):
-                        raise
+                    deadline = time.monotonic() + self._roster.loss_s
+                    while not self._have_left(present):
+                        if time.monotonic() > deadline:
+                            raise
+                        time.sleep(LOOK_S / 4)
 
     def _have_left(self, present: Mapping[str, SamplerAddress]) -> bool:
-        return bool(present.keys() - sampler_addresses(self._config, self._files.roster).keys())
+        return bool(present.keys() - self._find().keys())
 
     def _send_to(self, present: Mapping[str, SamplerAddress], tensors: Mapping[str, Tensor], version: int) -> None:
         """Send the weights to the samplers in `present`. Form a new group if the samplers have changed."""
         if self._sender is None or present.keys() != self._present.keys():
             self.close()
-            stop_ids, policy = self._policy.chat.stop_ids, self._policy
-            self._clients = [RemoteClient(address, stop_ids, self._config.seq_len) for address in present.values()]
-            for client in self._clients:
-                client.check_server()
+            stop_ids, seq_len = self._policy.chat.stop_ids, self._config.seq_len
+            clients = [RemoteClient(address, stop_ids, seq_len) for address in present.values()]
+            for client in clients:
+                self._open.callback(client.close)
+                client.wait(client.check())
             host, timeout_s = self._config.deployment.host, min(self._config.inference.timeout_s, MEET_S)
-            self._sender, self._present = WeightSender(self._clients, host, policy.device, timeout_s), present
+            self._sender = self._open.enter_context(WeightSender(clients, host, self._policy.device, timeout_s))
+            self._present = present
         self._sender.send(tensors, version, self._adapter)
+
+
+class WeightSender:
+    """The trainer's side. The samplers reach this machine at `address`, which is 127.0.0.1 if they run on it too. Call
+    `check` of all `clients` first: it counts the processes of a sampler, and every process gets its own rank."""
+
+    def __init__(
+        self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = GROUP_S
+    ) -> None:
+        self._clients = clients
+        listener = listen(address)
+        port, first_ranks = listener.getsockname()[1], [1]
+        for client in clients:
+            first_ranks.append(first_ranks[-1] + client.num_processes)
+        world_size = first_ranks.pop()
+        group = Meeting(address, port, 0, world_size, device, timeout_s)
+        self._group = self._together(
+            lambda place, client: client.join_group(address, port, first_ranks[place], world_size),
+            lambda: WeightGroup(group, listener),
+        )
+
+    def send(self, tensors: Mapping[str, Tensor], version: int, adapter: AdapterForm | None = None) -> None:
+        """Send `tensors` to all samplers, and return once the samplers have loaded them. With an `adapter`, `tensors`
+        are the adapter's, under PEFT's names. Raises UserError if a sampler does not load them."""
+        kinds = describe_kinds(tensors) | ({"adapter": asdict(adapter)} if adapter else {})
+        for client in self._clients:  # a sampler that is not ready refuses here, before anything waits for it
+            client.wait(client.start_update())
+        self._together(
+            lambda _, client: client.finish_update(kinds, version), lambda: self._group.send(tensors.values())
+        )
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._group.close()
+
+    def __enter__(self) -> "WeightSender":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _together(self, ask: Callable[[int, RemoteClient], Coroutine[Any, Any, None]], own: Callable[[], T]) -> T:
+        """Run `own` here while `ask` runs for every client. If `own` fails because a sampler has refused, the sampler's
+        error is raised."""
+        asked = [client.start(ask(place, client)) for place, client in enumerate(self._clients)]
+        try:
+            result = own()
+        except UserError:
+            for future in wait(asked, CAUSE_S).done:
+                future.result()
+            raise
+        for future in asked:
+            future.result()
+        return result

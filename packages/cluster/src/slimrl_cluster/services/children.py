@@ -6,19 +6,18 @@ child's output goes to a file. On Linux, the kernel stops a child whose parent h
 
 import ctypes
 import os
-import platform
 import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from slimrl.io.files import explain_write_errors
 from slimrl.io.process_tree import end, find_marked, kill, start_time
-from slimrl_cluster.services.programs import ADDRESS, End, Needs, describe_status
+from slimrl_cluster.services.programs import ADDRESS, End, Log, Needs, describe_status
+from slimrl_cluster.transport.roster import Facts
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 7.0  # seconds for children to stop by themselves, before SIGKILL
@@ -29,10 +28,10 @@ MARK = "CHILD_OF_SLIMRL"  # the variable that marks the descendants of one proce
 class Child:
     """One child process. If it is started again under the same name, it appends to the same log."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-        self.name, self.log = name, log
-        self._read = log.stat().st_size if log.exists() else 0
-        with log.open("ab") as output:
+    def __init__(self, name: str, command: Sequence[str], log: Log, environment: Mapping[str, str]) -> None:
+        self.name, self.log = name, log.path
+        self.new_lines = log.new_lines
+        with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -43,41 +42,19 @@ class Child:
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
         self.pid = self._process.pid
-
-    @property
-    def status(self) -> int | None:
-        """The exit status, below 0 for a signal; None while it runs."""
-        return self._process.poll()
-
-    def new_lines(self, most: int = sys.maxsize) -> list[str]:
-        """Return the newest lines that the child has written since the last call, at most `most`."""
-        with self.log.open("rb") as file:
-            file.seek(self._read)
-            whole = file.read().rpartition(b"\n")[0]  # without an incomplete line, which the next call reads
-        self._read += len(whole) + 1 if whole else 0
-        return whole.decode("utf-8", "replace").splitlines()[-most:]
+        self.process = str(self.pid)
 
     @property
     def end(self) -> End | None:
         """The child's exit status, with a description that names its log; None while the child runs."""
-        if (status := self.status) is None:
+        if (status := self._process.poll()) is None:
             return None
         last = f"its last lines are above, and in {self.log}"
         return End(status, f"the {self.name} (process {self.pid}) {describe_status(status)}; {last}")
 
-    @property
-    def process(self) -> str:
-        """The child's process id."""
-        return str(self.pid)
-
-    @property
-    def members(self) -> Sequence[tuple[str, int]]:
-        """This host and the child's process id."""
-        return [(platform.node(), self.pid)]
-
     def stop(self) -> None:
         """Stop the child with its descendants: by SIGTERM, and after a while by SIGKILL."""
-        if self.status is None:
+        if not self.end:
             end({self.pid: start_time(self.pid)}, PATIENCE_S)
         self.wait()
 
@@ -107,9 +84,8 @@ class Children:
         `needs` is ignored. Raises UserError if the log cannot be written."""
         with explain_write_errors(self._logs):
             self._logs.mkdir(parents=True, exist_ok=True)
-            log = self._logs / f"{name}.log"
             words = [LOOPBACK if word == ADDRESS else word for word in command]
-            child = Child(name, words, log, {**self._environment, **(environment or {})})
+            child = Child(name, words, Log(self._logs, name), {**self._environment, **(environment or {})})
         self._all.append(child)
         return child
 
@@ -117,15 +93,15 @@ class Children:
         """Start `num` processes of a Python module as one child, by torchrun. `command` starts with `python -m`."""
         python, *module = command
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num)]
-        return self.start(name, [python, *torchrun, *module])
+        return self.start(name, [python, *torchrun, *module] if num > 1 else command)
 
-    def __enter__(self) -> Self:
-        return self
+    def members(self) -> Mapping[str, Facts]:
+        """Return nothing: children announce themselves by files."""
+        return {}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        known = {child.pid: start_time(child.pid) for child in self._all if child.status is None}
+    def close(self) -> None:
+        """Stop all running children, and all processes that they have started."""
+        known = {child.pid: start_time(child.pid) for child in self._all if not child.end}
         known |= find_marked(MARK, self._mark)
         try:
             end(known, PATIENCE_S)  # a second Ctrl-C kills them at once
@@ -133,6 +109,12 @@ class Children:
             kill(known, PATIENCE_S)
         for child in self._all:
             child.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _die_with_parent() -> None:

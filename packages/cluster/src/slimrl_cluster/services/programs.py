@@ -1,12 +1,14 @@
 """The interface for starting and watching the programs of a run, as children on this machine or by Ray on a node."""
 
-import os
 import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
+
+from slimrl_cluster.transport.roster import Facts
 
 REFUSAL = 2  # the exit status of a command after a user's mistake
 ADDRESS = "{address}"  # placeholder in a command for the address of the machine that runs it
@@ -55,10 +57,6 @@ class Program(Protocol):
     def process(self) -> str:
         """The program's process and host as a text, such as `4711` or `4711 on 10.0.0.2`."""
 
-    @property
-    def members(self) -> Sequence[tuple[str, int]]:
-        """The host and the process id of each started process of the program."""
-
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
         """Return the newest lines that the program has written since the last call, at most `most`."""
 
@@ -76,6 +74,27 @@ class Programs(Protocol):
         """Start `num` programs that connect to each other like the ranks of torchrun. Each gets the resources
         `needs`."""
 
+    def members(self) -> Mapping[str, Facts]:
+        """Return the members of the run by name, unless these are files in its directory."""
+
+
+class Log:
+    """The new lines of a log file, to which a program appends."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.path = directory / f"{name}.log"
+        self._read = self.path.stat().st_size if self.path.exists() else 0
+
+    def new_lines(self, most: int = sys.maxsize) -> list[str]:
+        """Return the newest lines since the last call, at most `most`."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            whole = file.read().rpartition(b"\n")[0]  # without an incomplete line, which the next call reads
+        self._read += len(whole) + 1 if whole else 0
+        return whole.decode("utf-8", "replace").splitlines()[-most:]
+
 
 def free_port(address: str) -> int:
     """Return a port on which nothing listens at the moment. `address` belongs to this machine."""
@@ -91,17 +110,3 @@ def describe_status(status: int) -> str:
     ('was ended by SIGKILL', 'has ended with status 1')
     """
     return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"has ended with status {status}"
-
-
-def rank_variables(rank: int, num: int, address: str, port: int) -> Mapping[str, str]:
-    """Return torchrun's environment variables, by which one of `num` ranks finds the others. Each rank has its own
-    machine, or sees only its own GPU."""
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": str(num),
-        "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": address,
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_RUN_ID": f"slimrl-{os.getpid()}",
-    }

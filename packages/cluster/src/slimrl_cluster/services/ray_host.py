@@ -1,4 +1,4 @@
-"""One program of a run on a node of a Ray cluster: the actor that starts it there, and reports its state.
+"""One program of a run on a node of a Ray cluster: the actor that starts it there, and reports its end.
 
 The program is a child of the actor and stops with it: Ray stops the actor when the run ends, or the node is lost.
 """
@@ -10,18 +10,19 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from slimrl.environments.find import PACKAGES
 from slimrl.errors import UserError
 from slimrl_cluster.services.children import Child, Children
 from slimrl_cluster.services.programs import ADDRESS, End, free_port
+from slimrl_cluster.services.ray_cluster import PROGRAM, RAY_ADDRESS
 
 ALIKE = ("torch", "transformers", "tokenizers", "numpy", "safetensors")  # the same versions on all nodes
 THREADS = "OMP_NUM_THREADS"
-RAY_ADDRESS = "RAY_ADDRESS"  # by this variable a program finds the cluster that it runs on
 POLL_S, TICK_S = 1.0, 0.2
 
 
@@ -34,76 +35,93 @@ class ProgramHost:
         self._logs, self._directory, self._environment = Path(logs), directory, environment
         if shares_cpus and os.environ.get(THREADS) == "1":
             del os.environ[THREADS]  # Ray's own setting, for less than two CPUs
+        self._meeting: tuple[str, int] | None = None
         self._children: Children | None = None
         self._child: Child | None = None
 
     def meeting_place(self) -> tuple[str, int]:
-        """Return an address and a free port of this node, at which other programs can connect to this host's
-        program."""
-        return node_address(), free_port(node_address())
+        """Return an address and a port of this node, at which the other ranks connect to this host's program."""
+        self._meeting = self._meeting or (node_address(), free_port(node_address()))
+        return self._meeting
 
     def start(
-        self, name: str, command: Sequence[str], variables: Mapping[str, str], expected: Mapping[str, str]
-    ) -> tuple[str, int, str]:
-        """Start the program with this node's Python. Return its host, its process id and this node's address. A second
-        call does not start another program.
+        self, name: str, command: Sequence[str], expected: Mapping[str, str], rank: int, num: int, first: Any
+    ) -> tuple[int, str]:
+        """Start the program with this node's Python, as a rank of `num`. `first` is the host of rank 0. Return its
+        process id and this node's address. A second call starts nothing.
 
         Raises UserError if the run's directory is missing here, or if the `versions` differ from the expected ones.
         """
+        here = f"the node {node_address()} ({platform.node()})"
         if differences := describe_differences(expected, versions()):
-            raise UserError(
-                f"the node {node_address()} ({platform.node()}) has {differences}: all nodes need the same versions."
-            )
+            raise UserError(f"{here} has {differences}: all nodes need the same versions.")
         try:
             os.chdir(self._directory)
         except OSError as error:
             raise UserError(
-                f"the node {node_address()} ({platform.node()}) cannot enter {self._directory} ({error.strerror}), "
-                "where the run was started: all nodes must see it under the same path."
+                f"{here} cannot enter {self._directory} ({error.strerror}), where the run was started: all nodes must "
+                "see it under the same path."
             ) from error
         if self._child is None:
-            self._children = Children(self._logs, {RAY_ADDRESS: _cluster(), **self._environment, **variables})
+            variables = {RAY_ADDRESS: _cluster(), PROGRAM: name, **self._environment}
+            if num > 1:
+                place = _ray().get(first.meeting_place.remote()) if rank else self.meeting_place()
+                variables |= _torchrun(rank, num, *place)
+            self._children = Children(self._logs, variables)
             words = [node_address() if word == ADDRESS else word for word in command]
             self._child = self._children.start(name, [sys.executable, *words[1:]])
-        return platform.node(), self._child.pid, node_address()
+        return self._child.pid, node_address()
 
-    def poll(self) -> tuple[End | None, list[str]]:
-        """Return the program's end, or None while it runs, and its lines since the last call. Waits up to `POLL_S` for
-        either."""
+    def poll(self) -> End | None:
+        """Wait up to `POLL_S` for the program's end, and return it; None while the program runs."""
         assert self._child
-        deadline, lines = time.monotonic() + POLL_S, self._child.new_lines()
-        while not lines and self._child.end is None and time.monotonic() < deadline:
+        deadline = time.monotonic() + POLL_S
+        while self._child.end is None and time.monotonic() < deadline:
             time.sleep(TICK_S)
-            lines = self._child.new_lines()
-        end = self._child.end  # check this before reading the last lines: an ended program writes no more
-        return end, lines + self._child.new_lines()
+        return self._child.end
 
     def stop(self) -> End | None:
         """Stop the program and all processes that it has started."""
-        if self._children and self._child:
-            self._child.stop()
-            self._children.__exit__(None, None, None)
+        if self._children:
+            self._children.close()
         return self._child.end if self._child else None
+
+
+def _torchrun(rank: int, num: int, address: str, port: int) -> Mapping[str, str]:
+    """Return the environment variables, torchrun's, by which one of `num` ranks finds the others. Each rank has its own
+    machine, or is alone on its GPU."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(num),
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RUN_ID": f"slimrl-{port}",
+    }
+
+
+def _ray() -> Any:
+    import ray  # only here: a machine without a cluster needs no Ray
+
+    return ray
 
 
 def node_address() -> str:
     """Return the address by which other nodes reach this one."""
-    import ray
-
-    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    return str(_ray().util.get_node_ip_address())
 
 
 def _cluster() -> str:
     """Return the address of this cluster's head."""
-    import ray
-
-    return str(ray.get_runtime_context().gcs_address)
+    return str(_ray().get_runtime_context().gcs_address)
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of slimrl's own code, Python and the numerical packages. They must be equal on all nodes."""
-    return {"slimrl": _code_digest(), "python": platform.python_version(), **{name: _version(name) for name in ALIKE}}
+    """Return the versions that must be equal on all nodes: of slimrl's own code, Python, and the packages that
+    compute."""
+    return {"slimrl": _code_digest(), "python": platform.python_version(), **{name: version(name) for name in ALIKE}}
 
 
 def describe_differences(own: Mapping[str, str], others: Mapping[str, str]) -> str:
@@ -113,14 +131,7 @@ def describe_differences(own: Mapping[str, str], others: Mapping[str, str]) -> s
     'torch 2.14.0 in place of 2.13.0'
     """
     differing = [name for name in own if own[name] != others.get(name)]
-    return ", ".join(f"{name} {others.get(name, 'missing')} in place of {own[name]}" for name in differing)
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "missing"
+    return ", ".join(f"{name} {others.get(name)} in place of {own[name]}" for name in differing)
 
 
 def _code_digest() -> str:

@@ -25,9 +25,10 @@ from slimrl.errors import UserError
 from slimrl.io.cache import cache_root
 from slimrl.io.http import is_healthy
 from slimrl.io.regular_file import read_json
+from slimrl.io.run_dir import RunDir
 from slimrl.models.resolve import resolve
 from slimrl.models.weight_files import VLLM_ENGINE
-from slimrl_cluster.services.children import Child, Children
+from slimrl_cluster.services.children import Children
 
 POLL_S = 0.5
 HEALTH_S = 5.0  # time limit of a request for vLLM's health
@@ -64,30 +65,22 @@ def run_vllm(
         # `gpus` are indices into the GPUs that this process sees. These may be only some of the machine's GPUs.
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible[gpu] if visible else str(gpu) for gpu in gpus)
-    with Children(Path(config.output_dir) / "logs") as children:
+    has_answered = False
+    with Children(RunDir(Path(config.output_dir)).logs) as children:
         vllm = children.start(name, command, environment=environment)
         print(f"vLLM: process {vllm.pid}, log {vllm.log}", flush=True)
-        if not _await_answer(vllm, address, stopped):
-            print("\n".join(vllm.new_lines(LAST_LINES)))
-            assert vllm.end
-            raise UserError(f"{vllm.end.text}. It has never answered, so it is not started again.")
-        announce(address)
-        print(f"vLLM answers at {address}", flush=True)
         while not stopped.wait(POLL_S):
             if end := vllm.end:
-                print("\n".join([*vllm.new_lines(LAST_LINES), end.text]))
+                print("\n".join(vllm.new_lines(LAST_LINES)))
+                if not has_answered:
+                    raise UserError(f"{end.text}. It has never answered, so it is not started again.")
+                print(end.text)
                 return FAILED
+            if not has_answered and is_healthy(address, HEALTH_S):
+                has_answered = True
+                announce(address)
+                print(f"vLLM answers at {address}", flush=True)
     return 0
-
-
-def _await_answer(vllm: Child, address: str, stopped: threading.Event) -> bool:
-    """Wait until vLLM answers, has ended, or `stopped` is set. Return False if vLLM has ended."""
-    while not stopped.wait(POLL_S):
-        if vllm.status is not None:
-            return False
-        if is_healthy(address, HEALTH_S):
-            return True
-    return True
 
 
 def vllm_command(

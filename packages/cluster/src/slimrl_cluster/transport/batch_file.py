@@ -17,15 +17,13 @@ import json
 import math
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import BaseModel, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from slimrl.config.base import describe_faults
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.transport.base import Batch
@@ -42,14 +40,6 @@ OF_TOKENS = {
 }
 DTYPES = OF_SAMPLES | OF_TOKENS
 ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # numbers that JSON lacks
-
-
-class Content(BaseModel, frozen=True, extra="forbid", strict=True):
-    """The fields of a batch other than its samples."""
-
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    metrics: dict[str, float | str]
-    orchestrator_state: dict[str, Any]
 
 
 def write_batch(batch: Batch, path: Path) -> None:
@@ -82,12 +72,10 @@ def read_batch(path: Path) -> Batch:
         metadata = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])["__metadata__"]
         if metadata["format"] != FORMAT:
             raise ValueError(f"its format is {metadata['format']:.80}, not {FORMAT}")
-        content = Content.model_validate_json(tensors.pop("content_N").numpy().tobytes())
-        metrics = {name: ODD[value] if isinstance(value, str) else value for name, value in content.metrics.items()}
-        return Batch(_samples(tensors), content.temperature, metrics, content.orchestrator_state)
-    except ValidationError as error:
-        raise UserError(f"{path} is no batch: {describe_faults(error)}") from None
-    except (SafetensorError, LookupError, ValueError, AssertionError) as error:
+        content = json.loads(tensors.pop("content_N").numpy().tobytes())
+        metrics = {name: ODD[one] if isinstance(one, str) else one for name, one in content.pop("metrics").items()}
+        return Batch(_samples(tensors), metrics=metrics, **content)
+    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
         raise UserError(f"{path} is no batch: {type(error).__name__}: {error}.") from None
 
 

@@ -1,68 +1,93 @@
-"""The members of a run of several processes: a file for each part, in `transport/` of the run's directory.
+"""How the parts of a run meet: by the files in `transport/` of its directory.
 
-    transport/trainer.json         {"pid": 4711, "host": "desk", "dtype": "bfloat16", "first_step": "0", ...}
-    transport/inference-0.json     {"pid": 4712, "host": "desk", "address": "http://127.0.0.1:8000"}
-    transport/orchestrator.json    {"pid": 4713, "host": "desk"}
+    transport/trainer.json                  {"pid": "4711", "host": "desk", "dtype": "bfloat16", "first_step": "0", ...}
+    transport/inference-0.json              {"pid": "4712", "host": "desk", "address": "http://127.0.0.1:8000", ...}
+    transport/orchestrator.json             {"pid": "4713", "host": "desk", ...}
+    transport/waits/trainer.json            the part for which the trainer waits, for `slimrl status`
+    transport/batches/step_7.safetensors    the batch of training step 7, by the orchestrator
+    transport/weights/step_7/               the weights after 7 steps, by the trainer; the sampler reads them
 
-A part holds a lock on its file while it lives. The operating system releases the lock when the process dies, for any
-reason, so a file without a lock is out of date. Knows nothing of the parts' work.
+A part holds a lock on its own file while it lives. The operating system releases the lock when the process dies, for
+any reason, so a file without a lock is out of date. On a Ray cluster there are no such files
+(`services/ray_cluster.py`). Batches and weights appear complete, by one rename. So a shared file system suffices, and a
+killed process leaves no partial file.
 """
 
 import fcntl
 import json
 import os
 import platform
+import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from slimrl.config.deployment import Part
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors, parse_object, replace_file
+from slimrl.io.run_dir import RunDir, step_directories, step_of
 
 Facts = Mapping[str, str]
-SCALE = "transport/num_samplers"  # the number of samplers that a user requests
-SEVERAL: Part = "inference"  # a run may have any number of these, each with a numbered file
-PATIENCE_S = 1.0  # seconds to wait for the lock of a part that exists once in a run
-LOOK_S = 0.1  # seconds to wait for the lock of each numbered file
-POLL_S = 0.01
+SEVERAL: Part = "inference"  # a run may have any number of these, each at a numbered place
+PATIENCE_S = 1.0  # seconds to wait for the place of a part that a run has only once
+PLACE_S = 0.1  # seconds to wait for one of several places
+LOCK_S = 0.01  # seconds between two tries to lock a file
+POLL_S = 0.02
+CHECK_S = 1.0  # seconds between two checks that the other part lives
+SAY_S = 30.0  # seconds of waiting before it is logged
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a part. `announce` sends the others the facts that they need, once this part is ready."""
+
+    name: str
+    announce: Callable[[Facts], None]
 
 
 class Roster:
-    """The parts of the run in a directory, as one process sees them."""
+    """The parts of a run, as the part `own` sees them. `note` receives a line about a long wait for another part."""
 
-    def __init__(self, output_dir: Path) -> None:
-        self.output_dir = output_dir
-        self._directory = output_dir / "transport"
+    loss_s = 1.0  # seconds until a part that has died is missing here
+
+    def __init__(self, run: RunDir, own: Part, timeout_s: float, note: Callable[[str], None]) -> None:
+        self.run, self.own, self.note = run, own, note
+        self._timeout_s = timeout_s
         self._seen: dict[Part, str] = {}
 
     @contextmanager
-    def join(self, part: Part, facts: Facts, patience_s: float = 0.0) -> Iterator[None]:
-        """Context manager: register this process as `part`, with `facts` for the other parts. Raises UserError if
-        another process is still this part after `patience_s` seconds."""
-        with self.reserve(part, patience_s) as file:
-            self.announce(file, facts)
-            yield
-
-    @contextmanager
-    def reserve(self, part: Part, patience_s: float = 0.0) -> Iterator[IO[str]]:
-        """Context manager: lock the file of `part`, or the first of its numbered files that is free, and yield it for
-        `announce`. Raises UserError if another process is still this part after `patience_s` seconds."""
-        with self._open_place(part, max(patience_s, PATIENCE_S)) as file:
-            file.truncate(0)
-            try:
-                yield file
-            finally:
+    def reserve(self, patience_s: float = 0.0) -> Iterator[Place]:
+        """Context manager: lock the place of this part, or the first free one of its places, and yield it. Raises
+        UserError if another process still is this part after `patience_s`."""
+        part, directory = self.own, self.run.transport
+        patience_s = PLACE_S if part == SEVERAL else max(patience_s, PATIENCE_S)
+        for name in (f"{part}-{number}" for number in count()) if part == SEVERAL else (part,):
+            path = directory / f"{name}.json"
+            with explain_write_errors(path):
+                directory.mkdir(parents=True, exist_ok=True)
+                opened = path.open("a", encoding="utf-8")
+            with opened as file:
+                if not _lock_within(file, patience_s):
+                    continue
                 file.truncate(0)
+                try:
+                    yield Place(name, lambda facts: self._announce(file, facts))
+                    return
+                finally:
+                    file.truncate(0)
+        raise UserError(
+            f"another process is the {part} of the run in {self.run.path}. End it, or give `--output_dir` another "
+            "directory."
+        )
 
-    def announce(self, file: IO[str], facts: Facts) -> None:
-        """Write `facts` to the file that `reserve` has yielded. The other parts then see that this part is ready."""
-        with explain_write_errors(Path(file.name)):
-            file.write(json.dumps({"pid": os.getpid(), "host": platform.node(), **facts}))
-            file.flush()
+    def members(self, part: Part) -> dict[str, Facts]:
+        """Return the facts of all living and ready parts of this kind, by the name of their place."""
+        return file_members(self.run, part)
 
     def find(self, part: Part) -> Facts | None:
         """Return the facts that a living part has announced; None without such a part. If there are several parts,
@@ -72,65 +97,125 @@ class Roster:
             self._seen.setdefault(part, describe_member(facts))
         return facts
 
-    def members(self, part: Part) -> dict[str, Facts]:
-        """Return the facts of all living and ready parts of this kind, keyed by the name of their file without
-        `.json`."""
-        paths = sorted(self._directory.glob(f"{part}-*.json"), key=_number) if part == SEVERAL else [self._path(part)]
-        found = ((path.stem, _read_held(path)) for path in paths)
-        return {name: facts for name, facts in found if facts}
+    def await_part(self, part: Part) -> Facts:
+        """Return a part's announcement, once it has started. Raises UserError if it does not."""
+        return self.wait(part, f"start (`slimrl {part} @ FILE`)", lambda: self.find(part))
 
-    def strike(self, name: str) -> None:
-        """Remove the file of a lost part from the roster, so that no process relies on it. The part's lock may remain
-        for a while if another machine holds the directory."""
-        (self._directory / f"{name}.json").unlink(missing_ok=True)
+    def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
+        """Call `find` until its result, the work of another part, is not None, and return the result. Raises UserError
+        if that part dies, or gives no sign of work for `timeout_s`."""
+        began = checked = said = heard = time.monotonic()
+        signs = self._signs(part)
+        with ExitStack() as shown:
+            while (found := find()) is None:
+                now = time.monotonic()
+                if now - checked > min(CHECK_S, self._timeout_s / 4):
+                    if checked == began:
+                        shown.enter_context(self._show_wait(part, what))
+                    checked = now
+                    end = self._describe_end(part)
+                    if end and (found := find()) is not None:
+                        break  # it was that part's last work
+                    if end:
+                        raise UserError(f"{end}. It has not left its {what}; mend that, and continue with `--resume`.")
+                    if (newest := self._signs(part)) != signs:
+                        signs, heard = newest, now
+                if now - heard > self._timeout_s:
+                    raise UserError(
+                        f"waited {now - began:.0f} s in vain for the {part}'s {what}: for {now - heard:.0f} s it has "
+                        "written nothing (deployment.timeout_s). Its log says what it does; mend that, and continue "
+                        "with `--resume`."
+                    )
+                if now - said > SAY_S:
+                    said = now
+                    self.note(f"waiting for the {part}'s {what}, for {now - began:.0f} s so far")
+                time.sleep(POLL_S)
+        return found
 
-    def describe_end(self, part: Part) -> str:
+    def _facts(self) -> Facts:
+        """Return the facts that every part announces."""
+        return {"part": self.own, "pid": str(os.getpid()), "host": platform.node()}
+
+    def _announce(self, file: IO[str], facts: Facts) -> None:
+        with explain_write_errors(Path(file.name)):
+            file.write(json.dumps({**self._facts(), **facts}))
+            file.flush()
+
+    def _describe_end(self, part: Part) -> str:
         """Describe the end of a part that this process has seen, even if another part has replaced it. Return an empty
         text if the part is running, has not started, or is one of several of its kind."""
-        if part == SEVERAL:
-            return ""
         found, seen = self.find(part), self._seen.get(part)
-        if seen is None or (found and describe_member(found) == seen):
+        if part == SEVERAL or seen is None or (found and describe_member(found) == seen):
             return ""
         return f"the {part} ({seen}) has ended; its log says why"
 
-    @contextmanager
-    def _open_place(self, part: Part, patience_s: float) -> Iterator[IO[str]]:
-        """Open and lock the file of the part, or the first of its numbered files that is free, and yield it."""
-        for number in count():
-            path = self._path(f"{part}-{number}" if part == SEVERAL else part)
-            with explain_write_errors(path):
-                self._directory.mkdir(parents=True, exist_ok=True)
-                opened = path.open("a", encoding="utf-8")
-            with opened as file:
-                if _lock_within(file, LOOK_S if part == SEVERAL else patience_s) and _is_at(file, path):
-                    yield file
-                    return
-            if part != SEVERAL:
-                raise UserError(
-                    f"another process is the {part} of the run in {self.output_dir}. End it, or give `--output_dir` "
-                    "another directory."
-                )
+    def _signs(self, part: Part) -> frozenset[tuple[Path, int, int]]:
+        """Return the files that a part writes while it works, each with its size and time. A change is a sign of work.
+        The times are not compared with this machine's clock, because the clock of a file server may differ."""
+        run, found = self.run, set()
+        written: dict[Part, list[Path]] = {
+            "trainer": [run.metrics, run.warmup.metrics],
+            "orchestrator": [*run.held_out.glob("*.jsonl"), *run.batches.glob("step_*")],
+            "inference": [],
+        }
+        for path in written[part]:
+            with suppress(FileNotFoundError):  # deleted in the meantime
+                status = path.stat()
+                found.add((path, status.st_size, status.st_mtime_ns))
+        return frozenset(found)
 
-    def _path(self, name: str) -> Path:
-        return self._directory / f"{name}.json"
+    @contextmanager
+    def _show_wait(self, part: Part, what: str) -> Iterator[None]:
+        """Context manager: write to a file which part this one waits for, and since when, for `slimrl status`."""
+        path = wait_path(self.run, self.own)
+        replace_file(path, [json.dumps({"pid": os.getpid(), "for": part, "what": what, "since": time.time()}).encode()])
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def describe_member(facts: Facts) -> str:
+    """Describe the process that has announced these facts."""
+    return f"process {facts['pid']} on {facts['host']}"
+
+
+def file_members(run: RunDir, part: Part) -> dict[str, Facts]:
+    """Return the facts of all living and ready parts of this kind that have files, by the name of their place."""
+    paths = run.transport.glob(f"{part}-*.json") if part == SEVERAL else [run.transport / f"{part}.json"]
+    found = ((path.stem, _read_held(path)) for path in sorted(paths, key=lambda path: (len(path.name), path.name)))
+    return {name: facts for name, facts in found if facts}
+
+
+def wait_path(run: RunDir, part: str) -> Path:
+    """Return the path of the file that names the part for which `part` waits. It exists during the wait."""
+    return run.transport / "waits" / f"{part}.json"
+
+
+def newest_version(run: RunDir) -> int:
+    """Return the newest version with weights; -1 if there are none."""
+    return max(map(step_of, step_directories(run.sent_weights)), default=-1)
+
+
+def drop_before(directory: Path, step: int) -> None:
+    """Delete the files and directories `step_N` of earlier steps."""
+    for path in directory.glob("step_*"):
+        if int(path.stem.removeprefix("step_")) < step:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _read_held(path: Path) -> Facts | None:
     """Return the facts in a part's file. Return None if no process holds its lock, or before the holder has written
     them."""
     try:
-        file = path.open(encoding="utf-8")
-    except FileNotFoundError:
+        with path.open(encoding="utf-8") as file:
+            # A file that nobody holds is out of date. It is empty or partly written while its holder starts.
+            return None if _lock(file, fcntl.LOCK_SH) else parse_object(file.read().encode())
+    except (FileNotFoundError, ValueError):
         return None
-    with file:
-        if _lock(file, fcntl.LOCK_SH):
-            return None  # nobody holds it: its content is out of date
-        try:
-            facts = parse_object(file.read().encode())  # still empty while the part starts
-        except ValueError:
-            return None
-    return {key: str(value) for key, value in facts.items()} if {"pid", "host"} <= facts.keys() else None
 
 
 def _lock_within(file: IO[str], seconds: float) -> bool:
@@ -139,16 +224,8 @@ def _lock_within(file: IO[str], seconds: float) -> bool:
     while not _lock(file, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
             return False
-        time.sleep(POLL_S)
+        time.sleep(LOCK_S)
     return True
-
-
-def _is_at(file: IO[str], path: Path) -> bool:
-    """Return True if the open file is still at `path`, and was not removed or replaced."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _lock(file: IO[str], kind: int) -> bool:
@@ -158,34 +235,3 @@ def _lock(file: IO[str], kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def describe_member(facts: Facts) -> str:
-    """Describe the process that has announced these facts."""
-    return f"process {facts['pid']} on {facts['host']}"
-
-
-def _number(path: Path) -> int:
-    return int(path.stem.rpartition("-")[2])
-
-
-def wait_path(output_dir: Path, part: Part) -> Path:
-    """Return the path of the file that names the part for which `part` waits. It exists during the wait."""
-    return output_dir / "transport" / "waits" / f"{part}.json"
-
-
-def write_scale(output_dir: Path, num: int) -> None:
-    """Request `num` samplers for the run in a directory."""
-    replace_file(output_dir / SCALE, [str(num).encode()])
-
-
-def read_scale(output_dir: Path) -> int:
-    """Return the requested number of samplers; 0 without a request."""
-    path = output_dir / SCALE
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    return int(text) if text.isdecimal() else 0
-
-
-def clear_scale(output_dir: Path) -> None:
-    """Delete a request for a number of samplers. When a run starts, its settings apply."""
-    (output_dir / SCALE).unlink(missing_ok=True)

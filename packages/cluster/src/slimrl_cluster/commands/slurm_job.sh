@@ -1,4 +1,4 @@
-# What a batch script of `slimrl launch --slurm` does, below its settings (`launch/slurm.py`): Ray on every node of the
+# What a batch script of `slimrl launch --slurm` does, below its settings (`commands/launch.py`): Ray on every node of the
 # job, then the command on the first one. Runs again from its first line when SLURM has put the job back in the queue.
 
 set -euo pipefail
