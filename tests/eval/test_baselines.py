@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -16,8 +15,7 @@ from tests.rollout.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_con
 
 
 def played(name: str, max_tokens: int = 20, **limits: int):
-    context = make_context(ScriptedClient([[5]]))  # which is never asked
-    context = replace(context, limits=replace(context.limits, **limits))
+    context = make_context(ScriptedClient([[5]]), **limits)  # which is never asked
     tasks = tasks_held_out({"sums": Sums()}, "test", 6)
     sampling = SamplingParams(max_tokens=max_tokens)
     return play_tasks(tasks, make_script_policy(script_of(name), context), sampling, lambda rollout: None)
@@ -60,8 +58,7 @@ class Slow(Sums):
 
 def test_a_script_that_hangs_is_a_failed_rollout():
     end = threading.Event()
-    context = make_context(ScriptedClient([[5]]))
-    context = replace(context, limits=replace(context.limits, timeout_s=0.3))
+    context = make_context(ScriptedClient([[5]]), timeout_s=0.3)
     tasks = tasks_held_out({"slow": Slow(end)}, "test", 6)
     rollouts = play_tasks(
         tasks, make_script_policy(script_of("expert"), context), SamplingParams(20), lambda rollout: None

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from slimrl.config.loss import LossConfig
-from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
+from slimrl.config.rollout import EnvConfig, LimitsConfig, OrchestratorConfig, SamplingConfig
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.monitor.metrics import lookup
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.rollout.episode import EpisodeLimits
 from slimrl.transport.base import Batch
 from slimrl.types import SamplingParams
 from tests.orchestrator.test_orchestrator import Digits, dropped
@@ -239,7 +238,8 @@ def test_an_environment_that_holds_the_thread_ends_the_run_with_its_place(monkey
     monkeypatch.setattr("slimrl.rollout.held.HELD_S", 0.0)
     with playing(level=1) as run:
         run.orchestrator.tasksets[0].make = lambda task: Blocks(task, *run.kinds)
-        run.orchestrator._pool._context = replace(run.orchestrator._pool._context, limits=EpisodeLimits(4, 64, 0.05))
+        limits = LimitsConfig(max_turns=4, episode_timeout_s=0.05)
+        run.orchestrator._pool._context = replace(run.orchestrator._pool._context, limits=limits, seq_len=64)
         with pytest.raises(UserError, match=r"held the run for 0 s \(test_pool\.py:\d+, in step\).*worker = .process"):
             run.play(range(1))
 

@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from slimrl.config.loss import POLICIES, PRESETS, LossConfig
+from slimrl.config.rollout import LimitsConfig
 from slimrl.config.train import GuardConfig, OptimConfig, TrainerConfig
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.metrics import lookup
-from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
 from slimrl.trainer.losses import TokenBatch, token_weights
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.own_loss import load_policy_loss
@@ -267,7 +268,7 @@ class AsksTaskset:
 def test_a_conversation_over_several_turns_has_a_ratio_of_one():
     module, chat = policy_module("gemma3"), ChatFormat(tiny_tokenizer())
     engine = Engine(module, chat.stop_ids, num_slots=2, capacity=256)
-    context = RolloutContext(LocalClient(engine, chat.text), chat, EpisodeLimits(5, 256, 5.0), num_concurrent=2)
+    context = RolloutContext(LocalClient(engine, chat.text), chat, LimitsConfig(max_turns=5), 256, 2)
     spec = EpisodeSpec(AsksTaskset(), Task("one", {}), SamplingParams(max_tokens=20, seed=3))
     rollout = asyncio.run(run_episode(spec, context))
     assert not rollout.failure

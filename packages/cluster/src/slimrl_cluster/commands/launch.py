@@ -10,8 +10,8 @@ from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
-from slimrl.launch.early import check_data_files, check_model_names
-from slimrl.launch.run_lock import refuse_run
+from slimrl.launch.open_dir import refuse_run
+from slimrl.launch.start import check_data_files, check_model_names
 from slimrl.launch.tasksets import check_environments
 from slimrl_cluster.launch.slurm import BY_RAY, batch_script
 
