@@ -14,7 +14,7 @@ from slimrl.errors import UserError
 
 TOO_DEEP = "it is nested too deep"
 MAX_VALUES = 100_000  # in a YAML file, each alias counted with all its values
-CLOSING = ("]", '"""', "'''")  # a value of several lines ends in a line with one of these
+FEW_LINES = 50  # a longer list must have as many `[` as `]`; a text in a shorter one may have more of one
 MAPPING, SEQUENCE = BaseResolver.DEFAULT_MAPPING_TAG, BaseResolver.DEFAULT_SEQUENCE_TAG
 Parsed = tuple[Any, dict[Path, int]]
 
@@ -49,10 +49,12 @@ def read_toml(text: str) -> Parsed:
     lines: dict[Path, int] = {}
     counts: dict[Path, int] = {}  # elements of each array of tables so far
     table: Path = ()
-    first, statement = 1, ""
+    first, statement, depth = 1, "", 0
     for number, line in enumerate(text.split("\n"), start=1):
         first, statement = (first, f"{statement}\n{line}") if statement else (number, line)
-        if first < number and not any(end in line for end in CLOSING):
+        depth = (depth if first < number else 0) + line.count("[") - line.count("]")
+        may_end = "]" in line and (depth <= 0 or number - first < FEW_LINES)
+        if first < number and not (may_end or '"""' in line or "'''" in line):
             continue
         try:
             paths = [path for path, _ in flatten(tomllib.loads(statement))]
