@@ -8,7 +8,7 @@ from typing import Any
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
 from slimrl.config.check import CheckConfig
 from slimrl.config.play import PlayConfig
-from slimrl.config.reading.schema import Spec, below, describe, keys_below, spec_of, spec_of_field
+from slimrl.config.reading.schema import Spec, below, describe, keys_below, spec_of
 from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.config.serve import ServeConfig
 
@@ -99,7 +99,7 @@ def variants(field: Spec, path: tuple[str, ...]) -> Iterator[str]:
         yield from section(field, path, f"`[{name}]`")
     else:
         for kind in field.sections:
-            chosen = describe(spec_of_field(kind.model_fields["type"]))
+            chosen = describe(Spec(kind.model_fields["type"]))
             yield from section(spec_of(kind), path, f"`[{name}]` with `type = {chosen}`")
 
 

@@ -14,13 +14,14 @@ import statistics
 
 from slimrl.config.loss import LossConfig, ResolvedLoss
 from slimrl.config.model import ModelConfig
+from slimrl.config.rollout import LimitsConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.environments.reverse_text import ReverseText
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.models.load import Policy, load_policy
 from slimrl.orchestrator.advantages import token_advantages, turn_advantages
-from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext
 from slimrl.rollout.games import run_groups
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
@@ -38,8 +39,8 @@ def main() -> None:
     # The policy is one PyTorch module: the engine samples from the very weights that the trainer changes.
     policy = load_policy(ModelConfig(name=args.model))
     engine = Engine(policy.module, policy.chat.stop_ids, args.groups * args.group_size, SEQ_LEN)
-    limits = EpisodeLimits(max_turns=1, seq_len=SEQ_LEN, timeout_s=60)
-    context = RolloutContext(LocalClient(engine, policy.chat.text), policy.chat, limits, args.groups * args.group_size)
+    client, num = LocalClient(engine, policy.chat.text), args.groups * args.group_size
+    context = RolloutContext(client, policy.chat, LimitsConfig(max_turns=1), SEQ_LEN, num)
 
     optimizer = MasterAdamW(policy.module, OptimConfig(lr=args.lr))
     loss = LossConfig(type="grpo")

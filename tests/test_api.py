@@ -68,7 +68,7 @@ def test_a_run_returns_metrics_intervals_and_weights(tiny_dir: Path, tmp_path: P
     assert found.rewards[str(result.weights)]["greedy"].num == 4
 
 
-def test_files_and_settings_are_read_as_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_settings_and_classes_are_read_as_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {}
     monkeypatch.setattr("slimrl.api.run_rl", lambda resolved: given.update(config=resolved.config))
     monkeypatch.setattr("slimrl.api._read_training", lambda output_dir: output_dir)
@@ -78,13 +78,7 @@ def test_files_and_settings_are_read_as_by_the_command(tmp_path: Path, monkeypat
     assert (config.max_steps, config.seed, config.trainer.optim.lr) == (7, 4, 1e-3)
     assert slimrl.rl(config) == Path(config.output_dir)
     assert given["config"] is config
-
-
-def test_a_taskset_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {}
-    monkeypatch.setattr("slimrl.api.run_rl", lambda resolved: given.update(config=resolved.config))
-    monkeypatch.setattr("slimrl.api._read_training", lambda output_dir: output_dir)
-    slimrl.rl(env=[Shout])
+    slimrl.rl(env=[Shout])  # a taskset needs no file
     (env,) = given["config"].orchestrator.env
     assert env.id == f"{__name__}:Shout"
 

@@ -17,7 +17,7 @@ from benchmarks.harness.episodes import keep_rewards
 from benchmarks.harness.runs import MAY_DIFFER, ROOT, SUMMARY, Job, finish
 from benchmarks.harness.seed_plots import plot_runs
 from slimrl.config.reading.load import Resolved, load
-from slimrl.config.reading.write import config_toml
+from slimrl.config.reading.saved import config_toml
 from slimrl.config.run import RLConfig
 from slimrl.io.run_dir import RunDir
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from benchmarks.harness.runs import ROOT
 from slimrl.config.reading.load import load
+from slimrl.config.reading.saved import NO_RECIPE, flat_settings
 from slimrl.config.run import RLConfig
 from slimrl.io.run_dir import RunDir
-from slimrl.monitor.run_settings import NO_RECIPE, flat_settings
 from slimrl.monitor.series import Series, load_series
 from slimrl_tools.curves.reference import SAME_NUMBERS
 

@@ -18,13 +18,14 @@ from pathlib import Path
 
 from slimrl.config.loss import LossConfig
 from slimrl.config.model import ModelConfig
+from slimrl.config.rollout import LimitsConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.inference.client import Client, Completion
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.load import Policy, load_policy
-from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext
 from slimrl.rollout.games import run_groups
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
@@ -161,8 +162,8 @@ class Runner:
         self._group, self._policy = group, policy
         self.engine = Engine(policy.module, frozenset(), group.rollouts, group.seq_len + 1)
         client: Client = LocalClient(self.engine, policy.chat.text)
-        limits = EpisodeLimits(max_turns=group.turns, seq_len=group.seq_len, timeout_s=60.0)
-        self._player = RolloutContext(Resending(client) if resend else client, policy.chat, limits, group.rollouts)
+        limits, client = LimitsConfig(max_turns=group.turns), Resending(client) if resend else client
+        self._player = RolloutContext(client, policy.chat, limits, group.seq_len, group.rollouts)
 
     def play(self, seed: int) -> tuple[list[Rollout], float]:
         """One group and the seconds that it took."""

@@ -26,7 +26,7 @@ from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.models.load import load_policy
 from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.rollout.episode import EpisodeLimits, RolloutContext
+from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.types import Message, Split, Task, Taskset, Turn
@@ -75,8 +75,8 @@ def main() -> None:
         resample_factor=1,
     )
     engine = Engine(policy.module, frozenset(), NUM_ROLLOUTS, SEQ_LEN)  # nothing stops a completion before its end
-    limits = EpisodeLimits(max_turns=1, seq_len=SEQ_LEN, timeout_s=experience.episode_timeout_s)
-    context = RolloutContext(LocalClient(engine, policy.chat.text), policy.chat, limits, NUM_ROLLOUTS)
+    client = LocalClient(engine, policy.chat.text)
+    context = RolloutContext(client, policy.chat, experience, SEQ_LEN, NUM_ROLLOUTS)
     orchestrator = Orchestrator(
         [Questions()], context, experience, trainer.loss.resolve(), seed=0, record=lambda step, records: None
     )

@@ -22,8 +22,8 @@ from typing import Any
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, markdown_table, write_result
 from benchmarks.harness.runs import Job, drop_weights, finish, flags
 from benchmarks.harness.warmup import warm_up
+from slimrl.config.reading.saved import read_run_config
 from slimrl.config.run import RLConfig
-from slimrl.monitor.run_settings import read_run_config
 from slimrl_tools.plan.episodes import EpisodeGroup, RecordedEpisodes
 from slimrl_tools.plan.measure import this_machine
 from slimrl_tools.plan.pipeline import IDLE, RecordedRun, calibrate, read_run

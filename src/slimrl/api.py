@@ -18,7 +18,7 @@ from slimrl.commands.eval import run_eval
 from slimrl.commands.rl import run_rl
 from slimrl.commands.sft import run_sft
 from slimrl.config.base import CommandConfig
-from slimrl.config.checks.command import check
+from slimrl.config.checks import check
 from slimrl.config.reading.formats import flatten
 from slimrl.config.reading.load import Resolved, resolve
 from slimrl.config.reading.names import names_of, print_note

@@ -71,8 +71,8 @@ def run(argv: Sequence[str], is_process: bool = False) -> int:
         words = argv[1:]
         if not (command.settings or command.is_part):
             return int(call(command.run, words))
-        place = "help_page:show_help" if HELP & {*words} else "start:start_command"
-        return int(call(f"slimrl.launch.{place}", argv[0], command, words))
+        place = "config.reading.help:show_help" if HELP & {*words} else "launch.start:start_command"
+        return int(call(f"slimrl.{place}", argv[0], command, words))
     except UserError as error:
         print(redact(visible(f"slimrl: {error}")), file=sys.stderr)
         return 2

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from slimrl.cli import _interrupt_advice, run
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import load
-from slimrl.config.reading.write import config_toml
+from slimrl.config.reading.saved import config_toml
 from slimrl.config.run import RLConfig
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.io.rows import file_rows

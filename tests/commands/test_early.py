@@ -1,4 +1,4 @@
-"""What needs no model is refused, and told, before PyTorch is imported: in a second."""
+"""Help, dry runs and refusals that need no model, which come before PyTorch is imported: within a second of CPU."""
 
 import subprocess
 import sys
@@ -6,55 +6,57 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.early import make_run, run
+from slimrl import cli
+from tests.commands.early import HEAVY, make_run, run
 
-
-@pytest.fixture
-def a_run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "run")
-
-
-OTHERS = ("", "eval", "sft", "trainer", "compare", "init")
-RL = ("rl", "--orchestrator.env.0.id", "reverse-text", "--model.name", "smollm2-135m", "--max_steps", "2")
-REFUSED = {
-    "a directory with a run": ((), "already holds a run. Continue it with `--resume`"),
-    "an unknown environment": (("--orchestrator.env.0.id", "reverse-txt"), "Did you mean `reverse-text`"),
-    "an unknown setting": (("--max_stepz", "3"), "max_steps"),
-    "a directory that cannot be": ((), "Choose another `--output_dir`"),
-    "a GPU": (("--model.device", "cuda:7"), "no driver shows a GPU on this machine"),
-    "an unknown model": (("--model.name", "no/such/model/here"), "no/such/model/here"),
+ENV = "--orchestrator.env.0.id"
+RL = ("rl", ENV, "reverse-text", "--model.name", "smollm2-135m", "--max_steps", "2")
+NUMBERS = (*HEAVY, "numpy")
+SCREEN = (*NUMBERS, "rich")
+ASKED = {
+    "--help": (*HEAVY, "pydantic"),
+    "rl --help": (*SCREEN, "yaml", "pydantic_settings"),
+    f"rl {ENV} reverse-text --dry-run": SCREEN,
+    **{f"{name} --help": HEAVY for name in ("eval", "sft", "trainer", "compare", "init")},
 }
+REFUSED = {
+    "a directory with a run": ((), "already holds a run. Continue it with `--resume`", HEAVY),
+    "an unknown environment": ((ENV, "reverse-txt"), "Did you mean `reverse-text`", HEAVY),
+    "an unknown setting": (("--sed", "3"), "Did you mean `seed`", SCREEN),
+    "a directory that cannot be": ((), "Choose another `--output_dir`", HEAVY),
+    "a GPU": (("--model.device", "cuda:7"), "no driver shows a GPU on this machine", HEAVY),
+    "an unknown model": (("--model.name", "no/such/model/here"), "no/such/model/here", NUMBERS),
+    # Missing extras.
+    "peft": (("--model.lora.rank", "4"), "needs the extra [", HEAVY),
+    "wandb": (("--wandb.project", "p"), "needs the extra [", HEAVY),
+    "trackio": (("--trackio.project", "p"), "needs the extra [", HEAVY),
+    "tensorboard": (("--tensorboard.enabled",), "needs the extra [", HEAVY),
+    "uvicorn": (("--deployment.type", "processes"), "needs the extra [", HEAVY),
+}
+FAST = ("--help", "rl --help", f"rl {ENV} reverse-text --dry-run", "a directory with a run", "peft")
 
 
-first, *others = REFUSED
+def with_marks(names: dict) -> list:
+    return [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize("case", [first, *(pytest.param(other, marks=pytest.mark.slow) for other in others)])
-def test_a_refusal_needs_no_pytorch(case: str, a_run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", with_marks(ASKED))
+def test_asking_needs_no_pytorch(words: str) -> None:
+    _, last = run(*words.split(), heavy=ASKED[words])
+    assert last == "0 []"
+
+
+@pytest.mark.parametrize("case", with_marks(REFUSED))
+def test_a_refusal_needs_no_pytorch(case: str, tmp_path: Path) -> None:
     if case == "a GPU" and any(Path("/dev").glob("nvidia[0-9]*")):
         pytest.skip("this machine has a GPU")
-    words, reason = REFUSED[case]
-    directory = a_run if case == "a directory with a run" else tmp_path / "new"
-    if case == "a directory that cannot be":
-        directory = a_run / "metrics.jsonl" / "below"
-    said, last = run(*RL, *words, "--output_dir", directory)
+    words, reason, heavy = REFUSED[case]
+    a_run = make_run(tmp_path / "run")
+    places = {"a directory with a run": a_run, "a directory that cannot be": a_run / "metrics.jsonl" / "below"}
+    directory = places.get(case, tmp_path / "new")
+    said, last = run(*RL, *words, "--output_dir", directory, missing=case if case.isalpha() else "", heavy=heavy)
     assert reason in said and last == "2 []"
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [
-        ("peft", ["--model.lora.rank", "4"]),
-        pytest.param("wandb", ["--wandb.project", "p"], marks=pytest.mark.slow),
-        pytest.param("trackio", ["--trackio.project", "p"], marks=pytest.mark.slow),
-        pytest.param("tensorboard", ["--tensorboard.enabled"], marks=pytest.mark.slow),
-        pytest.param("uvicorn", ["--deployment.type", "processes"], marks=pytest.mark.slow),
-    ],
-)
-def test_a_missing_extra_is_named_before_anything_is_imported(module: str, words: list[str], tmp_path: Path) -> None:
-    said, last = run(*RL, *words, "--output_dir", tmp_path / "new", missing=module)
-    assert "needs the extra [" in said and last == "2 []"
 
 
 def test_a_directory_in_use_is_refused_at_once(tmp_path: Path) -> None:
@@ -74,9 +76,37 @@ def test_a_directory_in_use_is_refused_at_once(tmp_path: Path) -> None:
     assert "is at work in" in said and last == "2 []"
 
 
-@pytest.mark.parametrize(
-    "words", ["rl --help", *(pytest.param(f"{one} --help", marks=pytest.mark.slow) for one in OTHERS)]
-)
-def test_help_needs_no_pytorch(words: str) -> None:
-    _, last = run(*words.split())
-    assert last == "0 []"
+NAMES = {"--model.name": "smollm2-135m", "--teacher.name": "smollm2-135m"}
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+@pytest.mark.parametrize("flag", NAMES)
+@pytest.mark.parametrize("name", ["./missing", "smolm2-135m", "missing.gguf"])
+def test_a_name_of_no_model_is_refused_with_its_setting(
+    dry: list[str], flag: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word for pair in {**NAMES, flag: name}.items() for word in pair]
+    argv = ["rl", ENV, "reverse-text", "--teacher.type", "model", *words, "--output_dir", str(tmp_path / "out"), *dry]
+    assert cli.run(argv) == 2
+    error = capsys.readouterr().err
+    assert f"{flag[2:]} " in error and name in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+@pytest.mark.parametrize("key", ["path", "val_path"])
+@pytest.mark.parametrize("name", ["missing.jsonl", "missing.parquet", "", "latin.jsonl"])
+def test_a_data_file_that_cannot_be_read_is_named(
+    dry: list[str], key: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = tmp_path / "good.jsonl", tmp_path / name
+    good.write_text('{"messages": []}\n')
+    (tmp_path / "latin.jsonl").write_bytes(b'{"messages": "\xe9"}\n')
+    data = {"path": good, "val_path": good, key: bad}
+    words = [word for key, value in data.items() for word in (f"--data.{key}", str(value))]
+    out = tmp_path / "out"
+    assert cli.run(["sft", "--data.type", "file", *words, "--output_dir", str(out), *dry]) == 2
+    error = capsys.readouterr().err
+    assert str(bad) in error
+    assert key in error or "UTF-8" in error
+    assert not out.exists()

@@ -1,12 +1,7 @@
 """The real `eval` and `compare` on a tiny random model: baselines, files to read, going on after kill -9."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +9,7 @@ import pytest
 
 from slimrl.cli import run
 from slimrl.eval.episodes import read_episodes
+from tests.commands.killed import kill_at
 from tests.tiny import tiny_model_dir
 
 NUM = 24
@@ -106,15 +102,8 @@ def test_several_environments_have_a_line_each_and_ids_of_their_own(
 @pytest.mark.nightly
 def test_killed_and_resumed_it_comes_to_the_same(finished: Path, tiny_dir: Path, tmp_path: Path):
     flags = eval_flags(tiny_dir, tmp_path / "out", "--baselines", '["random", "expert"]')
-    process = subprocess.Popen(
-        [sys.executable, "-m", "slimrl", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    file, deadline = tmp_path / "out" / "held_out" / "eval_greedy.jsonl", time.monotonic() + 120
-    while not (file.exists() and len(file.read_bytes().splitlines()) >= 3):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1].decode()
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    file = tmp_path / "out" / "held_out" / "eval_greedy.jsonl"
+    kill_at(flags, file, 3)
     with file.open("ab") as torn:
         torn.write(b'{"task_id": "test/')
     kept = read_episodes(file)
@@ -127,16 +116,17 @@ def test_killed_and_resumed_it_comes_to_the_same(finished: Path, tiny_dir: Path,
 
 
 @pytest.mark.slow
-def test_a_finished_one_is_extended_without_playing_again(finished: Path, tiny_dir: Path, tmp_path: Path):
-    output_dir = tmp_path / "out"
-    assert run(eval_flags(tiny_dir, output_dir, "--num_examples", "5")) == 0
-    file = output_dir / "held_out" / "eval_greedy.jsonl"
+def test_a_finished_one_is_extended_without_playing_again(tiny_dir: Path, tmp_path: Path, capsys):
+    assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "5")) == 0
+    file = tmp_path / "held_out" / "eval_greedy.jsonl"
     before = read_episodes(file)
-    more = ("--num_examples", "9", "--baselines", '["expert"]', "--resume")
-    assert run(eval_flags(tiny_dir, output_dir, *more)) == 0
+    more = ("--num_examples", "30", "--baselines", '["expert"]', "--resume")
+    assert run(eval_flags(tiny_dir, tmp_path, *more)) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Sums has {NUM} held-out tasks; num_examples = 30 asks for more" in said
     after = read_episodes(file)
-    assert len(after) == 9 and all(after[place] == rollout for place, rollout in before.items())
-    assert (output_dir / "held_out" / "vs_expert_scripted.jsonl").exists()
+    assert len(after) == NUM and all(after[place] == rollout for place, rollout in before.items())
+    assert (tmp_path / "held_out" / "vs_expert_scripted.jsonl").exists()
 
 
 @pytest.mark.slow
@@ -172,16 +162,12 @@ def test_another_model_is_a_baseline_in_every_way_of_decoding(tiny_dir: Path, tm
 
 
 @pytest.mark.slow
-def test_episodes_of_other_settings_are_not_taken_together(finished: Path, tiny_dir: Path, capsys):
-    assert run(eval_flags(tiny_dir, finished, "--resume", "--sampling.max_tokens", "3")) == 2
+def test_another_evaluation_in_the_directory_is_refused_or_replaces_the_first(tiny_dir: Path, tmp_path: Path, capsys):
+    assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "2")) == 0
+    assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "2", "--resume", "--sampling.max_tokens", "3")) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert "was made with other settings (sampling.max_tokens: 4 -> 3)" in error and "Leave `--resume` away" in error
-    assert (finished / "results.json").exists()
-
-
-@pytest.mark.slow
-def test_another_evaluation_in_the_directory_leaves_nothing_of_the_first(tiny_dir: Path, tmp_path: Path):
-    assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "2")) == 0
+    assert (tmp_path / "results.json").exists()
     assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "2", "--temperatures", "[0.5]")) == 0
     assert {path.name for path in (tmp_path / "held_out").iterdir()} == {"eval.json", "eval_sampled_0.5.jsonl"}
 
@@ -200,13 +186,3 @@ def test_mistakes_are_told_before_anything_slow(tiny_dir: Path, tmp_path: Path, 
     assert run(eval_flags(tiny_dir, tmp_path / "out", *more)) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out" / "held_out").exists()
-
-
-@pytest.mark.slow
-def test_a_split_with_fewer_tasks_than_asked_for_is_said(
-    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "30", "--temperatures", "0")) == 0
-    assert f"Sums has {NUM} held-out tasks; num_examples = 30 asks for more" in " ".join(
-        capsys.readouterr().out.split()
-    )

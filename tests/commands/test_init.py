@@ -62,13 +62,12 @@ def test_wheel_has_them_inside_the_package(tmp_path: Path, monkeypatch: pytest.M
     assert examples_root() == package / "_examples"
 
 
-def test_directory_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_cannot_be_written_is_named_and_the_help_names_the_next_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
     assert cli.run(["init", str(tmp_path / "file")]) == 2
     assert f"{tmp_path / 'file'}" in capsys.readouterr().err
-
-
-def test_help_says_what_comes_next(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         cli.run(["init", "--help"])
     assert stopped.value.code == 0

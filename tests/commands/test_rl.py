@@ -107,14 +107,15 @@ def test_a_checkpoint_counts_the_time_of_what_came_before_the_first_step(finishe
     assert json.loads((finished / "summary.json").read_text())["duration_s"] > spent.seconds
 
 
-def test_rollouts_started_are_trained_or_dropped(finished):
-    for _, metrics in read_metrics(finished / "metrics.jsonl")[:STEPS]:
-        dropped = sum(value for name, value in metrics.items() if name.startswith("drop/"))
-        assert metrics["rollout/num"] == metrics["rollout/num_trained"] + dropped
+def all_are_counted(metrics: dict[str, float]) -> bool:
+    """Return True if every rollout that started was trained or dropped."""
+    dropped = sum(value for name, value in metrics.items() if name.startswith("drop/"))
+    return metrics["rollout/num"] == metrics["rollout/num_trained"] + dropped
 
 
-def test_sampler_and_trainer_agree_on_every_step(finished):
+def test_every_step_counts_its_rollouts_and_sampler_and_trainer_agree(finished):
     for _, metrics in read_metrics(finished / "metrics.jsonl")[:STEPS]:
+        assert all_are_counted(metrics)
         assert metrics["guard/max_logprob_gap"] < 1e-3
         assert metrics["loss/ratio_max"] == pytest.approx(1.0, abs=1e-3)
 
@@ -259,35 +260,27 @@ def test_a_bad_episode_is_dropped_and_the_run_goes_on(tiny_dir, tmp_path, bad_en
     assert run(flags_for(tiny_dir, tmp_path, bad_environment, how)) == 0
     lines = [metrics for _, metrics in read_metrics(tmp_path / "run" / "metrics.jsonl")][:2]
     assert sum(metrics.get(f"drop/{reason}", 0.0) for metrics in lines) > 0
-    for metrics in lines:
-        dropped = sum(value for name, value in metrics.items() if name.startswith("drop/"))
-        assert metrics["rollout/num"] == metrics["rollout/num_trained"] + dropped
+    assert all(map(all_are_counted, lines))
 
 
 @pytest.mark.slow
-def test_an_environment_that_is_never_done_ends_at_max_turns(tiny_dir, tmp_path, bad_environment):
-    assert run(flags_for(tiny_dir, tmp_path, bad_environment, "endless")) == 0
-    metrics = read_metrics(tmp_path / "run" / "metrics.jsonl")[0][1]
+def test_an_endless_environment_ends_at_max_turns_and_a_broken_one_stops_the_run(
+    tiny_dir, tmp_path, bad_environment, capsys
+):
+    assert run(flags_for(tiny_dir, tmp_path / "a", bad_environment, "endless")) == 0
+    metrics = read_metrics(tmp_path / "a" / "run" / "metrics.jsonl")[0][1]
     assert metrics["env/unfinished"] == 1.0
     assert metrics["rollout/turns_mean"] <= 3.0
-
-
-@pytest.mark.slow
-def test_an_environment_that_always_fails_stops_the_run_with_its_own_words(tiny_dir, tmp_path, bad_environment, capsys):
-    assert run(flags_for(tiny_dir, tmp_path, bad_environment, "always")) == 2
+    assert run(flags_for(tiny_dir, tmp_path / "b", bad_environment, "always")) == 2
     assert "broken for good" in capsys.readouterr().err
 
 
-def test_a_model_directory_without_weights_is_named(tmp_path, capsys):
+@pytest.mark.parametrize(("name", "said"), [("empty", "config.json"), ("model.gguf", "model.gguf")])
+def test_a_model_without_weights_or_truncated_is_named(name, said, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
-    assert run(rl_flags(tmp_path / "empty", tmp_path / "run")) == 2
-    assert "config.json" in capsys.readouterr().err
-
-
-def test_a_truncated_gguf_is_named(tmp_path, capsys):
     (tmp_path / "model.gguf").write_bytes(b"GGUF\x03\x00\x00\x00")
-    assert run(rl_flags(tmp_path / "model.gguf", tmp_path / "run")) == 2
-    assert "model.gguf" in capsys.readouterr().err
+    assert run(rl_flags(tmp_path / name, tmp_path / "run")) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.slow

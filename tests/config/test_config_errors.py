@@ -1,4 +1,4 @@
-"""Every mistake is one UserError that names the key, the place, what was found and what is expected."""
+"""Every mistake is one UserError that names the key, the place, the value and the expected value, with good hints."""
 
 from pathlib import Path
 
@@ -7,67 +7,52 @@ import pytest
 from slimrl.config.base import CommandConfig
 from slimrl.config.check import CheckConfig
 from slimrl.config.play import PlayConfig
-from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
-from slimrl.errors import UserError
+from tests.config.reading import ENV, error_of, read, written
 
-ENV = ["--orchestrator.env.0.id", "reverse-text"]
-
-
-def error_of(config_class: type[CommandConfig], argv: list[str], **environ: str) -> str:
-    with pytest.raises(UserError) as caught:
-        load(config_class, argv, environ)
-    return str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("line", "parts"),
-    [
-        ("max_stps = 3", ["max_stps (FILE:3)", "no such setting", "`max_steps`"]),
-        ("lr = 3", ["lr (FILE:3)", "`trainer.optim.lr` or `warmup.optim.lr`"]),
-        ("trainer.optim.betas = 3", ["trainer.optim.betas (FILE:3)", "Did you mean `trainer.optim.beta1`"]),
-        ("trainr.optim.lr = 3", ["trainr (FILE:3)", "Did you mean `trainer`?"]),
-        ("wandb.colour = 3", ["wandb.colour (FILE:3)", "Known: enabled, entity, name, project"]),
-        ("seed.x = 3", ["seed.x (FILE:3)", "seed is integer >= 0 and has no settings inside it"]),
-        ('max_steps = "3"', ['max_steps (FILE:3): found "3", expected integer >= 1']),
-        ("max_steps = 3.5", ["max_steps (FILE:3): found 3.5, expected integer >= 1"]),
-        ("max_steps = true", ["max_steps (FILE:3): found true, expected integer >= 1"]),
-        ("max_steps = 0", ["max_steps (FILE:3): found 0, expected integer >= 1"]),
-        ("resume = 1", ["resume (FILE:3): found 1, expected true or false"]),
-        ("model.name = 3", ["model.name (FILE:3): found 3, expected text"]),
-        ("model.num_threads = 0", ['model.num_threads (FILE:3): found 0, expected "auto" or integer >= 1']),
-        ('model.dtype = "fp16"', ['found "fp16", expected one of "auto", "bfloat16", "float32"']),
-        ("trainer.optim.lr = nan", ["trainer.optim.lr (FILE:3)", "expected number > 0"]),
-        ("trainer.optim.beta1 = 1.0", ["found 1.0, expected number >= 0 and < 1"]),
-        ("eval.temperatures = true", ["eval.temperatures (FILE:3): found true, expected list of numbers >= 0"]),
-        (
-            "eval.temperatures = []",
-            ["eval.temperatures (FILE:3): found [], expected list of numbers >= 0, at least one"],
-        ),
-        ('eval.temperatures = [\n  0.0,\n  "x",\n]', ['eval.temperatures.1 (FILE:3): found "x", expected number >= 0']),
-        ("trainer = 3", ["trainer (FILE:3): found 3, expected a section"]),
-        (
-            "[[eval]]\nnum_examples = 3",
-            ["eval (FILE:3): found a list, expected a section. Write `[eval]` with one bracket."],
-        ),
-        ('[orchestrator.env]\nid = "x"', ["orchestrator.env (FILE:3)", "Write `[[orchestrator.env]]`"]),
-        ('[[orchestrator.env]]\nid = "x"\ncolor = 3', ["orchestrator.env.0.color (FILE:5)", "Known: args, id"]),
-        ("[[orchestrator.env]]\nid = 3", ["orchestrator.env.0.id (FILE:4): found 3, expected text"]),
-        (
-            "[[orchestrator.env]]\nargs = 3\nid = 'x'",
-            ["orchestrator.env.0.args (FILE:4): found 3, expected a dictionary"],
-        ),
-        ("[[orchestrator.env]]", ["orchestrator.env.0.id is not set, expected text"]),
-        ("wandb.name = 2020-01-01", ["wandb.name (FILE:3): found 2020-01-01, a date, expected text"]),
+ROOT = Path(__file__).parents[2]
+IN_FILE = {
+    "max_stps = 3": ["max_stps (FILE:3)", "no such setting", "`max_steps`"],
+    "lr = 3": ["lr (FILE:3)", "`trainer.optim.lr` or `warmup.optim.lr`"],
+    "trainer.optim.betas = 3": ["trainer.optim.betas (FILE:3)", "Did you mean `trainer.optim.beta1`"],
+    "trainr.optim.lr = 3": ["trainr (FILE:3)", "Did you mean `trainer`?"],
+    "wandb.colour = 3": ["wandb.colour (FILE:3)", "Known: enabled, entity, name, project"],
+    "seed.x = 3": ['seed (FILE:3): found {"x": 3}, expected integer >= 0'],
+    'max_steps = "3"': ['max_steps (FILE:3): found "3", expected integer >= 1'],
+    "max_steps = 3.5": ["max_steps (FILE:3): found 3.5, expected integer >= 1"],
+    "max_steps = true": ["max_steps (FILE:3): found true, expected integer >= 1"],
+    "max_steps = 0": ["max_steps (FILE:3): found 0, expected integer >= 1"],
+    "seed = 9223372036854775808": ["seed (FILE:3): found an integer of more than 64 bits"],
+    "resume = 1": ["resume (FILE:3): found 1, expected true or false"],
+    "model.name = 3": ["model.name (FILE:3): found 3, expected text"],
+    "model.num_threads = 0": ['model.num_threads (FILE:3): found 0, expected "auto" or integer >= 1'],
+    'model.dtype = "fp16"': ['found "fp16", expected one of "auto", "bfloat16", "float32"'],
+    "trainer.optim.lr = nan": ["trainer.optim.lr (FILE:3)", "expected number > 0"],
+    "trainer.optim.beta1 = 1.0": ["found 1.0, expected number >= 0 and < 1"],
+    "eval.temperatures = true": ["eval.temperatures (FILE:3): found true, expected list of numbers >= 0"],
+    "eval.temperatures = []": ["eval.temperatures (FILE:3): found [], expected list of numbers >= 0, at least one"],
+    'eval.temperatures = [\n  0.0,\n  "x",\n]': ['eval.temperatures.1 (FILE:3): found "x", expected number >= 0'],
+    "trainer = 3": ["trainer (FILE:3): found 3, expected a section"],
+    "[[eval]]\nnum_examples = 3": ["eval (FILE:3): found a list, expected a section. Write `[eval]` with one bracket."],
+    '[orchestrator.env]\nid = "x"': ["orchestrator.env (FILE:3)", "Write `[[orchestrator.env]]`"],
+    '[[orchestrator.env]]\nid = "x"\ncolor = 3': ["orchestrator.env.0.color (FILE:5)", "Known: args, id"],
+    "[[orchestrator.env]]\nid = 3": ["orchestrator.env.0.id (FILE:4): found 3, expected text"],
+    "[[orchestrator.env]]\nargs = 3\nid = 'x'": [
+        "orchestrator.env.0.args (FILE:4): found 3, expected a dictionary"
     ],
-)
+    "[[orchestrator.env]]": ["orchestrator.env.0.id is not set, expected text"],
+    "wandb.name = 2020-01-01": ["wandb.name (FILE:3): found 2020-01-01, a date, expected text"],
+    "seed = -1\nmax_steps = 0": ["2 settings cannot be used:", "- seed (FILE:3): found -1", "- max_steps (FILE:4)"],
+    "\n".join(f"x{n} = 1" for n in range(30)): ["20 settings cannot be used:", "- x0 (FILE:3): there", "\n- and more"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "parts"), IN_FILE.items())
 def test_mistake_in_a_file_names_its_line(line: str, parts: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "c.toml"
-    path.write_text(f"# a comment\n\n{line}\n", encoding="utf-8")
+    path = written(tmp_path / "c.toml", f"# a comment\n\n{line}\n")
     environ = {} if "orchestrator.env" in line else {"SLIMRL_ORCHESTRATOR__ENV": '[{id="x"}]'}
-    message = error_of(RLConfig, ["@", str(path)], **environ)
-    for part in parts:
-        assert part.replace("FILE", str(path)) in message
+    message = error_of(RLConfig, "@", path, **environ)
+    assert [part for part in parts if part.replace("FILE", path) not in message] == [], message
 
 
 @pytest.mark.parametrize(
@@ -79,59 +64,88 @@ def test_mistake_in_a_file_names_its_line(line: str, parts: list[str], tmp_path:
     ],
 )
 def test_yaml_and_json_know_their_lines(suffix: str, text: str, tmp_path: Path) -> None:
-    path = tmp_path / f"c{suffix}"
-    path.write_text(text, encoding="utf-8")
-    assert f'trainer.optim.lr ({path}:4): found "fast", expected number > 0.' in error_of(
-        RLConfig, [*ENV, "@", str(path)]
-    )
+    path = written(tmp_path / f"c{suffix}", text)
+    assert f'trainer.optim.lr ({path}:4): found "fast", expected number > 0.' in error_of(RLConfig, *ENV, "@", path)
 
 
-def test_line_numbers_survive_nested_arrays_of_tables(tmp_path: Path) -> None:
-    path = tmp_path / "c.toml"
-    path.write_text(
-        '[[orchestrator.env]]\nid = "a"\n[[orchestrator.env.args.rows]]\nn = 1\n[[orchestrator.env]]\nid = "b"\n'
-        '[[orchestrator.env.args.rows]]\nn = 2\n[[orchestrator.env.args.rows]]\nn = """\n[x]\n"""\n',
-        encoding="utf-8",
-    )
-    provenance = load(RLConfig, ["@", str(path)], {}).provenance
-    lines = {key: int(origin.rpartition(":")[2]) for key, origin in provenance.items()}
-    assert lines["orchestrator.env.0.args.rows.0.n"] == 4
-    assert lines["orchestrator.env.1.id"] == 6
-    assert lines["orchestrator.env.1.args.rows.0.n"] == 8
-    assert lines["orchestrator.env.1.args.rows.1.n"] == 10
+ON_COMMAND_LINE = {
+    "--lr 3": "--lr: there is no such setting. Did you mean `trainer.optim.lr` or `warmup.optim.lr`?",
+    "--optim.lr 3": "--optim.lr: there is no such setting. Did you mean `trainer.optim.lr` or",
+    "--trainr.optim.lr 3": "--trainr.optim.lr: there is no such setting. Did you mean `trainer.optim.lr`?",
+    "--max-stps 3": "max_stps (--max-stps): there is no such setting. Did you mean `max_steps`?",
+    "--max_steps": "--max_steps: no value follows, expected integer >= 1.",
+    "--max_steps --seed 1": "--max_steps: no value follows",
+    "--max_steps @ f": "--max_steps: no value follows",
+    "--max_steps many": '--max_steps: found "many", expected integer >= 1.',
+    "--trainer.optim.lr nan": "--trainer.optim.lr: found NaN, expected number > 0.",
+    "--resume maybe": '--resume: found "maybe", expected true or false.',
+    "--eval": "--eval: this is a section. Set something in it (`--eval.interval_steps`",
+    "--trainer 3": "--trainer: found 3, expected a section.",
+    "--no-max_steps": "--no-max_steps: max_steps is integer >= 1, so it cannot be turned off.",
+    "--no-resum": "resum (--no-resum): there is no such setting. Did you mean `resume`?",
+    "rl.toml": "rl.toml: found a value with no flag before it. To read a file, write `@ rl.toml`.",
+    "-s 3": "-s: flags begin with two dashes",
+    "--": "--: flags begin with two dashes",
+    "@": "@: a file name must follow",
+    "@ --seed": "@: a file name must follow",
+    "--trainer @": "--trainer @: a file name must follow",
+    "--orchestrator.env.1.id x": "--orchestrator.env.1.id: found element 1, expected a number up to 0",
+    "--orchestrator.env.id x": "orchestrator.env is a list, whose elements are named by number",
+    "--orchestrator.env [{id=x}]": "The shell takes quotes away",
+    "--orchestrator.env 3": "--orchestrator.env: found 3, expected list of sections",
+    "--seed.x 3": "--seed.x: seed is integer >= 0 and has no settings inside it",
+    "--trainer_gpu_ids -1": "trainer_gpu_ids.0 (--trainer_gpu_ids): found -1",
+    "--trainer_gpu_ids 1.5": "trainer_gpu_ids.0 (--trainer_gpu_ids): found 1.5",
+    "": "orchestrator.env is not set, expected list of sections, at least one. The environments to learn from, as in "
+    """`--orchestrator.env '[{id="reverse-text"}]'`""",
+    # Hints: near names, and names of other trainers.
+    "--max_step 1": "Did you mean `max_steps`",
+    "--trainer.seq_len 1": "Did you mean `seq_len`",
+    "--trianer.optim.lr 1": "Did you mean `trainer.optim.lr`",
+    "--trainer.optim.weigth_decay 1": "Did you mean `trainer.optim.weight_decay`",
+    "--num_generations 1": "Did you mean `orchestrator.rollouts_per_example`",
+    "--trainer.optim.learning_rate 1": "Did you mean `trainer.optim.lr`",
+    "--kl 1": "Did you mean `trainer.loss.kl_beta`",
+    "--max_new_tokens 1": "Did you mean `orchestrator.sampling.max_tokens`",
+    "--lora_r 1": "Did you mean `model.lora.rank`",
+    "--num_train_steps 1": "Did you mean `max_steps`",
+    # Training samples from the whole distribution.
+    **{
+        f"--orchestrator.sampling.{key} 0.5": f"--orchestrator.sampling.{key}: there is no such setting"
+        for key in ("top_p", "top_k", "min_p")
+    },
+}
+
+
+@pytest.mark.parametrize(("words", "message"), ON_COMMAND_LINE.items())
+def test_mistake_in_a_flag_names_the_flag(words: str, message: str) -> None:
+    assert message in error_of(RLConfig, *words.split())
+
+
+NO_NUMBERS = [("max_steps", "16 # x"), ("trainer.optim.lr", "1e-5 # low"), ("seq_len", "64#")]
+
+
+@pytest.mark.parametrize(("key", "text"), [*NO_NUMBERS, *(("trainer_gpu_ids", text) for text in ("a,b", "0;1", "0 1"))])
+def test_a_number_with_something_else_is_no_number(key: str, text: str) -> None:
+    assert f'--{key}: found "{text}", expected ' in error_of(RLConfig, *ENV, f"--{key}", text)
 
 
 @pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--lr", "3"], "--lr: there is no such setting. Did you mean `trainer.optim.lr` or `warmup.optim.lr`?"),
-        (["--optim.lr", "3"], "--optim.lr: there is no such setting. Did you mean `trainer.optim.lr` or"),
-        (["--trainr.optim.lr", "3"], "--trainr.optim.lr: there is no such setting. Did you mean `trainer.optim.lr`?"),
-        (["--max-stps", "3"], "max_stps (--max-stps): there is no such setting. Did you mean `max_steps`?"),
-        (["--max_steps"], "--max_steps: no value follows, expected integer >= 1."),
-        (["--max_steps", "--seed", "1"], "--max_steps: no value follows"),
-        (["--max_steps", "@", "f"], "--max_steps: no value follows"),
-        (["--max_steps", "many"], '--max_steps: found "many", expected integer >= 1.'),
-        (["--trainer.optim.lr", "nan"], "--trainer.optim.lr: found NaN, expected number > 0."),
-        (["--resume", "maybe"], '--resume: found "maybe", expected true or false.'),
-        (["--eval"], "--eval: this is a section. Set something in it (`--eval.interval_steps`"),
-        (["--trainer", "3"], "--trainer: found 3, expected a section."),
-        (["--no-max_steps"], "--no-max_steps: max_steps is integer >= 1, so it cannot be turned off."),
-        (["--no-resum"], "resum (--no-resum): there is no such setting. Did you mean `resume`?"),
-        (["rl.toml"], "rl.toml: found a value with no flag before it. To read a file, write `@ rl.toml`."),
-        (["-s", "3"], "-s: flags begin with two dashes"),
-        (["--"], "--: flags begin with two dashes"),
-        (["@"], "@: a file name must follow"),
-        (["@", "--seed"], "@: a file name must follow"),
-        (["--trainer", "@"], "--trainer @: a file name must follow"),
-        (["--orchestrator.env.1.id", "x"], "--orchestrator.env.1.id: found element 1, expected a number up to 0"),
-        (["--orchestrator.env.id", "x"], "orchestrator.env is a list, whose elements are named by number"),
-        (["--orchestrator.env", "[{id=x}]"], "The shell takes quotes away"),
-        (["--orchestrator.env", "3"], "--orchestrator.env: found 3, expected list of sections"),
-    ],
+    ("words", "wrong"),
+    {
+        "--trainer.model.size 1": "teacher.model",
+        "--sandbox.port 1": "wandb`?",
+        "--cleanup": "seq_len`?",
+        "--benchmark": "teacher`?",
+        "--orchestrator.evaluate.interval 1": "env`?",
+    }.items(),
 )
-def test_mistake_in_a_flag_names_the_flag(argv: list[str], message: str) -> None:
-    assert message in error_of(RLConfig, argv)
+def test_no_hint_is_better_than_a_far_one(words: str, wrong: str) -> None:
+    message = error_of(RLConfig, *ENV, *words.split())
+    assert "there is no such setting" in message and wrong not in message
+
+
+NO_SETTING = "this environment variable sets nothing that exists."
 
 
 @pytest.mark.parametrize(
@@ -140,40 +154,36 @@ def test_mistake_in_a_flag_names_the_flag(argv: list[str], message: str) -> None
         ("SLIMRL_TRAINER__OPTIM__LRR", "1", "The nearest is `SLIMRL_TRAINER__OPTIM__LR`"),
         ("SLIMRL_LR", "1", "The nearest is `SLIMRL_TRAINER__OPTIM__LR`"),
         ("SLIMRL_CASHE", "/x", "The nearest is `SLIMRL_CACHE`"),
-        ("SLIMRL_", "1", "SLIMRL_: this environment variable sets nothing"),
+        ("SLIMRL_MODEL__NAMES", "1", f"SLIMRL_MODEL__NAMES: {NO_SETTING} The nearest is `SLIMRL_MODEL__NAME`"),
+        ("SLIMRL_", "1", f"SLIMRL_: {NO_SETTING}"),
+        ("SLIMRL_KEY__SUBKEY", "1", f"SLIMRL_KEY__SUBKEY: {NO_SETTING} Correct"),
+        ("PRIME_KEY__SUBKEY", "1", f"PRIME_KEY__SUBKEY: {NO_SETTING} Correct"),
+        ("PRIME_TRAINER__OPTIM__LRR", "1", f"{NO_SETTING} The nearest is `PRIME_TRAINER__OPTIM__LR`"),
+        ("PRIME_MAX_STEP", "1", f"{NO_SETTING} The nearest is `PRIME_MAX_STEPS`"),
         ("SLIMRL_MAX_STEPS", "many", 'max_steps (SLIMRL_MAX_STEPS): found "many", expected integer >= 1.'),
         ("SLIMRL_MAX_STEPS", "", 'max_steps (SLIMRL_MAX_STEPS): found "", expected integer >= 1.'),
         ("PRIME_MAX_STEPS", "many", 'max_steps (PRIME_MAX_STEPS): found "many", expected integer >= 1.'),
     ],
 )
 def test_mistake_in_a_variable_names_the_variable(name: str, text: str, message: str) -> None:
-    assert message in error_of(RLConfig, ENV, **{name: text})
+    assert message in error_of(RLConfig, *ENV, **{name: text})
 
 
-def test_missing_setting_is_explained() -> None:
-    message = error_of(RLConfig, [])
-    assert message.startswith("orchestrator.env is not set, expected list of sections, at least one.")
-    assert """--orchestrator.env '[{id="reverse-text"}]'""" in message
-
-
-def test_several_mistakes_are_listed_together() -> None:
-    message = error_of(RLConfig, [*ENV, "--max_steps", "0", "--seed", "-1"])
-    assert message.splitlines()[0] == "2 settings cannot be used:"
-    assert "- --max_steps: found 0" in message
-    assert "- --seed: found -1" in message
-
-
-def test_variant_mistakes_name_the_variant() -> None:
-    assert 'data.type is not set, expected "expert" or "file" or "hub".' in error_of(SFTConfig, [])
-    assert '--data.type: found "fil", expected "expert" or "file" or "hub".' in error_of(
-        SFTConfig, ["--data.type", "fil"]
-    )
-    both = error_of(SFTConfig, ["--data.type", "file", "--data.path", "x", "--data.env.id", "y"])
-    assert both == (
-        'data.env (--data.env.id): cannot act with data.type = "file" (--data.type). Remove one of the two.'
-    )
-    missing = error_of(SFTConfig, ["--data.type", "file"])
-    assert missing.startswith("data.path is not set, expected text")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", 'data.type is not set, expected "expert" or "file" or "hub".'),
+        ("--data.type fil", '--data.type: found "fil", expected "expert" or "file" or "hub".'),
+        ("--data 3", "--data: found 3, expected a section with type ="),
+        (
+            "--data.type file --data.path x --data.env.id y",
+            'data.env (--data.env.id): cannot act with data.type = "file" (--data.type). Remove one of the two.',
+        ),
+        ("--data.type file", "data.path is not set, expected text"),
+    ],
+)
+def test_mistake_in_a_variant_of_a_section_names_the_variant(words: str, message: str) -> None:
+    assert message in error_of(SFTConfig, *words.split())
 
 
 # Nine lists, each of nine aliases of the list before: 9^9 values.
@@ -199,27 +209,33 @@ ALIASES = "".join(["a0: &a0 [1]\n", *(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" fo
         ("c.ini", b"a = 1\n", ["c.ini: config files end in .toml, .yaml, .yml, .json"]),
         ("c", b"a = 1\n", ["config files end in"]),
         ("c.toml", b".".join([b"a"] * 600) + b" = 1\n", ["c.toml:1", "nested too deep"]),
-        ("c.yaml", b"<<: {? [a] : 1}\n", ["c.yaml:1", "a key of a merged section is a section or a list"]),
+        ("c.yaml", b"<<: {? [a] : 1}\n", ["c.yaml:1", "a key is a section or a list"]),
         ("c.yaml", ALIASES, ["c.yaml:", "more than 100,000 values, with those of its aliases"]),
     ],
 )
 def test_unreadable_file_says_why(name: str, content: bytes, parts: list[str], tmp_path: Path) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    message = error_of(RLConfig, [*ENV, "@", str(path)])
-    for part in parts:
-        assert part in message
+    message = error_of(RLConfig, *ENV, "@", written(tmp_path / name, content))
+    assert [part for part in parts if part not in message] == [], message
 
 
 def test_a_key_that_stands_twice_in_a_flag_is_refused() -> None:
-    message = error_of(RLConfig, [*ENV, "--orchestrator.env.0.args.x", '{"a": 1, "a": 2}'])
+    message = error_of(RLConfig, *ENV, "--orchestrator.env.0.args.x", '{"a": 1, "a": 2}')
     assert "orchestrator.env.0.args.x" in message and "`a` stands here again" in message
 
 
-def test_directory_is_not_a_file(tmp_path: Path) -> None:
-    assert "this is a directory, expected a config file. Name a file in it." in error_of(RLConfig, ["@", str(tmp_path)])
-    (tmp_path / "config.toml").touch()
-    assert f"Did you mean `@ {tmp_path}/config.toml`?" in error_of(RLConfig, ["@", str(tmp_path)])
+def test_a_file_that_is_not_there_is_named_with_near_names_alone(tmp_path: Path) -> None:
+    def hint(name: str) -> str:
+        return error_of(RLConfig, "@", f"{tmp_path}/{name}")
+
+    for name in ("gpu.toml", "sft.toml"):
+        written(tmp_path / name, "")
+    assert hint("rl.toml") == f"{tmp_path}/rl.toml: no such file. Known: gpu.toml, sft.toml."
+    for name in ("gppu.toml", "gpu.tml"):
+        assert hint(name).startswith(f"{tmp_path}/{name}: no such file. Did you mean `gpu.toml`?")
+    assert f"There is no directory {tmp_path}/nowhere" in hint("nowhere/rl.toml")
+    assert "this is a directory, expected a config file. Name a file in it." in hint("")
+    written(tmp_path / "config.toml", "")
+    assert f"Did you mean `@ {tmp_path}/config.toml`?" in hint("")
 
 
 @pytest.mark.parametrize(
@@ -234,6 +250,35 @@ def test_directory_is_not_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_of_another_command_is_called_that(config_class: type[CommandConfig], path: str, command: str) -> None:
-    file = Path(__file__).parents[2] / path
-    with pytest.raises(UserError, match=rf"is a settings file of `slimrl {command}`.*Start `slimrl {command} @"):
-        load(config_class, ["@", str(file)], {})
+    message = error_of(config_class, "@", str(ROOT / path))
+    assert f"is a settings file of `slimrl {command}`" in message and f"Start `slimrl {command} @" in message
+
+
+EXPERT = 'max_steps = 3\n[data]\ntype = "expert"\nenv = { id = "reverse-text", args = { style = "code" } }\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "flags"),
+    [
+        ("", ["--data.type", "file", "--data.path", "F.jsonl"]),
+        ('[data]\ntype = "file"\npath = "F.jsonl"\n', ["@", "mine.toml"]),
+    ],
+)
+def test_another_type_of_a_section_drops_the_settings_of_the_old_one(
+    more: str, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "sft.toml", EXPERT)
+    written(tmp_path / "mine.toml", more)
+    resolved, notes = read(SFTConfig, "@", "sft.toml", *flags)
+    assert resolved.config.data.model_dump()["path"] == "F.jsonl"
+    origin = "mine.toml:2" if more else "--data.type"
+    lost = "data.env (sft.toml:4) falls away, because it is for another data.type"
+    assert notes == [f'{origin} = "file": {lost}']
+    assert not any(key.startswith("data.env") for key in resolved.provenance)
+
+
+def test_the_same_type_drops_nothing_and_one_source_may_not_contradict_itself(tmp_path: Path) -> None:
+    assert read(SFTConfig, "@", written(tmp_path / "sft.toml", EXPERT), "--data.type", "expert")[1] == []
+    text = EXPERT.replace('"expert"', '"file"').replace("env =", 'path = "x"\nenv =')
+    assert "cannot act with data.type" in error_of(SFTConfig, "@", written(tmp_path / "sft.toml", text))

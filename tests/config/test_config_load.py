@@ -1,4 +1,4 @@
-"""Where settings come from, which one wins, and what is remembered about it."""
+"""The sources of settings, their precedence, their values, and the origin that is kept of each."""
 
 import itertools
 import json
@@ -9,20 +9,13 @@ import pytest
 
 from slimrl.config.data import ExpertDataConfig, FileDataConfig
 from slimrl.config.reading.flags import names_section
-from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.config.serve import ServeConfig
-
-ENV = ["--orchestrator.env.0.id", "reverse-text"]
-
-
-def rl(argv: list[str], **environ: str) -> RLConfig:
-    return load(RLConfig, [*ENV, *argv], environ).config
+from tests.config.reading import ENV, error_of, read, written
 
 
-def written(path: Path, text: str) -> str:
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+def rl(*argv: str, **environ: str) -> RLConfig:
+    return read(RLConfig, *ENV, *argv, **environ)[0].config
 
 
 SOURCES = ["PRIME_", "SLIMRL_", "first file", "second file", "flag"]  # lowest first
@@ -40,7 +33,7 @@ def test_highest_source_present_wins(present: set[int], tmp_path: Path) -> None:
     for index in (0, 1):
         if index in present:
             environ[f"{SOURCES[index]}TRAINER__OPTIM__LR"] = f"0.{index}1"
-    resolved = load(RLConfig, [*ENV, *argv], environ)
+    resolved, _ = read(RLConfig, *ENV, *argv, **environ)
     values = {0: 0.01, 1: 0.11, 2: 0.2, 3: 0.3, 4: 0.4}
     origins = {
         0: "PRIME_TRAINER__OPTIM__LR",
@@ -60,7 +53,7 @@ def test_files_merge_key_by_key_and_lists_are_replaced(tmp_path: Path) -> None:
         '[[orchestrator.env]]\nid = "a"\n[[orchestrator.env]]\nid = "b"\n',
     )
     second = written(tmp_path / "b.toml", '[trainer.optim]\nlr = 0.25\n[[orchestrator.env]]\nid = "c"\n')
-    resolved = load(RLConfig, ["@", first, f"@{second}"], {})
+    resolved, _ = read(RLConfig, "@", first, f"@{second}")
     optim = resolved.config.trainer.optim
     assert (resolved.config.max_steps, optim.lr, optim.beta1) == (7, 0.25, 0.5)
     assert [env.id for env in resolved.config.orchestrator.env] == ["c"]
@@ -70,7 +63,7 @@ def test_files_merge_key_by_key_and_lists_are_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spelling", [["@", "F"], ["@F"]])
 def test_section_file_nests_under_its_section(spelling: list[str], tmp_path: Path) -> None:
     name = written(tmp_path / "optim.toml", "[optim]\nlr = 0.5\n")
-    resolved = load(RLConfig, [*ENV, "--trainer", *(part.replace("F", name) for part in spelling)], {})
+    resolved, _ = read(RLConfig, *ENV, "--trainer", *(part.replace("F", name) for part in spelling))
     assert resolved.config.trainer.optim.lr == 0.5
     assert resolved.provenance["trainer.optim.lr"] == f"{name}:2"
 
@@ -78,7 +71,7 @@ def test_section_file_nests_under_its_section(spelling: list[str], tmp_path: Pat
 def test_dictionary_and_list_element_can_be_read_from_a_file(tmp_path: Path) -> None:
     env = written(tmp_path / "env.json", '{"id": "x", "args": {"n": 3}}')
     args = written(tmp_path / "args.yaml", "deep:\n  m: 4\n")
-    resolved = load(RLConfig, ["--orchestrator.env.0", "@", env, "--orchestrator.env.0.args", "@", args], {})
+    resolved, _ = read(RLConfig, "--orchestrator.env.0", "@", env, "--orchestrator.env.0.args", "@", args)
     assert resolved.config.orchestrator.env[0].args == {"n": 3, "deep": {"m": 4}}
 
 
@@ -125,77 +118,107 @@ eval:
     ],
 )
 def test_formats_say_the_same(suffix: str, text: str, tmp_path: Path) -> None:
-    config = load(RLConfig, ["@", written(tmp_path / f"c{suffix}", text)], {}).config
+    config = read(RLConfig, "@", written(tmp_path / f"c{suffix}", text))[0].config
     assert config == RLConfig.model_validate(TREE)
 
 
-def test_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "c.toml"
-    path.write_bytes("\ufeffmax_steps = 3\r\nseed = 4\r\n".encode())
-    resolved = load(RLConfig, [*ENV, "@", str(path)], {})
+def test_byte_order_mark_windows_line_ends_and_empty_files_are_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "c.toml", "\ufeffmax_steps = 3\r\nseed = 4\r\n")
+    resolved, _ = read(RLConfig, *ENV, "@", path)
     assert (resolved.config.max_steps, resolved.config.seed) == (3, 4)
     assert resolved.provenance["seed"] == f"{path}:2"
-
-
-def test_empty_file_sets_nothing(tmp_path: Path) -> None:
     for suffix in (".toml", ".yaml"):
-        assert rl(["@", written(tmp_path / f"c{suffix}", "# nothing\n")]) == rl([])
+        assert rl("@", written(tmp_path / f"c{suffix}", "# nothing\n")) == rl()
 
 
-@pytest.mark.parametrize(
-    ("argv", "key", "value"),
-    [
-        (["--max_steps", "3"], "max_steps", 3),
-        (["--max-steps", "3"], "max_steps", 3),
-        (["--max-steps=3"], "max_steps", 3),
-        (["--trainer.optim.max-grad-norm", "2"], "trainer.optim.max_grad_norm", 2.0),
-        (["--trainer.optim.lr", "1e-4"], "trainer.optim.lr", 1e-4),
-        (["--trainer.optim.lr", ".5"], "trainer.optim.lr", 0.5),
-        (["--trainer.loss.type", "reinforce", "--trainer.loss.baseline", "-1"], "trainer.loss.baseline", -1.0),
-        (["--resume"], "resume", True),
-        (["--resume", "--max_steps", "3"], "resume", True),
-        (["--resume", "false"], "resume", False),
-        (["--resume=yes"], "resume", True),
-        (["--wandb.enabled", "--no-wandb.enabled"], "wandb.enabled", False),
-        (["--max_steps", "3", "--max_steps", "4"], "max_steps", 4),
-        (["--wandb.name", "123"], "wandb.name", "123"),
-        (["--wandb.name", "@me"], "wandb.name", "@me"),
-        (["--wandb.name=--odd=name"], "wandb.name", "--odd=name"),
-        (["--wandb.name", ""], "wandb.name", ""),
-        (["--model.num_threads", "2"], "model.num_threads", 2),
-        (["--model.num_threads", "auto"], "model.num_threads", "auto"),
-        (["--eval.temperatures", "[0.5]"], "eval.temperatures", [0.5]),
-        (["--eval.temperatures.1", "0.7"], "eval.temperatures", [0.0, 0.7]),
-        (["--eval.temperatures.2", "0.7"], "eval.temperatures", [0.0, 1.0, 0.7]),
-        (["--ckpt", "{keep = 5}"], "ckpt.keep", 5),
-        (["--ckpt", '{"keep": 5}'], "ckpt.keep", 5),
-        (["--orchestrator.env.0.args.max-words", "5"], "orchestrator.env.0.args", {"max_words": 5}),
-        (["--orchestrator.env.0.args.word", "five"], "orchestrator.env.0.args", {"word": "five"}),
-        (["--orchestrator.env.0.args.day", "2020-01-01"], "orchestrator.env.0.args", {"day": "2020-01-01"}),
-        (["--orchestrator.env.0.args", "{a = {b = [1]}}"], "orchestrator.env.0.args", {"a": {"b": [1]}}),
-        (["--orchestrator.env.0.args.a.0", "7"], "orchestrator.env.0.args", {"a": {"0": 7}}),
-        (["--orchestrator.env", '[{id="x"}, {id="y"}]', "--orchestrator.env.1.id", "z"], "orchestrator.env.1.id", "z"),
-        (["--orchestrator.env", '[{"id": "x"}]'], "orchestrator.env.0.id", "x"),
-    ],
-)
+STYLE = "orchestrator.env.0.args"
+FLAGS: list[tuple[list[str], str, Any]] = [
+    (["--max_steps", "3"], "max_steps", 3),
+    (["--max-steps", "3"], "max_steps", 3),
+    (["--max-steps=3"], "max_steps", 3),
+    (["--trainer.optim.max-grad-norm", "2"], "trainer.optim.max_grad_norm", 2.0),
+    (["--trainer.optim.lr", "1e-4"], "trainer.optim.lr", 1e-4),
+    (["--trainer.optim.lr", ".5"], "trainer.optim.lr", 0.5),
+    (["--trainer.loss.type", "reinforce", "--trainer.loss.baseline", "-1"], "trainer.loss.baseline", -1.0),
+    (["--resume"], "resume", True),
+    (["--resume", "--max_steps", "3"], "resume", True),
+    (["--resume", "false"], "resume", False),
+    (["--resume=yes"], "resume", True),
+    (["--max_steps", "3", "--max_steps", "4"], "max_steps", 4),
+    (["--wandb.name", "123"], "wandb.name", "123"),
+    (["--wandb.name", "@me"], "wandb.name", "@me"),
+    (["--wandb.name=--odd=name"], "wandb.name", "--odd=name"),
+    (["--wandb.name", ""], "wandb.name", ""),
+    (["--model.num_threads", "2"], "model.num_threads", 2),
+    (["--model.num_threads", "auto"], "model.num_threads", "auto"),
+    (["--eval.temperatures", "[0.5]"], "eval.temperatures", [0.5]),
+    (["--eval.temperatures.1", "0.7"], "eval.temperatures", [0.0, 0.7]),
+    (["--eval.temperatures.2", "0.7"], "eval.temperatures", [0.0, 1.0, 0.7]),
+    (["--ckpt", "{keep = 5}"], "ckpt.keep", 5),
+    (["--ckpt", '{"keep": 5}'], "ckpt.keep", 5),
+    (["--orchestrator.env.0.args.max-words", "5"], STYLE, {"max_words": 5}),
+    (["--orchestrator.env.0.args.word", "five"], STYLE, {"word": "five"}),
+    (["--orchestrator.env.0.args.day", "2020-01-01"], STYLE, {"day": "2020-01-01"}),
+    (["--orchestrator.env.0.args", "{a = {b = [1]}}"], STYLE, {"a": {"b": [1]}}),
+    (["--orchestrator.env.0.args.a.0", "7"], STYLE, {"a": {"0": 7}}),
+    (["--orchestrator.env", '[{id="x"}, {id="y"}]', "--orchestrator.env.1.id", "z"], "orchestrator.env.1.id", "z"),
+    (["--orchestrator.env", '[{"id": "x"}]'], "orchestrator.env.0.id", "x"),
+    # A project turns W&B on.
+    ([], "wandb.is_on", False),
+    (["--wandb.project", "p"], "wandb.is_on", True),
+    (["--wandb.project", "p", "--no-wandb.enabled"], "wandb.is_on", False),
+    (["--wandb.enabled"], "wandb.is_on", True),
+    (["--wandb.enabled", "true"], "wandb.is_on", True),
+    (["--wandb.enabled", "auto"], "wandb.is_on", False),
+    (["--wandb.enabled", "--no-wandb.enabled"], "wandb.enabled", False),
+    # An environment may be given by its id alone.
+    *((["--orchestrator.env", text], "orchestrator.env.0.id", "a.py:A") for text in ("a.py:A", '["a.py:A"]')),
+    # Lists of numbers are written in three ways.
+    *(
+        (["--trainer_gpu_ids", text], "trainer_gpu_ids", ids)
+        for text, ids in (("0", [0]), ("2,3", [2, 3]), ("2, 3", [2, 3]), ("[2, 3]", [2, 3]), ("[]", []))
+    ),
+    # A value is never cut off at a number sign.
+    *(
+        (["--orchestrator.env.0.args.style", text], STYLE, {"style": value})
+        for text, value in (
+            ("12#3", "12#3"),
+            ("# all of it", "# all of it"),
+            ("'12#3'", "12#3"),
+            ('"a # b"', "a # b"),
+            ("[1, 2] # two", "[1, 2] # two"),
+            ("12", 12),
+            ("[1, 2]", [1, 2]),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("argv", "key", "value"), FLAGS)
 def test_flags_are_read(argv: list[str], key: str, value: Any) -> None:
-    found: Any = rl(argv)
+    found: Any = rl(*argv)
     for part in key.split("."):
         found = found[int(part)] if isinstance(found, list) else getattr(found, part)
     assert found == value
     assert type(found) is type(value)
 
 
+def test_a_file_may_have_one_number_for_a_list_and_ids_for_environments(tmp_path: Path) -> None:
+    text = 'trainer_gpu_ids = 0\neval.temperatures = 0.5\n[orchestrator]\nenv = ["reverse-text", { id = "wordle" }]\n'
+    config = read(RLConfig, "@", written(tmp_path / "c.toml", text), "--orchestrator.env.1", "alphabet-sort")[0].config
+    assert (config.trainer_gpu_ids, config.eval.temperatures) == ([0], [0.5])
+    assert [env.id for env in config.orchestrator.env] == ["reverse-text", "alphabet-sort"]
+
+
 def test_switch_before_a_file_is_not_given_its_name(tmp_path: Path) -> None:
     name = written(tmp_path / "c.toml", "max_steps = 3\n")
     for files in (["@", name], [f"@{name}"]):
-        config = rl(["--resume", *files])
+        config = rl("--resume", *files)
         assert (config.resume, config.max_steps) == (True, 3)
 
 
 def test_variables_are_read() -> None:
     config = rl(
-        [],
         SLIMRL_RESUME="1",
         SLIMRL_EVAL__TEMPERATURES="[0.0]",
         SLIMRL_ORCHESTRATOR__ENV__0__ARGS__N="3",
@@ -204,45 +227,45 @@ def test_variables_are_read() -> None:
     )
     assert (config.resume, config.eval.temperatures, config.max_steps) == (True, [0.0], 9)
     assert (config.orchestrator.env[0].args, config.wandb.project) == ({"n": 3}, "p")
-
-
-def test_variables_fill_a_list_in_the_order_of_its_elements() -> None:
     environ = {f"SLIMRL_ENV__{index}__ID": f"e{index}" for index in (10, 2, *range(3, 10), 1, 0)}
-    config = load(EvalRunConfig, [], environ | {"SLIMRL_ENV__1__ARGS__N": "3"}).config
-    assert [env.id for env in config.env] == [f"e{index}" for index in range(11)]
+    evaluation = read(EvalRunConfig, **environ, SLIMRL_ENV__1__ARGS__N="3")[0].config
+    assert [env.id for env in evaluation.env] == [f"e{index}" for index in range(11)]
 
 
-def test_a_secret_that_others_call_so_is_not_the_servers() -> None:
-    environ = {"PRIME_API_KEY": "of another service", "PRIME_PORT": "8001"}
-    config = load(ServeConfig, [], environ).config
-    assert (config.api_key, config.port) == ("", 8001)
-
-
-def test_variables_that_are_not_for_this_command_are_passed_over() -> None:
+def test_variables_of_other_commands_and_programs_are_passed_over() -> None:
     environ = {
         "SLIMRL_ORCHESTRATOR__BATCH_SIZE": "16",  # of `rl`
         "SLIMRL_CACHE": "/somewhere",
-        "PRIME_API_KEY": "x",
+        **dict.fromkeys(("PRIME_API_KEY", "PRIME_TEAM_ID", "PRIME_LOG_LEVEL", "PRIME_CONTEXT"), "x"),
         "SLIMRLX": "x",
         "HOME": "/root",
     }
-    resolved = load(SFTConfig, ["--data.type", "expert", "--data.env.id", "reverse-text"], environ)
+    resolved, _ = read(SFTConfig, "--data.type", "expert", "--data.env.id", "reverse-text", **environ)
     assert set(resolved.provenance) == {"data.type", "data.env.id"}
+    # A secret that others call so is not the server's.
+    config = read(ServeConfig, PRIME_API_KEY="of another service", PRIME_PORT="8001")[0].config
+    assert (config.api_key, config.port) == ("", 8001)
 
 
 def test_variants_are_chosen_by_type() -> None:
-    file = load(SFTConfig, ["--data.type", "file", "--data.path", "x.jsonl"], {}).config.data
-    expert = load(SFTConfig, ["--data", '{type="expert", env={id="x"}}'], {}).config.data
+    file = read(SFTConfig, "--data.type", "file", "--data.path", "x.jsonl")[0].config.data
+    expert = read(SFTConfig, "--data", '{type="expert", env={id="x"}}')[0].config.data
     assert isinstance(file, FileDataConfig)
     assert isinstance(expert, ExpertDataConfig)
 
 
-def test_provenance_names_what_was_set_and_nothing_else(tmp_path: Path) -> None:
+def test_provenance_names_each_setting_and_no_default(tmp_path: Path) -> None:
     model = 'seed = 1\n\n[model]\nname = """\\\n  x"""\nnum_threads = 2\n'
     env = '[[env]]\nid = "a"\n[env.args]\nwords = [\n  1,\n]\n'
-    name = written(tmp_path / "c.toml", "# a comment\n" + model + env)
-    resolved = load(EvalRunConfig, ["@", name, "--seed", "2"], {"SLIMRL_SAMPLING__TOP_K": "5"})
-    assert dict(resolved.provenance) == {
+    rows = (
+        '[[env]]\nid = "b"\n[[env.args.rows]]\nn = 1\n[[env]]\nid = "c"\n[[env.args.rows]]\nn = 2\n[[env.args.rows]]\n'
+        'n = """\n[x]\n"""\n'
+    )
+    name = written(tmp_path / "c.toml", "# a comment\n" + model + env + rows)
+    resolved, _ = read(EvalRunConfig, "@", name, "--seed", "2", SLIMRL_SAMPLING__TOP_K="5")
+    found = dict(resolved.provenance)
+    lines = {key: int(found.pop(key).rpartition(":")[2]) for key in [*found] if key[:5] in ("env.1", "env.2")}
+    assert found == {
         "sampling.top_k": "SLIMRL_SAMPLING__TOP_K",
         "seed": "--seed",
         "model.name": f"{name}:5",
@@ -254,19 +277,21 @@ def test_provenance_names_what_was_set_and_nothing_else(tmp_path: Path) -> None:
         "env.0.args.words": f"{name}:11",
         "env.0.args.words.0": f"{name}:11",
     }
+    rows_of = {key: line for key, line in lines.items() if key.endswith((".id", ".n"))}
+    assert rows_of == {"env.1.id": 15, "env.1.args.rows.0.n": 17, "env.2.id": 19, "env.2.args.rows.0.n": 21,
+                       "env.2.args.rows.1.n": 23}  # fmt: skip
 
 
 def test_loaded_configuration_is_frozen() -> None:
-    config = rl([])
     with pytest.raises(ValueError, match="frozen"):
-        config.max_steps = 3  # type: ignore[misc]from slimrl.config.serve import ServeConfig
+        rl().max_steps = 3  # type: ignore[misc]
 
 
 def test_environments_have_labels_that_differ() -> None:
     envs = ["reverse-text", "reverse_text", "shout.py:Shout", "pkg.mod:Shout", "wordle"]
     names = ["", "", "", "", "team/words"]
     value = json.dumps([{"id": one, "name": name} for one, name in zip(envs, names, strict=True)])
-    config = load(RLConfig, ["--orchestrator.env", value], {}).config
+    config = read(RLConfig, "--orchestrator.env", value)[0].config
     assert config.orchestrator.labels == ["reverse-text", "reverse-text-2", "Shout", "Shout-2", "team-words"]
 
 
@@ -274,5 +299,35 @@ def test_environments_have_labels_that_differ() -> None:
     ("words", "sets_it"),
     [([], False), (["--max_steps", "3"], False), (["--orchestrator.seed", "3"], True), (["@"], False)],
 )
-def test_a_command_line_is_looked_through_for_a_section(words: list[str], sets_it: bool) -> None:
+def test_a_command_line_is_searched_for_a_section(words: list[str], sets_it: bool) -> None:
     assert names_section(words, "orchestrator") is sets_it
+
+
+OTHER_NAMES = 'max_tokens = 7\nstop = ["</a>", "</b>"]\n[[env]]\nid = "reverse-text"\n'
+
+
+def test_settings_are_read_under_their_other_names(tmp_path: Path) -> None:
+    resolved, notes = read(EvalRunConfig, "--env", "x", "--max_tokens", "7", "--stop.0", "</a>", "--top-p=0.5")
+    sampling = resolved.config.sampling
+    assert (sampling.max_tokens, sampling.stop, sampling.top_p) == (7, ["</a>"], 0.5)
+    assert resolved.provenance["sampling.max_tokens"] == "--max_tokens" and notes == []
+    path = written(tmp_path / "old.toml", OTHER_NAMES)
+    resolved, _ = read(EvalRunConfig, "@", path)
+    assert (resolved.config.sampling.max_tokens, resolved.config.sampling.stop) == (7, ["</a>", "</b>"])
+    assert resolved.provenance["sampling.max_tokens"] == f"{path}:1"
+    for prefix in ("SLIMRL", "PRIME"):
+        assert read(EvalRunConfig, "--env", "x", **{f"{prefix}_TOP_K": "5"})[0].config.sampling.top_k == 5
+    assert rl("--deployment.sampler_restarts", "7").deployment.restarts == 7
+    message = error_of(EvalRunConfig, "--env", "x", "--max_tokens", "0")
+    assert message.startswith("sampling.max_tokens (--max_tokens): found 0, expected integer >= 1")
+
+
+def test_flags_override_a_file_under_either_name_and_a_file_has_a_setting_once(tmp_path: Path) -> None:
+    old, new = written(tmp_path / "old.toml", OTHER_NAMES), written(tmp_path / "new.toml", "[sampling]\nmax_tokens=8\n")
+    assert read(EvalRunConfig, "@", old, "--sampling.max_tokens", "9")[0].config.sampling.max_tokens == 9
+    assert read(EvalRunConfig, "@", new, "--env", "x", "--max_tokens", "9")[0].config.sampling.max_tokens == 9
+    mixed = read(EvalRunConfig, "@", written(tmp_path / "c.toml", f"{OTHER_NAMES}[sampling]\ntop_k = 8\n"))[0].config
+    assert (mixed.sampling.max_tokens, mixed.sampling.top_k) == (7, 8)
+    both = written(tmp_path / "both.toml", f"{OTHER_NAMES}[sampling]\nmax_tokens = 8\n")
+    message = error_of(EvalRunConfig, "@", both)
+    assert message.startswith(f"sampling.max_tokens ({both}:6): is set in {both}:1, too, maybe under another name.")

@@ -7,10 +7,9 @@ import pytest
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import Resolved, load
-from slimrl.config.reading.write import config_toml, write_config
+from slimrl.config.reading.saved import config_toml, flat_settings, read_flat_settings, write_config
 from slimrl.config.run import COMMANDS, EvalRunConfig, RLConfig
 from slimrl.errors import UserError
-from slimrl.monitor.run_settings import flat_settings, read_flat_settings
 
 REQUIRED = {
     "rl": ["--orchestrator.env.0.id", "reverse-text"],

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -44,8 +43,7 @@ class Several(Sums):
 
 
 def played(name: str, taskset: Taskset | None = None, max_tokens: int = 20, **limits: float) -> list[Rollout]:
-    context = make_context(ScriptedClient([[5]]))  # which is never asked
-    context = replace(context, limits=replace(context.limits, **limits))
+    context = make_context(ScriptedClient([[5]]), **limits)  # the client is never asked
     tasks = tasks_held_out({"sums": taskset or Sums()}, "test", 6)
     script, sampling = script_of(name), SamplingParams(max_tokens=max_tokens)
     assert script is not None

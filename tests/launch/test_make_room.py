@@ -1,7 +1,9 @@
-"""Before training, everything else lets go of the device."""
+"""Before training, everything else frees the memory of the device."""
 
 from types import SimpleNamespace
 from typing import cast
+
+import pytest
 
 from slimrl.environments.base import complete
 from slimrl.launch.parts import Parts
@@ -20,24 +22,9 @@ class Noting:
         self.called.append("pause")
 
 
-def make_room_of(level: int) -> tuple[Noting, Noting]:
-    """What an engine's side and a taskset that holds something were told."""
+@pytest.mark.parametrize(("level", "of_taskset"), [(0, ["offload"]), (1, [])])  # episodes in flight may need it
+def test_the_engine_and_tasksets_that_hold_memory_rest(level: int, of_taskset: list[str]) -> None:
     sampling, holding = Noting(), Noting()
-    parts = SimpleNamespace(
-        engine=sampling,
-        client=sampling,
-        tasksets=[Taskset(), complete(holding)],
-        config=SimpleNamespace(async_level=level),
-    )
-    make_room(cast(Parts, parts))
-    return sampling, holding
-
-
-def test_the_engine_and_those_tasksets_that_hold_something_rest():
-    sampling, holding = make_room_of(0)
-    assert (sampling.called, holding.called) == (["pause", "offload"], ["offload"])
-
-
-def test_what_episodes_in_flight_may_need_stays():
-    sampling, holding = make_room_of(1)
-    assert (sampling.called, holding.called) == (["pause", "offload"], [])
+    config, tasksets = SimpleNamespace(async_level=level), [Taskset(), complete(holding)]
+    make_room(cast(Parts, SimpleNamespace(engine=sampling, client=sampling, tasksets=tasksets, config=config)))
+    assert (sampling.called, holding.called) == (["pause", "offload"], of_taskset)

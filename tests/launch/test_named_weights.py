@@ -9,7 +9,7 @@ from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, RLConfig, TrainerOnlyConfig
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.open_dir import with_pinned_model
-from slimrl.launch.parts import BestWeights, best_weights
+from slimrl.launch.parts import BestWeights, best_metric
 from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.models.history import TrainingHistory, read_history, write_history
 from slimrl.monitor.sinks import JsonlSink
@@ -42,20 +42,21 @@ def test_the_best_weights_outlive_newer_ones(tmp_path: Path):
     assert names(tmp_path)["best"] == "step_8" and not RunDir(tmp_path).weights_of(2).exists()
 
 
-def test_without_a_measure_there_are_no_best_weights(tmp_path: Path):
-    save(tmp_path, 2)
-    name_best(tmp_path, {})
-    name_best(tmp_path, {4: 1.0})
+@pytest.mark.parametrize(
+    ("scores", "found"),
+    [
+        ([{}, {4: 1.0}], {}),  # nothing measured, or weights that are not there
+        ([{2: math.nan}], {}),
+        ([{2: math.nan, 10: -0.3}], {"best": "step_10"}),
+    ],
+)
+def test_only_measured_weights_have_a_name(scores: list[dict[int, float]], found: dict[str, str], tmp_path: Path):
+    save(tmp_path, 2, 10)
+    for one in scores:
+        name_best(tmp_path, one)
+    assert names(tmp_path) == found
     keep_newest(tmp_path, 1)
-    assert names(tmp_path) == {"latest": "step_2"}
-
-
-def test_a_score_of_nan_names_no_weights(tmp_path: Path):
-    save(tmp_path, 5, 10)
-    name_best(tmp_path, {5: math.nan})
-    assert names(tmp_path) == {}
-    name_best(tmp_path, {5: math.nan, 10: -0.3})
-    assert names(tmp_path) == {"best": "step_10"}
+    assert names(tmp_path) == {"latest": "step_10", **found}
 
 
 def test_a_run_watches_its_measure_and_a_resumed_one_remembers(tmp_path: Path):
@@ -70,17 +71,14 @@ def test_a_run_watches_its_measure_and_a_resumed_one_remembers(tmp_path: Path):
     assert names(tmp_path) == {"best": "step_2"}
 
 
-def test_a_loss_is_better_when_it_is_lower(tmp_path: Path):
+def test_each_command_has_its_measure_and_a_loss_is_better_when_it_is_lower(tmp_path: Path):
+    assert best_metric(load(RLConfig, RL, {}).config) == REWARD
+    assert best_metric(load(TrainerOnlyConfig, [], {}).config) == ""
     save(tmp_path, 2, 4)
     sink = BestWeights(tmp_path, "sft/val_loss")
     sink.write(2, {"sft/val_loss": 0.4})
     sink.write(4, {"sft/val_loss": 0.3})
     assert names(tmp_path) == {"best": "step_4"}
-
-
-def test_each_command_has_its_measure(tmp_path: Path):
-    assert len(best_weights(load(RLConfig, RL, {}).config, tmp_path)) == 1
-    assert best_weights(load(TrainerOnlyConfig, [], {}).config, tmp_path) == []
 
 
 def test_a_run_keeps_the_weights_that_a_name_stood_for(tmp_path: Path):
@@ -93,20 +91,15 @@ def test_a_run_keeps_the_weights_that_a_name_stood_for(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("trained", "more", "steps"), [(["sft"], [], 0), (["sft", "rl"], [], 0), (["rl"], [], 3), ([], [], 3)]
+    ("trained", "more", "steps"),
+    [(["sft"], [], 0), (["sft", "rl"], [], 0), (["rl"], [], 3), ([], [], 3), (["sft"], ["--warmup.repeat"], 3)],
 )
-def test_a_model_is_warmed_up_once(trained, more, steps, tmp_path: Path):
+def test_a_model_is_warmed_up_once_or_as_the_settings_ask(trained, more, steps, tmp_path: Path):
     write_history(tmp_path, trained, tmp_path.name)
     notes: list[str] = []
     config = load(RLConfig, [*RL, "--model.name", str(tmp_path), *more], {}).config
     assert without_needless_warm_up(config, notes.append).warmup.max_steps == steps
     assert len(notes) == (steps == 0)
-
-
-def test_a_warm_up_can_be_asked_for(tmp_path: Path):
-    write_history(tmp_path, ["sft"], tmp_path.name)
-    config = load(RLConfig, [*RL, "--model.name", str(tmp_path), "--warmup.repeat"], {}).config
-    assert without_needless_warm_up(config, print).warmup.max_steps == 3
 
 
 @pytest.mark.parametrize("content", ["[]", '{"trained": 3}'])

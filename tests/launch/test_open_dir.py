@@ -34,9 +34,12 @@ def trainer() -> Resolved[TrainerOnlyConfig]:
     return load(TrainerOnlyConfig, ["@", str(DEBUG)], {})
 
 
+def evaluation() -> Resolved[EvalRunConfig]:
+    return load(EvalRunConfig, ["@", str(ROOT / "examples" / "reverse_text" / "eval.toml")], {})
+
+
 def test_one_run_at_a_time_has_a_directory(tmp_path: Path):
     notes: list[str] = []
-    evaluation = load(EvalRunConfig, ["@", str(ROOT / "examples" / "reverse_text" / "eval.toml")], {})
     with open_training_dir(trainer(), tmp_path, False, notes.append):
         (tmp_path / "metrics.jsonl").write_text("{}\n")  # to be continued, or deleted, but not now
         for resume in (False, True):
@@ -45,7 +48,7 @@ def test_one_run_at_a_time_has_a_directory(tmp_path: Path):
                 open_training_dir(trainer(), tmp_path, resume, notes.append),
             ):
                 pass
-            with pytest.raises(UserError, match="at work"), open_evaluation_dir(evaluation, tmp_path, resume, print):
+            with pytest.raises(UserError, match="at work"), open_evaluation_dir(evaluation(), tmp_path, resume, print):
                 pass
     with open_training_dir(trainer(), tmp_path, True, notes.append) as opened:
         assert opened == tmp_path
@@ -53,10 +56,9 @@ def test_one_run_at_a_time_has_a_directory(tmp_path: Path):
 
 def test_an_evaluation_that_is_replaced_is_pointed_out(tmp_path: Path):
     notes: list[str] = []
-    evaluation = load(EvalRunConfig, ["@", str(ROOT / "examples" / "reverse_text" / "eval.toml")], {})
     episodes = tmp_path / "held_out" / "eval_greedy.jsonl"
     for resume in (False, True, False):
-        with open_evaluation_dir(evaluation, tmp_path, resume, notes.append):
+        with open_evaluation_dir(evaluation(), tmp_path, resume, notes.append):
             assert episodes.exists() == resume
             episodes.parent.mkdir(exist_ok=True)
             episodes.write_text("{}\n")
@@ -98,11 +100,11 @@ def test_a_lock_that_cannot_be_had_is_an_error_of_the_directory(tmp_path: Path):
 
 
 def test_an_evaluation_that_was_saved_under_old_names_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    evaluation = load(EvalRunConfig, ["--env.0.id", "reverse-text", "--sampling.max_tokens", "7"], {})
+    resolved = load(EvalRunConfig, ["--env.0.id", "reverse-text", "--sampling.max_tokens", "7"], {})
     (tmp_path / "held_out").mkdir()
     (tmp_path / "held_out" / "eval_greedy.jsonl").write_text("{}\n")
     (tmp_path / "config.toml").write_text('# slimrl eval @ config.toml\nmax_tokens = 7\n[[env]]\nid = "reverse-text"\n')
-    with open_evaluation_dir(evaluation, tmp_path, True, print):
+    with open_evaluation_dir(resolved, tmp_path, True, print):
         assert "[sampling]\nmax_tokens = 7" in (tmp_path / "config.toml").read_text()
     assert capsys.readouterr() == ("", "")
 
@@ -131,12 +133,11 @@ def refuse_in(directory: Path, files: Mapping[str, str]) -> None:
         begin()
 
 
-def test_a_refused_run_leaves_no_directory(tmp_path: Path):
+def test_a_refused_run_leaves_only_the_files_that_were_there_before(tmp_path: Path):
     refuse_in(tmp_path / "outputs" / "a" / "b", {"metrics.jsonl": "", "rollouts/0.jsonl": "x"})
+    with pytest.raises(UserError), open_evaluation_dir(evaluation(), tmp_path / "runs" / "a", False, print):
+        raise UserError("no such model")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_refused_run_leaves_what_was_there_before(tmp_path: Path):
     (tmp_path / "outputs").mkdir()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
@@ -153,13 +154,6 @@ def test_a_refused_run_leaves_what_was_there_before(tmp_path: Path):
 def test_a_run_that_stops_later_keeps_what_it_has(tmp_path: Path, name: str):
     refuse_in(tmp_path / "a", {name: "{}\n"})
     assert (tmp_path / "a" / "config.toml").is_file()
-
-
-def test_a_refused_evaluation_leaves_no_directory(tmp_path: Path):
-    evaluation = load(EvalRunConfig, ["@", str(ROOT / "examples" / "reverse_text" / "eval.toml")], {})
-    with pytest.raises(UserError), open_evaluation_dir(evaluation, tmp_path / "runs" / "a", False, print):
-        raise UserError("no such model")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

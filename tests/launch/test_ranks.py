@@ -14,11 +14,7 @@ from slimrl.trainer.parallel import ALONE
 @pytest.mark.parametrize("environment", [{}, {"WORLD_SIZE": "8"}, {"WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "x"}])
 def test_a_process_that_torchrun_did_not_start_with_others_is_alone(environment: dict[str, str]) -> None:
     with join_ranks(environment, ModelConfig()) as (ranks, model):
-        assert ranks == ALONE and model == ModelConfig()
-
-
-def test_alone_nothing_has_to_be_agreed_on() -> None:
-    assert agree_on_dtype(ModelConfig(), ALONE) == ModelConfig()
+        assert ranks == ALONE and agree_on_dtype(model, ranks) == ModelConfig()
 
 
 def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +52,6 @@ def test_other_commands_do_not_run_several_times_over(
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    flags = {
-        "rl": ["--orchestrator.env", '[{id="reverse-text"}]'],
-        "eval": ["--env.0.id", "reverse-text"],
-    }
-    assert cli.run([command, *flags[command]]) == 2
+    flag = {"rl": "--orchestrator.env", "eval": "--env"}[command]
+    assert cli.run([command, flag, "reverse-text"]) == 2
     assert f"torchrun started 2 processes, and `{command}` is one process" in capsys.readouterr().err

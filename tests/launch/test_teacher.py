@@ -25,6 +25,7 @@ from slimrl.monitor.sinks import read_metrics
 from slimrl.orchestrator.distill import Distillation, as_read
 from slimrl.orchestrator.teacher_server import ServerTeacher
 from slimrl.types import Sample, SamplingParams
+from tests.commands.test_rl import rl_flags
 from tests.io.replying import Answer, Asked, server
 from tests.tiny import tiny_model_dir
 
@@ -62,28 +63,33 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{path}:Hints"
 
 
+SIZES = "--max_steps 4 --seq_len 200 --ckpt.interval_steps 1 --warmup.max_steps 0 --eval.interval_steps 0"
+LOSS = "--trainer.loss.type aipo --trainer.optim.lr 0.003 --model.device cpu"
+
+
 def flags(model: Path, environment: str, output_dir: Path, *more: str) -> list[str]:
-    settings = {
-        "max_steps": 4,
-        "seq_len": 200,
-        "output_dir": output_dir,
-        "model.name": model,
-        "model.dtype": "float32",
-        "model.device": "cpu",
-        "model.num_threads": 1,
-        "orchestrator.env": f'[{{id="{environment}"}}]',
-        "orchestrator.batch_size": 8,
-        "orchestrator.rollouts_per_example": 4,
-        "orchestrator.sampling.max_tokens": 4,
-        "trainer.optim.lr": 0.003,
-        "eval.num_examples": 4,
-        "ckpt.interval_steps": 1,
-    }
-    return [text for key, value in settings.items() for text in (f"--{key}", str(value))] + list(more)
+    env = ["--orchestrator.env", environment]
+    return [*rl_flags(model, output_dir, *SIZES.split(), *LOSS.split(), *env, *more)][1:]
 
 
-def parts_of(argv: list[str], output_dir: Path) -> Parts:
-    return make_rl_parts(load(RLConfig, argv, {}).config, output_dir, RunConsole())
+@pytest.fixture
+def parts_of(tiny_dir: Path, environment: str, tmp_path: Path) -> Callable[..., Parts]:
+    """Return a function that makes the parts of a run with these flags."""
+
+    def make(*more: str) -> Parts:
+        argv = flags(tiny_dir, environment, tmp_path, *more)
+        return make_rl_parts(load(RLConfig, argv, {}).config, tmp_path, RunConsole())
+
+    return make
+
+
+def itself(parts: Parts, micro_batch_tokens: int = 4096) -> ModuleTeacher:
+    """Return the policy as its own teacher."""
+    return ModuleTeacher(lambda: parts.policy.module, micro_batch_tokens, partial(make_room, parts))
+
+
+def distillation_of(parts: Parts) -> Distillation | None:
+    return make_distillation(parts, "float32", parts, lambda: parts.policy.module)
 
 
 def reproducible(output_dir: Path) -> list[tuple[int, dict[str, float | None]]]:
@@ -121,29 +127,27 @@ def naive_scores(model: Path, temperature: float) -> list[list[float]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_weights_of_this_process_score_as_transformers_does(tiny_dir, environment, tmp_path, temperature):
-    parts = parts_of(flags(tiny_dir, environment, tmp_path), tmp_path)
+def test_weights_of_this_process_score_as_transformers_does(tiny_dir, parts_of, temperature):
+    parts = parts_of()
     for micro_batch_tokens in (4096, 8):
-        teacher = ModuleTeacher(lambda: parts.policy.module, micro_batch_tokens, partial(make_room, parts))
-        for ours, theirs in zip(teacher.score(SAMPLES, temperature), naive_scores(tiny_dir, temperature), strict=True):
+        ours_of_all = itself(parts, micro_batch_tokens).score(SAMPLES, temperature)
+        for ours, theirs in zip(ours_of_all, naive_scores(tiny_dir, temperature), strict=True):
             assert ours == pytest.approx(theirs, abs=1e-4)
 
 
 @pytest.mark.slow
-def test_the_same_weights_with_the_same_context_give_no_signal(tiny_dir, environment, tmp_path):
-    parts = parts_of(flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", *PURE), tmp_path)
-    teacher = ModuleTeacher(lambda: parts.policy.module, 4096, partial(make_room, parts))
-    batch = make_orchestrator(parts.sampling, Distillation(teacher, (), parts.context, 400)).collect(0)
+def test_the_same_weights_with_the_same_context_give_no_signal(parts_of):
+    parts = parts_of("--teacher.type", "model", *PURE)
+    batch = make_orchestrator(parts, Distillation(itself(parts), (), parts.context, 400)).collect(0)
     assert len(batch.samples) == 8
     assert max(abs(value) for sample in batch.samples for value in sample.advantages_T) < 1e-5
     assert abs(batch.metrics["distill/reverse_kl"]) < 1e-5
 
 
 @pytest.mark.slow
-def test_the_expected_signal_is_minus_the_kl_of_student_from_teacher(tiny_dir, environment, tmp_path):
+def test_the_expected_signal_is_minus_the_kl_of_student_from_teacher(tiny_dir, parts_of):
     """It gives all tokens of the vocabulary, one after the other, in the place of a single sampled token."""
-    parts = parts_of(flags(tiny_dir, environment, tmp_path), tmp_path)
-    teacher = ModuleTeacher(lambda: parts.policy.module, 4096, partial(make_room, parts))
+    teacher = itself(parts_of())
     prompt, opening = (5, 6, 7), (40, 41, 42, 43, 5, 6, 7)
     samples = [a_sample([*prompt, token], [3]) for token in range(300)]
     student = torch.tensor(teacher.score(samples, 1.0), dtype=torch.float64)[:, 0]
@@ -168,10 +172,8 @@ def larger_dir(tiny_dir, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_larger_model_scores_as_transformers_does(tiny_dir, larger_dir, environment, tmp_path):
-    teacher = ["--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE]
-    parts = parts_of(flags(tiny_dir, environment, tmp_path, *teacher), tmp_path)
-    distillation = make_distillation(parts.sampling, "float32", parts, lambda: parts.policy.module)
+def test_a_larger_model_scores_as_transformers_does(larger_dir, parts_of):
+    distillation = distillation_of(parts_of("--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE))
     for ours, theirs in zip(distillation.teacher.score(SAMPLES, 1.0), naive_scores(larger_dir, 1.0), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-4)
 
@@ -219,22 +221,21 @@ def test_the_teacher_of_a_frozen_start_is_the_warmed_up_model(tiny_dir, tmp_path
 
 
 @pytest.mark.slow
-def test_a_teacher_with_another_vocabulary_is_refused(tiny_dir, environment, tmp_path):
-    other = tiny_model_dir(tmp_path, "qwen3", vocab_size=290)
-    parts = parts_of(
-        flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", "--teacher.name", str(other)), tmp_path
-    )
-    with pytest.raises(UserError, match="another vocabulary"):
-        make_distillation(parts.sampling, "float32", parts, lambda: parts.policy.module)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-@pytest.mark.parametrize("argv", [["--teacher.device", "cuda:1"], ["--teacher.device", "cuda"]])
-def test_a_gpu_that_is_not_there_is_told_by_its_key(tiny_dir, environment, tmp_path, argv):
-    parts = parts_of(flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", *argv), tmp_path)
-    with pytest.raises(UserError, match=rf"{argv[0].lstrip('-')} asks for cuda.*0 CUDA devices"):
-        make_distillation(parts.sampling, "float32", parts, lambda: parts.policy.module)
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--teacher.name", "MODEL", "another vocabulary"),
+        ("--teacher.device", "cuda:1", r"teacher\.device asks for cuda.*0 CUDA devices"),
+        ("--teacher.device", "cuda", r"teacher\.device asks for cuda.*0 CUDA devices"),
+    ],
+)
+def test_a_teacher_that_does_not_fit_is_refused(flag, value, said, parts_of, tmp_path):
+    if "device" in flag and torch.cuda.is_available():
+        pytest.skip("needs a machine without a GPU")
+    value = str(tiny_model_dir(tmp_path, "qwen3", vocab_size=290)) if value == "MODEL" else value
+    parts = parts_of("--teacher.type", "model", flag, value)
+    with pytest.raises(UserError, match=said):
+        distillation_of(parts)
 
 
 def echoed(body: dict, names: Callable[[int], str] = "token_id:{}".format) -> dict:
@@ -244,49 +245,53 @@ def echoed(body: dict, names: Callable[[int], str] = "token_id:{}".format) -> di
     return {"choices": [{"logprobs": logprobs}]}
 
 
-def score_at(url: str, timeout_s: float = 5.0) -> list[list[float]]:
-    return ServerTeacher(ServerTeacherConfig(base_url=url, model="m", timeout_s=timeout_s)).score(SAMPLES[:1], 1.0)
+def teacher_at(url: str) -> ServerTeacher:
+    return ServerTeacher(ServerTeacherConfig(base_url=url, model="m", timeout_s=5.0))
 
 
-def test_a_server_is_asked_for_the_log_probabilities_of_token_ids(monkeypatch):
+def test_a_server_scores_token_ids(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # this machine is never asked through one
     with server(lambda asked: Answer(200, echoed(asked.body))) as (url, asked):
-        assert score_at(url) == [[-0.5] * 4]
+        assert teacher_at(url).score(SAMPLES[:1], 1.0) == [[-0.5] * 4]
     body = asked[0].body
     assert body["prompt"] == list(SAMPLES[0].token_ids_T)
     assert (body["echo"], body["max_tokens"], body["model"]) == (True, 1, "m")
-
-
-def test_names_that_are_no_ids_are_not_compared():
+    # Names that are no ids are not compared.
     with server(lambda asked: Answer(200, echoed(asked.body, lambda token: "the same text"))) as (url, _):
-        assert score_at(url) == [[-0.5] * 4]
+        assert teacher_at(url).score(SAMPLES[:1], 1.0) == [[-0.5] * 4]
 
 
 WORDS = {5: " the", 6: "cat", 7: " sat", 8: "on"}
+OTHERS = {5: " the", 6: "dog", 7: " lay", 8: "under"}
 
 
 @pytest.mark.parametrize(
     "name", [WORDS.get, lambda token: WORDS.get(token, "").replace(" ", "\u0120"), "token_id:{}".format]
 )
-def test_a_server_that_calls_tokens_as_the_policy_does_or_by_number_has_its_vocabulary(name):
+def test_a_server_with_the_names_or_numbers_of_the_policys_tokens_has_its_vocabulary(name):
     with server(lambda asked: Answer(200, echoed(asked.body, name))) as (url, _):
-        ServerTeacher(ServerTeacherConfig(base_url=url, model="m", timeout_s=5.0)).check_vocabulary(WORDS)
+        teacher_at(url).check_vocabulary(WORDS)
 
 
-def test_a_server_that_calls_most_tokens_otherwise_is_refused():
-    names = {5: " the", 6: "dog", 7: " lay", 8: "under"}
-    with server(lambda asked: Answer(200, echoed(asked.body, names.get))) as (url, _):
-        teacher = ServerTeacher(ServerTeacherConfig(base_url=url, model="m", timeout_s=5.0))
-        with pytest.raises(UserError, match=r"another vocabulary than the policy .'dog' for 'cat', ' lay' for ' sat'"):
-            teacher.check_vocabulary(WORDS)
+def test_a_server_with_other_names_of_most_tokens_is_refused():
+    said = r"another vocabulary than the policy .'dog' for 'cat', ' lay' for ' sat'"
+    with (
+        server(lambda asked: Answer(200, echoed(asked.body, OTHERS.get))) as (url, _),
+        pytest.raises(UserError, match=said),
+    ):
+        teacher_at(url).check_vocabulary(WORDS)
 
 
-def test_a_server_that_plays_is_asked_for_the_whole_distribution():
+def test_a_server_that_plays_samples_from_the_whole_distribution_and_returns_ids():
     with server(lambda _: Answer(200, {"choices": [{"token_ids": [9], "finish_reason": "stop"}]})) as (url, asked):
-        teacher = ServerTeacher(ServerTeacherConfig(base_url=url, model="m", timeout_s=5.0))
-        assert asyncio.run(teacher.sample([5, 6], SamplingParams(4, 0.7))).token_ids == (9,)
+        assert asyncio.run(teacher_at(url).sample([5, 6], SamplingParams(4, 0.7))).token_ids == (9,)
     body = asked[0].body
     assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1.0, -1, 0.0, 1.0)
+    with (
+        server(lambda _: Answer(200, {"choices": [{"text": "7", "finish_reason": "stop"}]})) as (url, _),
+        pytest.raises(UserError, match="return_token_ids"),
+    ):
+        asyncio.run(teacher_at(url).sample([5, 6], SamplingParams(4)))
 
 
 def without_echo(body: dict) -> dict:
@@ -311,7 +316,7 @@ def test_a_server_that_answers_otherwise_stops_the_run(answer, complaint):
         server(lambda asked: Answer(*answer(asked.body))) as (url, _),
         pytest.raises(UserError, match=complaint) as caught,
     ):
-        score_at(url)
+        teacher_at(url).score(SAMPLES[:1], 1.0)
     assert "--resume" in str(caught.value)
 
 
@@ -336,10 +341,3 @@ def test_a_run_whose_teacher_dies_goes_on_when_it_is_back(tiny_dir, environment,
         assert "--resume" in capsys.readouterr().err and asked_in_vain
         assert run(["rl", *broken, "--resume"]) == 0
     assert reproducible(tmp_path / "broken") == reproducible(tmp_path / "whole")
-
-
-def test_a_teacher_that_tells_no_ids_cannot_be_played():
-    with server(lambda _: Answer(200, {"choices": [{"text": "7", "finish_reason": "stop"}]})) as (url, _):
-        teacher = ServerTeacher(ServerTeacherConfig(base_url=url, model="m", timeout_s=5.0))
-        with pytest.raises(UserError, match="return_token_ids"):
-            asyncio.run(teacher.sample([5, 6], SamplingParams(4)))

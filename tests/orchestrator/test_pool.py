@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from slimrl.config.rollout import LimitsConfig
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.monitor.metrics import lookup
-from slimrl.rollout.episode import EpisodeLimits
 from slimrl.transport.base import Batch
 from slimrl.types import SamplingParams
 from tests.orchestrator.made import Records, make_orchestrator
@@ -232,7 +232,8 @@ def test_an_environment_that_holds_the_thread_ends_the_run_with_its_place(monkey
     monkeypatch.setattr("slimrl.rollout.loop.HELD_S", 0.0)
     with playing(level=1) as run:
         run.orchestrator.tasksets[0].make = lambda task: Blocks(task, *run.kinds)
-        run.orchestrator._pool._context = replace(run.orchestrator._pool._context, limits=EpisodeLimits(4, 64, 0.05))
+        limits = LimitsConfig(max_turns=4, episode_timeout_s=0.05)
+        run.orchestrator._pool._context = replace(run.orchestrator._pool._context, limits=limits, seq_len=64)
         with pytest.raises(UserError, match=r"held the run for 0 s \(test_pool\.py:\d+, in step\).*worker = .process"):
             run.play(range(1))
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.harness import runs, seeds, warmup
 from benchmarks.learning import alphabet_sort, context_distill
 from slimrl.config.reading.load import load
-from slimrl.config.reading.write import write_config
+from slimrl.config.reading.saved import write_config
 from slimrl.config.run import COMMANDS
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from slimrl.config.rollout import LimitsConfig
 from slimrl.inference.client import Completion
 from slimrl.models.chat.template import ChatFormat
-from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext
 from slimrl.types import Message, SamplingParams, Task, Taskset, Turn
 from tests.tiny import tiny_tokenizer
 
@@ -154,8 +155,8 @@ class Misbehaves:
 
 
 def make_context(client: Any, chat: Any = None, *, max_turns: int = 10, seq_len: int = 400, timeout_s: float = 20.0):
-    limits = EpisodeLimits(max_turns, seq_len, timeout_s)
-    return RolloutContext(client, chat or CHAT, limits, num_concurrent=4)
+    limits = LimitsConfig(max_turns=max_turns, episode_timeout_s=timeout_s)
+    return RolloutContext(client, chat or CHAT, limits, seq_len, num_concurrent=4)
 
 
 def make_attempt(make: Callable[[Task], Any], max_tokens: int = 50, seed: int = 100) -> EpisodeSpec:

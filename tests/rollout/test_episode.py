@@ -148,7 +148,7 @@ def test_an_episode_ends_at_its_last_turn_with_what_its_turns_earned_and_that_on
 @pytest.mark.parametrize("response_len", [10, 25])
 def test_a_response_never_outgrows_its_limit_which_counts_the_environments_tokens(response_len):
     context = make_context(ScriptedClient([reply("hello")]), max_turns=100)
-    context = replace(context, limits=replace(context.limits, response_len=response_len))
+    context = replace(context, response_len=response_len)
     rollout = asyncio.run(run_episode(make_attempt(lambda task: Endless()), context))
     begin = rollout.loss_mask_T.index(True)
     assert 0 < len(rollout.token_ids_T) - begin <= response_len and rollout.stop_reason is StopReason.CONTEXT_FULL

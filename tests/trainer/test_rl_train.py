@@ -8,7 +8,7 @@ import torch
 
 from slimrl.config.data import FakeDataConfig
 from slimrl.config.loss import PRESETS, LossConfig
-from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
+from slimrl.config.rollout import EnvConfig, LimitsConfig, OrchestratorConfig, SamplingConfig
 from slimrl.config.run import CkptConfig, RLConfig, TrainerOnlyConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.errors import UserError
@@ -17,7 +17,7 @@ from slimrl.inference.local_client import LocalClient
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
 from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.rollout.episode import EpisodeLimits, RolloutContext
+from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.fake import fake_batch
 from slimrl.trainer.rl.train import train
@@ -152,8 +152,7 @@ def run_rl(config: RLConfig) -> list[dict[str, float]]:
     state = start(tiny_policy(), config.trainer.optim, Path(config.output_dir), resume=False)
     chat = state.policy.chat
     engine = Engine(state.policy.module, chat.stop_ids, num_slots=32, capacity=config.seq_len)
-    limits = EpisodeLimits(max_turns=1, seq_len=config.seq_len, timeout_s=20.0)
-    context = RolloutContext(LocalClient(engine, chat.text), chat, limits, num_concurrent=32)
+    context = RolloutContext(LocalClient(engine, chat.text), chat, LimitsConfig(max_turns=1), config.seq_len, 32)
     loss = config.trainer.loss.resolve()
     taskset = OneTask(Letters, num_tasks=5)
     orchestrator = Orchestrator([taskset], context, config.orchestrator, loss, 0, lambda step, records: None)

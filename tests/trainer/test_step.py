@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from slimrl.config.loss import POLICIES, PRESETS, LossConfig
+from slimrl.config.rollout import LimitsConfig
 from slimrl.config.train import GuardConfig, OptimConfig, TrainerConfig
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.metrics import lookup
-from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext
 from slimrl.rollout.games import run_groups
 from slimrl.rollout.loop import run_episodes
 from slimrl.trainer.losses import TokenBatch, token_weights
@@ -220,7 +221,8 @@ class Asks:
 def test_fresh_conversations_of_the_engine_have_a_ratio_of_one(family, temperature):
     module, chat = policy_module(family), ChatFormat(tiny_tokenizer())
     engine = Engine(module, chat.stop_ids, num_slots=4, capacity=256)
-    context = RolloutContext(LocalClient(engine, chat.text), chat, EpisodeLimits(5, 256, 5.0), num_concurrent=4)
+    limits = LimitsConfig(max_turns=5, episode_timeout_s=5.0)
+    context = RolloutContext(LocalClient(engine, chat.text), chat, limits, 256, num_concurrent=4)
     taskset, params = OneTask(lambda task: Asks()), SamplingParams(20, temperature)
     specs = [EpisodeSpec(taskset, Task("one", {}), replace(params, seed=10 * n)) for n in range(6)]
     rollouts = [rollout for (rollout,) in run_episodes(run_groups([[spec] for spec in specs], context))]

@@ -6,7 +6,7 @@ import pytest
 
 from packages.view.tests.made import make_run
 from slimrl.config.reading.load import load
-from slimrl.config.reading.write import write_config
+from slimrl.config.reading.saved import write_config
 from slimrl.config.run import RLConfig
 from slimrl_view.about import describe, label_of
 from slimrl_view.curves import Curves

@@ -9,7 +9,7 @@ from packages.view.tests.conftest import Opener, Tab, serve
 from packages.view.tests.played import play
 from slimrl import plugins
 from slimrl.config.reading.load import load
-from slimrl.config.reading.write import write_config
+from slimrl.config.reading.saved import write_config
 from slimrl.config.run import RLConfig
 
 pytestmark = pytest.mark.slow  # a browser of its own

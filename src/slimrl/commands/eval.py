@@ -32,7 +32,7 @@ from slimrl.io.files import replace_file, without_nan
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
 from slimrl.launch.open_dir import open_evaluation_dir, with_pinned_model
-from slimrl.launch.parts import episode_limits, make_context, open_policy
+from slimrl.launch.parts import make_context, open_policy
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.tables import as_markdown, for_terminal
@@ -146,8 +146,7 @@ def _eval_policy(
 
 def _player(config: EvalRunConfig, name: str, console: RunConsole) -> RolloutContext:
     policy = open_policy(config.model.model_copy(update={"name": name}), console)
-    limits = episode_limits(config, config.seq_len)
-    return make_context(policy.module, policy.chat, config.inference, limits)[1]
+    return make_context(policy.module, policy.chat, config.inference, config, config.seq_len)
 
 
 def _show(results: Results, output_dir: Path, console: RunConsole) -> None:

@@ -52,7 +52,7 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
             # Make and check all parts; this loads the model. `make_distillation` returns None without a teacher.
             parts = make_rl_parts(config, output_dir, console)
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and a KL divergence
-            distillation = make_distillation(parts.sampling, dtype_name(parts.policy.dtype), parts, reference)
+            distillation = make_distillation(parts, dtype_name(parts.policy.dtype), parts, reference)
             sampling = SamplingHere(parts, distillation)
             warmup = prepare_warm_up(parts, parts.tasksets) if config.warmup.max_steps and not past else None
             run = Run(parts, sampling, reference, past, began)

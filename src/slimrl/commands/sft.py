@@ -5,11 +5,11 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import SFTConfig
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.advice import note_config_warnings
+from slimrl.launch.advice import note_unusual_lora
 from slimrl.launch.extensions import end_hooks
 from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.parts import open_policy, open_sinks
-from slimrl.launch.shared_run import console_of_rank, open_shared_run
+from slimrl.launch.ranks import console_of_rank, open_shared_run
 from slimrl.launch.supervised import load_demonstrations, load_experts
 from slimrl.models.history import SUPERVISED, read_history
 from slimrl.monitor.plots import plot_run
@@ -28,7 +28,7 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
         ranks = shared.ranks
         experts = load_experts(config, console)  # before the model, which takes longer
         policy = open_policy(shared.model, console)
-        note_config_warnings(config.model, "optim.lr", config.optim.lr, console)
+        note_unusual_lora(config.model.lora, "optim.lr", config.optim.lr, console)
         conversations = load_demonstrations(config, experts, policy.chat, console)
         shard(policy.module, ranks)
         state = start(policy, config.optim, output_dir, config.resume, ranks=ranks)

@@ -6,10 +6,10 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import TrainerOnlyConfig
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.advice import note_config_warnings
+from slimrl.launch.advice import note_unusual_lora
 from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.parts import open_policy, open_sinks
-from slimrl.launch.shared_run import console_of_rank, open_shared_run
+from slimrl.launch.ranks import console_of_rank, open_shared_run
 from slimrl.models.load import load_policy
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.aux_losses import build_aux_losses
@@ -26,7 +26,7 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
     with open_shared_run(resolved, config.model, console) as shared:
         ranks, model = shared.ranks, shared.model
         policy = open_policy(model, console)
-        note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
+        note_unusual_lora(config.model.lora, "trainer.optim.lr", config.trainer.optim.lr, console)
         shard(policy.module, ranks)
         loss = config.trainer.loss.resolve()
         aux_losses = build_aux_losses(loss, policy.module, lambda: shard(load_policy(model).module, ranks))

@@ -85,19 +85,23 @@ class EvalSamplingConfig(ReplyConfig):
         return replace(whole, top_p=self.top_p, top_k=self.top_k, min_p=self.min_p)
 
 
-class EpisodesConfig(Config):
-    """The episodes that the policy plays, their sampling, and their limits."""
-
-    env: list[EnvConfig] = Field(min_length=1)
-    """The environments."""
-
-    sampling: ReplyConfig
+class LimitsConfig(Config):
+    """The limits of an episode."""
 
     max_turns: int = Field(default=10, ge=1)
     """Maximum number of turns of the policy in one episode; the episode stops there."""
 
     episode_timeout_s: float = Field(default=60.0, gt=0)
     """Maximum wait of an episode for its environment, in seconds."""
+
+
+class EpisodesConfig(LimitsConfig):
+    """The episodes that the policy plays, their sampling, and their limits."""
+
+    env: list[EnvConfig] = Field(min_length=1)
+    """The environments."""
+
+    sampling: ReplyConfig
 
     @property
     def labels(self) -> list[str]:

@@ -53,14 +53,14 @@ def turns_of(chat: ChatFormat, conversation: list[Message]) -> list[list[int]]:
 
 def make_script_policy(script: Script, context: RolloutContext) -> EvalPolicy:
     """Return a policy that plays a script. It uses the chat format and the limits of `context`, but not the client of
-    `context`. If the script takes longer than `limits.timeout_s`, the rollout fails."""
+    `context`. If the script takes longer than `episode_timeout_s`, the rollout fails."""
 
     async def play(spec: EpisodeSpec) -> Rollout:
         try:
             # A script may run its own event loop, and may never return.
             play_it = partial(script, spec.taskset, spec.task, spec.sampling.seed)
             told = call_in_daemon(play_it, f"script {spec.task.id}")
-            conversation = await run_with_timeout(told, "script", context.limits.timeout_s)
+            conversation = await run_with_timeout(told, "script", context.limits.episode_timeout_s)
         except RolloutError as error:
             task_id, reason, detail = spec.task.id, error.reason, error.detail
             failed = StopReason.FAILED

@@ -1,9 +1,9 @@
 """Notes about unusual settings, which may be mistakes, and about a run that cannot learn. The notes do not stop a
 run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
-from slimrl.config.model import LoraConfig, ModelConfig
+from slimrl.config.model import LoraConfig
 from slimrl.config.run import RLConfig
 from slimrl.environments.scripts import EXPERT
 from slimrl.errors import nearest
@@ -15,35 +15,36 @@ from slimrl.types import Metrics, Taskset
 # the rates of full fine-tuning, which are about 3e-6 to 3e-4.
 LEARNING_RATES = (3e-5, 3e-3)
 FACTORS = (1 / 32, 64.0)
-SHARE_STEPS = 3  # number of measured steps
-LARGE_SHARE = 0.2  # smallest share of a step that is reported
 
 
-def note_config_warnings(model: ModelConfig, key: str, lr: float, console: RunConsole) -> None:
-    """Print a note for each unusual setting of a model's adapter; `key` is the config key of the learning rate."""
-    for warning in lora_warnings(model.lora, key, lr):
-        console.note(warning, "yellow")
-
-
-def lora_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
-    """Return a sentence for each unusual setting of an adapter; `key` is the config key of the learning rate `lr`."""
+def note_unusual_lora(config: LoraConfig, key: str, lr: float, console: RunConsole) -> None:
+    """Print a note for each unusual setting of an adapter; `key` is the config key of the learning rate `lr`."""
     if config.rank == 0:
-        return []
-    found, factor = [], config.alpha / config.rank
+        return
     if not LEARNING_RATES[0] <= lr <= LEARNING_RATES[1]:
-        found.append(
+        console.note(
             f"{key} = {lr:g} is unusual for LoRA: about 10 times the rate of full fine-tuning is best, "
-            f"{LEARNING_RATES[0]:g} to {LEARNING_RATES[1]:g} as a rule"
+            f"{LEARNING_RATES[0]:g} to {LEARNING_RATES[1]:g} as a rule",
+            "yellow",
         )
+    factor = config.alpha / config.rank
     if not FACTORS[0] <= factor <= FACTORS[1]:
-        found.append(
+        console.note(
             f"model.lora.alpha / model.lora.rank = {factor:g} is unusual, and the best learning rate moves with it; "
-            "alpha 32 goes with every rank"
+            "alpha 32 goes with every rank",
+            "yellow",
         )
-    return found
 
 
-def nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics) -> str:
+def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:
+    """Log advice if no reward was earned in the first step, or if right answers are not reported. `metrics` are the
+    metrics of this step and of the held-out evaluation."""
+    for advice in (_nothing_earned(config, tasksets, metrics), _unknown_right_metric(config, metrics)):
+        if advice:
+            console.note(f"step 0: {advice}", "yellow")
+
+
+def _nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics) -> str:
     """Return a remedy if no rollout of the first step and no held-out task has earned anything; else an empty text. For
     a run with a teacher, return an empty text, because such a run can learn without rewards."""
     ends = "_low", "_high"  # bounds of an interval, not rewards
@@ -64,33 +65,7 @@ def nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metri
     )
 
 
-class EnvironmentShare:
-    """A sink that measures the share of a step in which all episodes wait for their environment, and reports a large
-    share once in a run. It is used at `max_async_level = 0`, because environments and training take turns there."""
-
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self._note = note
-        self._num, self._wait_s, self._step_s = 0, 0.0, 0.0
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add the times of a step. After `SHARE_STEPS` steps, report a large share."""
-        if "time/env_wait_s" not in metrics or "time/step_s" not in metrics or self._num == SHARE_STEPS:
-            return
-        self._num += 1
-        self._wait_s += metrics["time/env_wait_s"]
-        self._step_s += metrics["time/step_s"]
-        share = self._wait_s / max(self._step_s, 1e-9)
-        if self._num == SHARE_STEPS and share >= LARGE_SHARE:
-            self._note(
-                f"the environment takes {share:.0%} of a step, in which nothing is sampled or trained: "
-                "`--max_async_level 1` trains meanwhile (`slimrl plan --run DIR` predicts the gain)"
-            )
-
-    def close(self, failed: bool = False) -> None:
-        """No-op."""
-
-
-def unknown_right_metric(config: RLConfig, metrics: Metrics) -> str:
+def _unknown_right_metric(config: RLConfig, metrics: Metrics) -> str:
     """Return a note if no environment reported the metric `monitors.right_metric` in this step; else an empty text. A
     later step, when episodes finish, may still report it."""
     name = config.monitors.right_metric

@@ -1,31 +1,31 @@
 """Opens the directory of a run: checks that it is writable, and that it does not hold another run or other settings.
 
-A process that has opened a directory holds a lock on it until it leaves the `with` block or dies. If a run is refused
-before it has measured or saved anything, for example because its model cannot be loaded, a new directory is removed
-again.
+A process that has opened a directory holds a lock on it until it leaves the `with` block or dies: the operating system
+releases the lock, so a killed run can be resumed. If a run is refused before it has measured or saved anything, for
+example because its model cannot be loaded, a new directory is removed again. Needs no PyTorch to refuse a directory.
 """
 
+import contextlib
+import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
 from slimrl.config.base import SECRET, CommandConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import C, Resolved
-from slimrl.config.reading.write import is_changed, write_config
+from slimrl.config.reading.saved import flat_settings, is_changed, read_flat_settings, write_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
-from slimrl.io.locks import acquire
+from slimrl.io.locks import acquire, holder_of
+from slimrl.io.process_tree import is_stopped
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.run_lock import holds_evaluation, holds_training, in_use, make_writable, refuse_run
-from slimrl.monitor.run_settings import flat_settings, read_flat_settings
-from slimrl.trainer.recovery import recover, remove_leftovers
+from slimrl.plugins import call
 
 LEASE_S = 150.0  # NFS frees the locks of a silent client after 90 s by default
 MOMENT_S = 2.0
@@ -63,28 +63,17 @@ def open_training_dir(
     nothing is ever overwritten by accident.
     """
     with _lock(output_dir, lock_patience_s(resolved.config), note):
-        remove_leftovers(output_dir)
+        call("slimrl.trainer.recovery:tidy", output_dir, resume, note)  # imports PyTorch
         if resume:
-            _recover(output_dir, note)
             kept = RunDir(output_dir).settings
             if kept.exists() and is_changed(kept):
                 note(f"{kept} was edited or damaged since the run wrote it; the settings given now count")
-            if before := _read_settings(resolved.config, output_dir):
-                for change in _changes(before, resolved, MAY_DIFFER):
-                    note(f"resuming with another setting: {change}")
+            for change in _changes(resolved, output_dir, MAY_DIFFER):
+                note(f"resuming with another setting: {change}")
         else:
             refuse_run(output_dir)
         write_config(resolved, output_dir)
         yield output_dir
-
-
-def _recover(output_dir: Path, note: Callable[[str], None]) -> None:
-    """Make sure that the newest checkpoint of RL and its files are complete. If RL has none yet, check the warm-up's
-    checkpoint."""
-    warmup = RunDir(output_dir).warmup.path
-    remove_leftovers(warmup)
-    if not recover(output_dir, note):
-        recover(warmup, note)
 
 
 @contextmanager
@@ -101,15 +90,14 @@ def open_evaluation_dir(
     with _lock(output_dir, 0.0, note):
         if holds_training(run):
             raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
-        goes_on = resume and holds_evaluation(run)
-        before = _read_settings(resolved.config, output_dir) if goes_on else {}
-        if before and (changes := [*_changes(before, resolved, EVALUATION_MAY_DIFFER)]):
+        has_episodes = holds_evaluation(run)
+        if has_episodes and resume and (changes := [*_changes(resolved, output_dir, EVALUATION_MAY_DIFFER)]):
             raise UserError(
                 f"the evaluation in {output_dir} was made with other settings ({'; '.join(changes)}): its episodes "
                 "cannot be taken together with new ones. Leave `--resume` away to begin again, or give `--output_dir` "
                 "another directory."
             )
-        if not resume and holds_evaluation(run):
+        if has_episodes and not resume:
             note(f"replacing the evaluation that was in {output_dir}")
             for path in run.held_out.glob("*.json*"):
                 path.unlink()
@@ -125,8 +113,7 @@ def lock_patience_s(config: CommandConfig) -> float:
 
 @contextmanager
 def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> Iterator[None]:
-    """Create and lock the directory. The operating system releases the lock when its holder dies, so a killed run can
-    be resumed."""
+    """Create and lock the directory."""
     new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
     make_writable(output_dir)
     run = RunDir(output_dir)
@@ -162,15 +149,78 @@ def _remove(directories: Sequence[Path]) -> None:
         parent.rmdir()
 
 
-def _read_settings(config: CommandConfig, output_dir: Path) -> dict[str, Any]:
-    """Return the settings of the run so far, which are stored in its directory; empty if nothing is stored."""
-    return read_flat_settings(output_dir, config.command) if RunDir(output_dir).settings.exists() else {}
-
-
-def _changes(before: Mapping[str, Any], resolved: Resolved[C], may_differ: Collection[str]) -> Iterator[str]:
-    """Yield the differences between the settings of a run so far and the present settings, as `key: old -> new`. A
-    setting that an older version of slimrl did not have counts only if it was set by the user."""
-    now = flat_settings(resolved.config)
-    for key in sorted(before.keys() | (now.keys() & resolved.provenance.keys())):
+def _changes(resolved: Resolved[C], output_dir: Path, may_differ: Collection[str]) -> Iterator[str]:
+    """Yield the differences between the settings of the run so far, which are stored in its directory, and the present
+    settings, as `key: old -> new`. A setting that an older version of slimrl did not have counts only if it was set by
+    the user."""
+    if not RunDir(output_dir).settings.exists():
+        return
+    before, now = read_flat_settings(output_dir, resolved.config.command), flat_settings(resolved.config)
+    for key in sorted(before.keys() | (now.keys() & resolved.provenance.keys()) if before else ()):
         if key not in (*may_differ, SECRET) and before.get(key) != now.get(key):
             yield f"{key}: {before.get(key, 'none')} -> {now.get(key, 'none')}"
+
+
+def holds_training(run: RunDir) -> bool:
+    """Return True if the directory has files of a training run that has started."""
+    return any(map(has_content, (run.metrics, run.checkpoints, run.warmup.path)))
+
+
+def holds_evaluation(run: RunDir) -> bool:
+    """Return True if the directory has episodes or results of an evaluation."""
+    return has_content(run.held_out)
+
+
+def refuse_run(output_dir: Path) -> None:
+    """Raise UserError if the directory holds a run."""
+    run = RunDir(output_dir)
+    if holds_training(run) or holds_evaluation(run):
+        raise UserError(
+            f"{output_dir} already holds a run. Continue it with `--resume`, keep it and give `--output_dir` another "
+            "directory, or delete it."
+        )
+
+
+def refuse_in_use(output_dir: Path) -> None:
+    """Raise UserError if another process is at work in the directory."""
+    path = RunDir(output_dir).lock
+    if path.is_file():
+        lock = FileLock(path)
+        with explain_write_errors(path):
+            if not acquire(lock, 0.0):
+                raise in_use(output_dir)
+            lock.release()
+
+
+def make_writable(output_dir: Path) -> None:
+    """Create the directory. Raises UserError if that fails, or if nothing can be written there."""
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot create {output_dir}: {error.strerror}. Choose another `--output_dir`.") from error
+    if not os.access(output_dir, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write to {output_dir}. Change its permissions or choose another `--output_dir`.")
+
+
+def refuse_unwritable(output_dir: Path) -> None:
+    """Raise UserError if the directory cannot be used. If the directory is new, it is removed again."""
+    new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
+    make_writable(output_dir)
+    with contextlib.suppress(OSError):  # another run may have started there
+        for path in new:
+            path.rmdir()
+
+
+def in_use(output_dir: Path) -> UserError:
+    """Return the error about a directory in which another process is at work."""
+    holder = holder_of(RunDir(output_dir).lock)
+    who = f"another process ({holder}{', which is stopped' * is_stopped(holder)})" if holder else "another process"
+    return UserError(
+        f"{who} is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` another directory."
+    )
+
+
+def has_content(path: Path) -> bool:
+    """Return True if the path is a file with content, or a directory with such a file below it. Empty files do not
+    count, because a run that is refused at its start leaves empty files."""
+    return any(one.is_file() and one.stat().st_size for one in (path, *path.rglob("*")))

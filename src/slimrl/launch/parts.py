@@ -15,9 +15,9 @@ from torch import nn
 
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
-from slimrl.config.reading.write import config_toml
-from slimrl.config.rollout import EpisodesConfig, InferenceConfig
-from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, TrainingRunConfig
+from slimrl.config.reading.saved import config_toml
+from slimrl.config.rollout import InferenceConfig, LimitsConfig
+from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.environments.base import CONSTANT
 from slimrl.environments.scripts import play_script
 from slimrl.eval.baselines import make_script_policy
@@ -37,7 +37,7 @@ from slimrl.monitor.health.health import HealthWatch
 from slimrl.monitor.metrics import lookup
 from slimrl.monitor.sinks import JsonlSink, Sink, read_metrics
 from slimrl.monitor.trackers import TrackedRun, tensorboard_sink, trackio_sink, wandb_sink
-from slimrl.rollout.episode import EpisodeLimits, RolloutContext
+from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.state import name_best
@@ -46,7 +46,7 @@ from slimrl.types import Message, Task, Taskset
 AnyTraining = Resolved[RLConfig] | Resolved[SFTConfig] | Resolved[TrainerOnlyConfig]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainerParts:
     """The parts of every trainer. `ranks` are the processes that share its work."""
 
@@ -57,7 +57,7 @@ class TrainerParts:
     ranks: Ranks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SamplingParts:
     """The parts of the sampling half of a run, in this process or another."""
 
@@ -69,20 +69,12 @@ class SamplingParts:
     held_out: HeldOut
 
 
-@dataclass(frozen=True, slots=True)
-class Parts(TrainerParts):
+@dataclass(frozen=True, kw_only=True)
+class Parts(TrainerParts, SamplingParts):
     """The parts of a run in one process, shared by the stages of `rl` and `probe`."""
 
     engine: Engine
     client: LocalClient
-    context: RolloutContext
-    tasksets: Sequence[Taskset]
-    held_out: HeldOut
-
-    @property
-    def sampling(self) -> SamplingParts:
-        """The parts of the sampling half."""
-        return SamplingParts(self.config, self.output_dir, self.console, self.context, self.tasksets, self.held_out)
 
 
 def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
@@ -91,13 +83,23 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     if config.warmup.max_steps and not (config.resume and read_progress(output_dir)):
         check_experts(tasksets, "rl")  # before the model is loaded, which may take minutes
     policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
-    limits = episode_limits(config.orchestrator, config.seq_len)
-    engine = make_engine(policy.module, policy.chat, config.inference, limits)
+    engine = _make_engine(policy.module, policy.chat, config.inference, config.seq_len)
     # If episodes continue while the trainer trains, the engine runs in the process's loop, where it can be paused.
     client = LocalClient(engine, policy.chat.text, LoopTasks() if config.async_level else None)
-    context = RolloutContext(client, policy.chat, limits, concurrent_episodes(config))
-    held_out = make_held_out(config, tasksets, context, output_dir, console)
-    return Parts(config, output_dir, policy, console, ALONE, engine, client, context, tasksets, held_out)
+    num_concurrent = concurrent_episodes(config)
+    context = RolloutContext(client, policy.chat, config.orchestrator, config.seq_len, num_concurrent)
+    return Parts(
+        config=config,
+        output_dir=output_dir,
+        policy=policy,
+        console=console,
+        ranks=ALONE,
+        engine=engine,
+        client=client,
+        context=context,
+        tasksets=tasksets,
+        held_out=make_held_out(config, tasksets, context, output_dir, console),
+    )
 
 
 def make_held_out(
@@ -129,11 +131,6 @@ def concurrent_episodes(config: RLConfig) -> int:
     return max(slots, config.orchestrator.batch_size * (config.async_level + 1))
 
 
-def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:
-    """Return the limits of an episode from the settings."""
-    return EpisodeLimits(config.max_turns, seq_len, config.episode_timeout_s)
-
-
 def restore_measured(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
     """Return the model's settings with the dtype, number of threads and date of the first start. With other values, the
     numbers of a resumed run would differ in the last bits."""
@@ -161,25 +158,24 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
     return policy
 
 
-def make_engine(module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: EpisodeLimits) -> Engine:
-    """Make an engine that samples from the module."""
-    return Engine(module, chat.stop_ids, config.max_slots, limits.seq_len, config.lookup_tokens, config.quantization)
+def _make_engine(module: nn.Module, chat: ChatFormat, config: InferenceConfig, seq_len: int) -> Engine:
+    return Engine(module, chat.stop_ids, config.max_slots, seq_len, config.lookup_tokens, config.quantization)
 
 
 def make_context(
-    module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: EpisodeLimits
-) -> tuple[Engine, RolloutContext]:
-    """Make an engine that samples from the module, and the context of episodes that use this engine in this thread."""
-    engine = make_engine(module, chat, config, limits)
-    return engine, RolloutContext(LocalClient(engine, chat.text), chat, limits, config.max_slots)
+    module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: LimitsConfig, seq_len: int
+) -> RolloutContext:
+    """Return the context of episodes that sample in this thread, from the module by an engine of their own."""
+    client = LocalClient(_make_engine(module, chat, config, seq_len), chat.text)
+    return RolloutContext(client, chat, limits, seq_len, config.max_slots)
 
 
 def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, first: int) -> list[Sink]:
     """Open the sinks of a run's metrics: the metrics file, from step `first` on, the sink that names the best weights,
     and the trackers in the settings. Raises UserError if an extra is missing."""
-    config = resolved.config
-    sinks: list[Sink] = [JsonlSink(RunDir(output_dir).metrics, first), *best_weights(config, output_dir)]
-    settings: Resolved[TrainingRunConfig] = Resolved(config, resolved.provenance)
+    config, name = resolved.config, best_metric(resolved.config)
+    sinks: list[Sink] = [JsonlSink(RunDir(output_dir).metrics, first)]
+    sinks += [BestWeights(output_dir, name)] if name else []
     run = TrackedRun(output_dir, config.model_dump(), first, resume=first > 0)
     if config.wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":
         console.note("WANDB_MODE=disabled: Weights & Biases is off")
@@ -189,7 +185,7 @@ def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, fir
     if config.trackio.is_on:
         sinks.append(trackio_sink(run, config.trackio.project or "slimrl", config.trackio.name, console.note))
     if config.tensorboard.enabled:
-        sinks.append(tensorboard_sink(run, config_toml(settings), console.note))
+        sinks.append(tensorboard_sink(run, config_toml(Resolved(config, resolved.provenance)), console.note))
     return sinks
 
 
@@ -200,11 +196,7 @@ def open_watches(config: RLConfig, output_dir: Path, console: RunConsole, first:
         return []
     path = RunDir(output_dir).metrics
     past = [line for line in read_metrics(path) if line[0] < first] if first and path.exists() else []
-
-    def say(text: str) -> None:
-        console.note(text, "bold red")
-
-    return [HealthWatch(config.monitors, RunDir(output_dir).alarms, past, say)]
+    return [HealthWatch(config.monitors, RunDir(output_dir).alarms, past, partial(console.note, style="bold red"))]
 
 
 class BestWeights:
@@ -212,34 +204,28 @@ class BestWeights:
     weights after n steps is logged with step n. Metrics that an earlier process of the run logged count, too."""
 
     def __init__(self, output_dir: Path, metric: str) -> None:
-        self._output_dir = output_dir
-        self._metric = metric
+        self._output_dir, self._metric = output_dir, metric
         self._sign = -1.0 if lookup(metric).better == "lower" else 1.0
-        self._scores: dict[int, float] = {}
         path = RunDir(output_dir).metrics
-        for step, metrics in read_metrics(path) if path.exists() else ():
-            self._note(step, metrics)
+        past = read_metrics(path) if path.exists() else ()
+        self._scores = {step: self._sign * metrics[metric] for step, metrics in past if metric in metrics}
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Choose the best weights again if `metrics` has the held-out metric."""
-        if self._note(step, metrics):
+        if self._metric in metrics:
+            self._scores[step] = self._sign * metrics[self._metric]
             name_best(self._output_dir, self._scores)
 
     def close(self, failed: bool = False) -> None:
         """No-op."""
 
-    def _note(self, step: int, metrics: Mapping[str, float]) -> bool:
-        if self._metric in metrics:
-            self._scores[step] = self._sign * metrics[self._metric]
-        return self._metric in metrics
 
-
-def best_weights(config: RLConfig | SFTConfig | TrainerOnlyConfig, output_dir: Path) -> list[BestWeights]:
-    """Return a list with the sink for the held-out metric of a command; empty if the command has no such metric."""
+def best_metric(config: RLConfig | SFTConfig | TrainerOnlyConfig) -> str:
+    """Return the metric that chooses the best weights of a command; empty if the command has none."""
     match config:
         case RLConfig():
-            return [BestWeights(output_dir, f"held_out/reward_{mode_of(config.eval.temperatures[0])}")]
+            return f"held_out/reward_{mode_of(config.eval.temperatures[0])}"
         case SFTConfig():
-            return [BestWeights(output_dir, "sft/val_loss")]
+            return "sft/val_loss"
         case _:
-            return []
+            return ""

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import torch
 
-from slimrl.config.checks.deployment import settings_of_processes
 from slimrl.config.deployment import Part
+from slimrl.config.rules import settings_of_processes
 from slimrl.config.run import RLConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
 from slimrl.errors import UserError

@@ -1,31 +1,71 @@
-"""Processes that share the work of one trainer: they join a group and agree on a dtype before the first step.
+"""Processes that share the work of one trainer: they join a group, the first opens the run's directory, and they agree
+on a dtype before the first step.
 
     uv run torchrun --nproc-per-node 2 -m slimrl trainer @ configs/debug/rl/train.toml
 
 torchrun starts the processes on one machine, Ray on one or several. Each process computes on a CPU or on its own GPU.
 """
 
+import io
 import os
 import platform
 import select
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import distributed
 
 from slimrl.config.model import ModelConfig
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import TrainingRunConfig
 from slimrl.errors import UserError
+from slimrl.launch.open_dir import open_training_dir
+from slimrl.launch.parts import restore_measured
 from slimrl.models.allocator import return_freed_memory
 from slimrl.models.device import choose_device, choose_dtype, dtype_name, set_threads
+from slimrl.monitor.console import RunConsole
 from slimrl.trainer.parallel import ALONE, Ranks
 
+C = TypeVar("C", bound=TrainingRunConfig)
 # Limit of a wait for another process. The longest wait is for the first process, while it writes to a disk.
 TIMEOUT = timedelta(minutes=10)
 # Seconds to wait, after a lost connection, until the other process has exited.
 GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRun:
+    """The processes that share a run (`ranks`), and the model's settings with this process's device and the common
+    dtype."""
+
+    ranks: Ranks
+    model: ModelConfig
+
+
+def console_of_rank() -> RunConsole:
+    """Return a console that prints only in the first process of torchrun."""
+    # Schedulers set RANK for unrelated processes, too.
+    follows = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+    return RunConsole(io.StringIO()) if follows else RunConsole()
+
+
+@contextmanager
+def open_shared_run(
+    resolved: Resolved[C], model: ModelConfig, console: RunConsole, gpus: Sequence[int] = ()
+) -> Iterator[SharedRun]:
+    """Context manager: join the processes of a run and open its directory; see `open_training_dir` and `join_ranks`."""
+    config, output_dir = resolved.config, Path(resolved.config.output_dir)
+    directory = open_training_dir(resolved, output_dir, config.resume, console.note)
+    with ExitStack() as held:
+        ranks, own = held.enter_context(join_ranks(os.environ, model, gpus))
+        run_on_first(ranks, lambda: held.enter_context(directory))  # the others wait for it
+        yield SharedRun(ranks, agree_on_dtype(restore_measured(own, output_dir, config.resume), ranks))
 
 
 @contextmanager

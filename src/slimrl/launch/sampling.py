@@ -11,16 +11,15 @@ from slimrl.config.run import RLConfig
 from slimrl.io.files import replace_file
 from slimrl.io.run_dir import RunDir
 from slimrl.io.user_code import call_user_code
-from slimrl.launch.advice import nothing_earned, unknown_right_metric
+from slimrl.launch.advice import advise
 from slimrl.launch.parts import Parts, SamplingParts
 from slimrl.models.history import read_history
-from slimrl.monitor.console import RunConsole
 from slimrl.monitor.rollouts import RolloutRecord, thin_rollouts, write_rollouts
 from slimrl.monitor.summary import Stage
 from slimrl.orchestrator.distill import Distillation
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.transport.base import Batch
-from slimrl.types import Metrics, Taskset
+from slimrl.types import Metrics
 
 TOKENIZER = "tokenizer/tokenizer.json"
 THINNED = "orchestrator.max_rollouts_gb"
@@ -75,7 +74,7 @@ class SamplingHere:
 
     def __init__(self, parts: Parts, distillation: Distillation | None) -> None:
         self._parts = parts
-        self._orchestrator = make_orchestrator(parts.sampling, distillation)
+        self._orchestrator = make_orchestrator(parts, distillation)
         self._held_out: Metrics = {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -156,11 +155,3 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
         config.async_level,
         config.monitors,
     )
-
-
-def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:
-    """Log advice if no reward was earned in the first step, or if right answers are not reported. `metrics` are the
-    metrics of this step and of the held-out evaluation."""
-    for advice in (nothing_earned(config, tasksets, metrics), unknown_right_metric(config, metrics)):
-        if advice:
-            console.note(f"step 0: {advice}", "yellow")

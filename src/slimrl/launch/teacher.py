@@ -5,7 +5,7 @@ share, such as the teacher's context, are computed once.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 
 import torch
 from torch import nn
@@ -72,33 +72,21 @@ def make_distillation(
             f"teacher.env_args: a teacher reads one opening for each task, and {seated} has one for each role that the "
             "policy plays against itself. Leave `teacher.env_args` away, or let it play one role."
         )
+    made: Teacher
+    longest = teacher.seq_len
     if isinstance(teacher, ServerTeacherConfig):
-        server = ServerTeacher(teacher)
+        made = server = ServerTeacher(teacher)
         server.check_vocabulary(_plain_tokens(parts))
-        made: Teacher = server
+        about = f"{teacher.model} at {teacher.base_url}"
+        longest -= 1  # a server samples one token after the scored tokens, and needs room for this token
     else:
+        load = _loader(parts, teacher, dtype, here, reference)
+        made = ModuleTeacher(load, config.trainer.micro_batch_tokens, lambda: make_room(here) if here else None)
+        about = "the policy itself"
         if isinstance(teacher, ModelTeacherConfig):
-            load = _model_loader(parts, dtype, here, reference)
-        else:
-            assert here  # such a run is one process (`launch/placement.py`)
-            load = partial(_module_of, here)
-        rest: Callable[[], None] = partial(make_room, here) if here else lambda: None
-        made = ModuleTeacher(load, config.trainer.micro_batch_tokens, rest)
-    reads = "with more context" if tasksets else "with the same context"
-    parts.console.note(f"teacher: {describe_teacher(teacher)}, {reads}")
-    # A server samples one token after the scored tokens, and needs room for this token.
-    longest = teacher.seq_len - (1 if isinstance(teacher, ServerTeacherConfig) else 0)
+            about = teacher.name or "the weights that RL begins with"
+    parts.console.note(f"teacher: {about}, with {'more' if tasksets else 'the same'} context")
     return Distillation(made, tasksets, parts.context, longest)
-
-
-def describe_teacher(teacher: PolicyTeacherConfig | ModelTeacherConfig | ServerTeacherConfig) -> str:
-    """Return a short description of the teacher for the console."""
-    match teacher:
-        case ServerTeacherConfig():
-            return f"{teacher.model} at {teacher.base_url}"
-        case ModelTeacherConfig():
-            return teacher.name or "the weights that RL begins with"
-    return "the policy itself"
 
 
 def teacher_tasksets(parts: SamplingParts) -> Sequence[Taskset]:
@@ -106,15 +94,24 @@ def teacher_tasksets(parts: SamplingParts) -> Sequence[Taskset]:
     return load_tasksets(teacher_environments(parts.config), parts.config.orchestrator.episode_timeout_s)
 
 
-def _model_loader(parts: SamplingParts, dtype: str, here: Parts | None, reference: Load | None) -> Load:
-    """Return a function that returns the weights of a teacher of type `model`. A named model is loaded now. Without a
+def _loader(
+    parts: SamplingParts,
+    teacher: PolicyTeacherConfig | ModelTeacherConfig,
+    dtype: str,
+    here: Parts | None,
+    reference: Load | None,
+) -> Load:
+    """Return a function that returns the weights of a teacher in this process. A named model is loaded now. Without a
     name, the initial weights of RL are loaded later, when they exist. If they are on the policy's device, `reference`
     returns them.
 
     Raises UserError for a GPU that does not exist, and for another vocabulary than the policy's.
     """
-    config, teacher = parts.config, parts.config.teacher
-    assert isinstance(teacher, ModelTeacherConfig)
+    config = parts.config
+    if isinstance(teacher, PolicyTeacherConfig):
+        assert here  # such a run is one process (`launch/placement.py`)
+        module = here.policy.module
+        return lambda: module
     default = str(here.policy.device if here else choose_device("auto"))
     device = _device_of(config, teacher, default)
 
@@ -150,10 +147,6 @@ def _device_of(config: RLConfig, teacher: ModelTeacherConfig, default: str) -> s
             "the policy is."
         )
     return device
-
-
-def _module_of(parts: Parts) -> nn.Module:
-    return parts.policy.module
 
 
 def _plain_tokens(parts: SamplingParts) -> dict[int, str]:

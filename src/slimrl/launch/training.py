@@ -15,7 +15,7 @@ from torch import nn
 
 from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
-from slimrl.config.reading.write import config_toml
+from slimrl.config.reading.saved import config_toml
 from slimrl.config.rollout import EvalSamplingConfig, InferenceConfig
 from slimrl.config.run import EvalRunConfig, RLConfig
 from slimrl.environments.base import CONSTANT
@@ -24,12 +24,11 @@ from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.advice import EnvironmentShare, note_config_warnings
+from slimrl.launch.advice import note_unusual_lora
 from slimrl.launch.extensions import end_hooks
 from slimrl.launch.held_out import recall_stage
-from slimrl.launch.open_dir import initial_weights
+from slimrl.launch.open_dir import has_content, initial_weights
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.run_lock import has_content
 from slimrl.launch.sampling import BASE, FINAL, START, Sampling, base_name, stage_after, start_name
 from slimrl.launch.supervised import WarmUp, warm_up
 from slimrl.models.device import dtype_name
@@ -62,9 +61,9 @@ class Run:
         """Warm up and train, with evaluations before and after. Returns the stages for the closing table."""
         parts, config, console = self.parts, self.parts.config, self.parts.console
         first = self.past.step if self.past else 0
-        note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
+        note_unusual_lora(config.model.lora, "trainer.optim.lr", config.trainer.optim.lr, console)
         if config.warmup.max_steps:
-            note_config_warnings(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
+            note_unusual_lora(config.model.lora, "warmup.optim.lr", config.warmup.optim.lr, console)
         if config.resume:
             resumed = f"resuming after step {first} of {config.max_steps}"
             console.note(resumed if self.past else describe_restart(parts.output_dir))
@@ -79,8 +78,6 @@ class Run:
 
         # Train, and evaluate again. The console shows steps of RL from here on.
         display = console.steps(config.max_steps, first, before=_rewards_before(parts.output_dir, first))
-        if not config.async_level:
-            monitor.add(EnvironmentShare(console.note))
         for sink in (display, *more_sinks):
             monitor.add(sink)
         train_rl(parts, self.sampling, state, monitor, before)

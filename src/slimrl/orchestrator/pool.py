@@ -109,7 +109,7 @@ class Pool:
         if not self._tasks:
             self._play_round()
             return None
-        check = HeldWatch(max(HELD_S, 2 * self._context.limits.timeout_s))
+        check = HeldWatch(max(HELD_S, 2 * self._context.limits.episode_timeout_s))
         while True:
             try:
                 return self._file(self._arrived.get(timeout=CHECK_S))

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
+from slimrl.config.rollout import LimitsConfig
 from slimrl.environments.base import new_episode
 from slimrl.environments.plain import check_reward
 from slimrl.errors import RolloutError, UserError
@@ -29,31 +30,21 @@ from slimrl.types import Environment, Message, Metrics, Rollout, SamplingParams,
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeLimits:
-    """The limits of an episode: turns of the policy, tokens of the conversation, seconds of the environment.
-
-    `timeout_s` limits each call into the environment separately: the start and every step. A whole episode may take
-    several times as long. `response_len` limits the tokens after the opening, including the environment's tokens.
-    """
-
-    max_turns: int
-    seq_len: int
-    timeout_s: float
-    response_len: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RolloutContext:
     """The objects that all episodes of a run share: the client that samples tokens, the chat format, and the limits.
 
-    At most `num_concurrent` episodes run at once. This is the number of slots in the engine, so an episode still finds
-    its KV cache after the environment's turn.
+    `limits.episode_timeout_s` limits each call into the environment separately, so a whole episode may take several
+    times as long. A conversation has at most `seq_len` tokens, and at most `response_len` of them after the opening,
+    including the environment's. At most `num_concurrent` episodes run at once. This is the number of slots in the
+    engine, so an episode still finds its KV cache after the environment's turn.
     """
 
     client: Client
     chat: ChatFormat
-    limits: EpisodeLimits
+    limits: LimitsConfig
+    seq_len: int
     num_concurrent: int
+    response_len: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +127,7 @@ async def read_opening(spec: EpisodeSpec, context: RolloutContext) -> list[int]:
 @asynccontextmanager
 async def _environment(spec: EpisodeSpec, context: RolloutContext) -> AsyncIterator[Environment]:
     """Context manager: a fresh environment for the spec's task. It is always closed, also after an error."""
-    timeout_s = context.limits.timeout_s
+    timeout_s = context.limits.episode_timeout_s
     environment = await run_with_timeout(_make(spec), "environment", timeout_s)
     try:
         yield environment
@@ -149,15 +140,14 @@ async def _make(spec: EpisodeSpec) -> Environment:
 
 
 async def _opening(environment: Environment, context: RolloutContext) -> list[Message]:
-    messages = await run_with_timeout(start_episode(environment), "environment", context.limits.timeout_s)
+    messages = await run_with_timeout(start_episode(environment), "environment", context.limits.episode_timeout_s)
     return _fit_excerpts(messages, context.chat)
 
 
 def _opening_tokens(messages: Sequence[Message], context: RolloutContext) -> list[int]:
-    limit = context.limits.seq_len
-    if not context.chat.can_fit(messages, limit):
+    if not context.chat.can_fit(messages, context.seq_len):
         size = sum(len(message["content"]) for message in messages)
-        raise RolloutError("prompt_too_long", f"{size} characters are more than seq_len = {limit} tokens")
+        raise RolloutError("prompt_too_long", f"{size} characters are more than seq_len = {context.seq_len} tokens")
     with _read_by_template():
         return context.chat.opening(messages)
 
@@ -184,9 +174,9 @@ async def _converse(
     opening = await _opening(environment, context)
     transcript.env_s.append(time.perf_counter() - began)
     transcript.add_prompt(_opening_tokens(opening, context), opening)
-    if len(transcript.token_ids) >= limits.seq_len:
-        raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
-    seq_len = min(limits.seq_len, len(transcript.token_ids) + (limits.response_len or limits.seq_len))
+    if len(transcript.token_ids) >= context.seq_len:
+        raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {context.seq_len}")
+    seq_len = min(context.seq_len, len(transcript.token_ids) + (context.response_len or context.seq_len))
     while True:
         # The policy's turn. Each has its own seed: with equal seeds, equal contexts would get equal replies.
         max_tokens = min(sampling.max_tokens, seq_len - len(transcript.token_ids))
@@ -197,7 +187,7 @@ async def _converse(
 
         # The environment's turn.
         began = time.perf_counter()
-        turn = await run_with_timeout(step_episode(environment, reply), "environment", limits.timeout_s)
+        turn = await run_with_timeout(step_episode(environment, reply), "environment", limits.episode_timeout_s)
         transcript.env_s.append(time.perf_counter() - began)
         transcript.rewards.append(turn.reward)
         check_reward(sum(transcript.rewards))

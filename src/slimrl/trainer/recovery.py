@@ -20,6 +20,17 @@ Note = Callable[[str], None]
 OF_ANOTHER = "its run_id is not this run's, so another run has saved it"
 
 
+def tidy(output_dir: Path, resume: bool, note: Note) -> None:
+    """Remove unfinished files of a run. With `resume`, also make sure that the newest checkpoint of RL and its files
+    are complete. If RL has none yet, check the warm-up's checkpoint."""
+    warmup = RunDir(output_dir).warmup.path
+    remove_leftovers(output_dir)
+    if resume:
+        remove_leftovers(warmup)
+        if not recover(output_dir, note):
+            recover(warmup, note)
+
+
 def remove_leftovers(output_dir: Path) -> None:
     """Delete checkpoints and weights that a killed process left incomplete."""
     run = RunDir(output_dir)

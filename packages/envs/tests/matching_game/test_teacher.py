@@ -12,4 +12,4 @@ def test_more_context_for_several_roles_at_once_is_refused(tiny_dir, tmp_path):
     teacher = ["--teacher.type", "policy", "--teacher.env_args", "{max_turns=10}"]
     parts = parts_of(flags(tiny_dir, "matching-game", tmp_path, *more, *teacher), tmp_path)
     with pytest.raises(UserError, match="one opening for each task, and MatchingTaskset has one for each role"):
-        make_distillation(parts.sampling, "float32", parts, lambda: parts.policy.module)
+        make_distillation(parts, "float32", parts, lambda: parts.policy.module)

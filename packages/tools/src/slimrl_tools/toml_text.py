@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slimrl.config.reading.write import toml_key, toml_literal
+from slimrl.config.reading.saved import toml_key, toml_literal
 
 
 def toml_lines(tree: Mapping[str, Any], name: str = "") -> Iterator[str]:

@@ -13,10 +13,10 @@ import pytest
 from packages.tools.tests.check import planted
 from packages.tools.tests.check.reports import environments_of, problems, run_json
 from slimrl.cli import run
+from slimrl.config.rollout import LimitsConfig
 from slimrl.environments.base import complete
 from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.monitor.findings import Finding, Level
-from slimrl.rollout.episode import EpisodeLimits
 from slimrl.types import Message, Task
 from slimrl_tools.check.run import Check
 from slimrl_tools.check.trial import Trial
@@ -29,7 +29,7 @@ FILE = planted.__file__
 
 def checked(taskset: Any, num_examples: int = 2, timeout_s: float = 1.5) -> list[Finding]:
     """What is found where all places are this process."""
-    trial = Trial(taskset, CHAT, EpisodeLimits(10, 1 << 22, timeout_s), seed=0)
+    trial = Trial(taskset, CHAT, LimitsConfig(episode_timeout_s=timeout_s), seed=0)
     places = taskset, lambda: taskset, lambda seed: taskset
     return Check(trial, *places, "train", num_examples, lambda: None).run()
 

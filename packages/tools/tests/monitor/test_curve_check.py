@@ -10,7 +10,7 @@ import pytest
 from benchmarks.learning.bands import BANDS, RECORDED, content_of, text_of
 from slimrl.cli import run
 from slimrl.config.reading.load import load
-from slimrl.config.reading.write import write_config
+from slimrl.config.reading.saved import write_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.monitor.sinks import JsonlSink, Monitor

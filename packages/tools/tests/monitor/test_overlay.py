@@ -7,7 +7,7 @@ from matplotlib.image import imread
 
 from slimrl.cli import run
 from slimrl.config.reading.load import load
-from slimrl.config.reading.write import write_config
+from slimrl.config.reading.saved import write_config
 from slimrl.config.run import RLConfig
 from slimrl.monitor.sinks import JsonlSink, Monitor
 from slimrl_tools.curves.overlay import draw_runs, group_runs

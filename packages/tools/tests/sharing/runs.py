@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from slimrl.config.reading.load import load
-from slimrl.config.reading.write import write_config
+from slimrl.config.reading.saved import write_config
 from slimrl.config.run import RLConfig
 from slimrl.io.checksums import new_directory, seal
 from slimrl.monitor.plots import plot_run

@@ -7,7 +7,7 @@ from huggingface_hub import ModelCard
 
 from packages.tools.tests.sharing.runs import KEY, finished_run, save_weights
 from slimrl.config.reading.load import load
-from slimrl.config.reading.write import write_config
+from slimrl.config.reading.saved import write_config
 from slimrl.config.run import SFTConfig
 from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums

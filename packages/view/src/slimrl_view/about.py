@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slimrl.config.reading.saved import HEADER, NO_RECIPE, flatten
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
 from slimrl.io.run_dir import RunDir
 from slimrl.io.secrets import HIDDEN, has_secret, names_secret
-from slimrl.monitor.run_settings import HEADER, NO_RECIPE, flatten
 from slimrl_view.curves import Curves
 from slimrl_view.runs import NamedRun
 

@@ -1,23 +1,31 @@
-"""The command line as settings: `@ file`, `--section @ file`, `--key.subkey value`, `--switch`, `--no-switch`.
+"""The command line and the environment as settings: `@ file`, `--section @ file`, `--key.subkey value`, `--switch`,
+`--no-switch`, and `SLIMRL_KEY__SUBKEY=value`.
 
 In a flag `-` and `_` are the same. Flags override files regardless of their order. If several files, or several flags,
 set the same key, the last value wins.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
+from slimrl.config.base import OTHER_VARIABLES, SECRET
 from slimrl.config.reading.names import Names
-from slimrl.config.reading.schema import Path, Spec, describe, keys_below, locate, spell
+from slimrl.config.reading.schema import Path, describe, find, keys_below, leaves, locate, spec_of, spell
 from slimrl.config.reading.sources import Setting, from_file
+from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
 
+ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
+# A variable that names no setting is refused. But a `PRIME_` variable without this separator may belong to another
+# program of prime-rl's makers, and is refused only if it looks like a misspelt setting.
+SECTIONS = "__"
+LOOKS_LIKE = 0.8
 
-def from_command_line(argv: Sequence[str], root: Spec, names: Names) -> list[Setting]:
-    """Return the settings of every file, then the settings of every flag. `root` describes the command's sections and
-    switches; `names` has the other names of settings."""
+
+def from_command_line(argv: Sequence[str], names: Names) -> list[Setting]:
+    """Return the settings of every file, then the settings of every flag, for the command of `names`."""
     files: list[Setting] = []  # flags override files regardless of their order, hence two lists
     flags: list[Setting] = []
     words = list(argv)
@@ -26,7 +34,7 @@ def from_command_line(argv: Sequence[str], root: Spec, names: Names) -> list[Set
         if word.startswith("@"):
             files += names.translate(from_file(_file_name(word, words, "@")))
         elif word.startswith("--") and len(word) > 2:
-            settings = _flag(word, words, root, names)  # settings of a file, for `--trainer @ my_trainer.toml`
+            settings = _flag(word, words, names)  # settings of a file, for `--trainer @ my_trainer.toml`
             (files if settings and settings[0].kind == "file" else flags).extend(settings)
         elif word.startswith("-") and len(word) > 1:
             raise UserError(f"{word}: flags begin with two dashes, as in `--max_steps 100`.")
@@ -35,50 +43,41 @@ def from_command_line(argv: Sequence[str], root: Spec, names: Names) -> list[Set
     return files + names.translate(flags)
 
 
-def _flag(word: str, words: list[str], root: Spec, names: Names) -> list[Setting]:
+def _flag(word: str, words: list[str], names: Names) -> list[Setting]:
     """Return the setting of the flag `word`. For `--section @ FILE`, return the settings of the file. Remove the words
     that belong to the flag from `words`."""
     flag, has_value, value = word.partition("=")
-    path = _path(flag)
-    given = Setting(path, value, flag, "flag")
-    if not has_value and (switch := _switch_off_path(path, root)):
-        return [Setting(switch, "false", flag, "flag")]
-    spec = Spec(Any) if names.is_foreign(path) else locate(root, names.current(path), flag)
+    path, is_off = _path(flag), False
+    if not has_value and path[0].startswith("no_") and find(names.root, path[:1]) is None:
+        path, is_off = (path[0].removeprefix("no_"), *path[1:]), True
+    is_foreign = names.is_foreign(path)
+    spec = spec_of(Any) if is_foreign else locate(names.root, names.current(path), flag)
     following = words[0] if words else "--"
-    takes_file = bool(spec.sections) or spec.is_open
     # After a switch, `@` starts a file of the whole command; after a section, a file of that section; and after
     # anything else `@name` is the value itself.
     if has_value:
         pass
-    elif takes_file and following.startswith("@"):
+    elif is_off:
+        if not spec.is_switch:
+            raise UserError(f"{flag}: {spell(path)} is {describe(spec)}, so it cannot be turned off.")
+        value = "false"
+    elif (spec.sections or spec.is_open) and following.startswith("@"):
         return names.translate(from_file(_file_name(words.pop(0), words, f"{flag} @"), under=path))
     elif not following.startswith("--") and following != "@" and not (spec.is_switch and following.startswith("@")):
         value = words.pop(0)
-    elif spec.is_switch or names.is_foreign(path) or names.has_plain(path):
+    elif spec.is_switch or is_foreign or names.has_plain(path):
         value = "true"
     elif spec.sections:
         inside = ", ".join(f"`{flag}.{key}`" for key in keys_below(spec))
         raise UserError(f"{flag}: this is a section. Set something in it ({inside}), or read it with `{flag} @ FILE`.")
     else:
         raise UserError(f"{flag}: no value follows, expected {describe(spec)}. Write `{flag} VALUE` or `{flag}=VALUE`.")
-    return [replace(given, value=value)]
+    return [Setting(path, value, flag, "flag")]
 
 
 def _path(flag: str) -> Path:
     """Return the path of a flag, in which `-` and `_` are the same."""
     return tuple(flag[2:].replace("-", "_").split("."))
-
-
-def _switch_off_path(path: Path, root: Spec) -> Path | None:
-    """Return the path of the switch that `--no-SWITCH` turns off, or None for any other flag."""
-    # A setting whose own name starts with `no_` is not a negation.
-    if not path[0].startswith("no_") or path[0] in {key for section in root.sections for key in section.model_fields}:
-        return None
-    positive = (path[0].removeprefix("no_"), *path[1:])
-    spec = locate(root, positive, f"--no-{spell(positive)}")
-    if not spec.is_switch:
-        raise UserError(f"--no-{spell(positive)}: {spell(positive)} is {describe(spec)}, so it cannot be turned off.")
-    return positive
 
 
 def _file_name(word: str, words: list[str], before: str) -> str:
@@ -96,3 +95,45 @@ def names_section(argv: Sequence[str], section: str) -> bool:
     flags = [_path(word.partition("=")[0]) for word in argv if word.startswith("--")]
     paths = chain(flags, (setting.path for name in files if name for setting in from_file(name)))
     return any(path[0] == section for path in paths)
+
+
+def from_environment(environ: Mapping[str, str], names: Names) -> list[Setting]:
+    """Return the settings in environment variables that belong to the command of `names`, the lowest precedence first:
+    `SLIMRL_TRAINER__OPTIM__LR=1e-5` sets `trainer.optim.lr`. For a variable of no command, raise UserError with the
+    nearest known variable."""
+    settings: list[Setting] = []
+    for prefix in ENV_PREFIXES:
+        own = list(_own_variables(environ, prefix, names))
+        # Sort a list before its elements, and element 2 before element 10.
+        own.sort(key=lambda setting: [(len(key) * key.isdecimal(), key) for key in setting.path])
+        settings += names.translate(own)
+    return settings
+
+
+def _own_variables(environ: Mapping[str, str], prefix: str, names: Names) -> Iterator[Setting]:
+    commands = (names, *map(names.of, COMMANDS.values()))
+    for name, text in environ.items():
+        path = tuple(name.removeprefix(prefix).lower().split(SECTIONS))
+        # PRIME_API_KEY is the secret of another service, and must not become the key of our server.
+        if not name.startswith(prefix) or name in OTHER_VARIABLES or (prefix == "PRIME_" and path == (SECRET,)):
+            continue
+        owner = next((one for one in commands if one.is_known(path) or one.is_foreign(path)), None)
+        if owner is names:
+            yield Setting(path, text, name, "variable")
+        elif owner is None:
+            close = _nearest(name, prefix, names)
+            if close or prefix == "SLIMRL_" or SECTIONS in name:
+                hint = f" The nearest is `{close}`." if close else ""
+                raise UserError(
+                    f"{name}: this environment variable sets nothing that exists.{hint} Correct it, or unset it."
+                )
+
+
+def _nearest(name: str, prefix: str, names: Names) -> str:
+    """Return the variable most similar to the name; empty if none is similar."""
+    known = [f"{prefix}{SECTIONS.join(path).upper()}" for path, _ in leaves(names.root)]
+    known += OTHER_VARIABLES if prefix == "SLIMRL_" else []
+    # A forgotten section is likelier than a misspelling: SLIMRL_OPTIM__LR matches SLIMRL_TRAINER__OPTIM__LR.
+    ending = name.removeprefix(prefix.rstrip("_"))
+    same = [one for one in known if one.endswith(ending) and (prefix == "SLIMRL_" or SECTIONS in ending)]
+    return next(iter(same or difflib.get_close_matches(name, known, 1, LOOKS_LIKE)), "")

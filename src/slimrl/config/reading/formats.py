@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
@@ -12,22 +12,11 @@ from yaml.resolver import BaseResolver
 from slimrl.config.reading.schema import Path
 from slimrl.errors import UserError
 
-MAX_BYTES = 2**20  # largest size of a file
 TOO_DEEP = "it is nested too deep"
 MAX_VALUES = 100_000  # in a YAML file, each alias counted with all its values
-
-# Matches whole strings, whole comments, brackets and line ends. A string in triple quotes may end with up to five
-# quotes. If a string is not terminated, the match includes the rest, so that no part is read twice.
-TOKEN = re.compile(
-    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
-    r"|'''.*?(?:'{3,5}|\Z)"
-    r'|"(?:\\[^\n]|[^"\\\n])*"?'
-    r"|'[^'\n]*'?"
-    r"|#[^\n]*|[][{}\n]",
-    re.DOTALL,
-)
-
+FEW_LINES = 50  # a longer list must have as many `[` as `]`; a text in a shorter one may have more of one
 MAPPING, SEQUENCE = BaseResolver.DEFAULT_MAPPING_TAG, BaseResolver.DEFAULT_SEQUENCE_TAG
+Parsed = tuple[Any, dict[Path, int]]
 
 
 class TextError(UserError):
@@ -54,77 +43,60 @@ def flatten(value: Any, path: Path = ()) -> list[tuple[Path, Any]]:
     return [(path, type(value)()), *(part for key, item in items for part in flatten(item, (*path, str(key))))]
 
 
-def read_toml(text: str) -> tuple[dict[str, Any], dict[Path, int]]:
+def read_toml(text: str) -> Parsed:
     """Return the values of a TOML document, and the line of every key. Raise TextError."""
-    # A header changes the table of the following statements; `counts` has the number of elements of each array of
-    # tables so far.
+    tree = _parse_toml(text)
     lines: dict[Path, int] = {}
-    counts: dict[Path, int] = {}
+    counts: dict[Path, int] = {}  # elements of each array of tables so far
     table: Path = ()
-    for line, statement in _statements(text):
-        parsed = _parse(statement, line)
+    first, statement, depth = 1, "", 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        first, statement = (first, f"{statement}\n{line}") if statement else (number, line)
+        depth = (depth if first < number else 0) + line.count("[") - line.count("]")
+        may_end = "]" in line and (depth <= 0 or number - first < FEW_LINES)
+        if first < number and not (may_end or '"""' in line or "'''" in line):
+            continue
+        try:
+            paths = [path for path, _ in flatten(tomllib.loads(statement))]
+        except ValueError:
+            continue  # the value continues on the next line
+        except RecursionError:
+            raise TextError(first, TOO_DEEP) from None
         if statement.lstrip().startswith("["):
-            # A header alone parses to nested empty tables; the innermost table is the one that it names.
-            names = _paths(parsed, line)[-1]
+            # A header alone parses to nested empty tables. The innermost table is the one that it names.
             is_array = statement.lstrip().startswith("[[")
-            table = _resolve_table(names[:-1] if is_array else names, counts, is_array)
-            # An array of tables has the line of its first element.
-            lines.setdefault(table[:-1] if is_array else table, line)
-            lines[table] = line
+            table = _table_of(paths[-1][:-1] if is_array else paths[-1], counts, is_array)
+            lines.setdefault(table[:-1] if is_array else table, first)  # an array has the line of its first element
+            lines[table] = first
         else:
-            lines |= {(*table, *path): line for path in _paths(parsed, line) if path}
-    return _parse(text), lines
+            lines |= {(*table, *path): first for path in paths if path}
+        statement = ""
+    return tree, lines
 
 
-def _paths(parsed: dict[str, Any], line: int) -> list[Path]:
-    """Return the paths in a statement. Raise TextError if it is nested too deep."""
-    try:
-        return [path for path, _ in flatten(parsed)]
-    except RecursionError:
-        raise TextError(line, TOO_DEEP) from None
-
-
-def _parse(text: str, line: int = 1) -> dict[str, Any]:
-    """Return the values of a TOML text, whose first line has the number `line`. Raise TextError."""
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise TextError(line, TOO_DEEP) from None
-    except ValueError as error:
-        why, _, place = str(error).partition(" (at ")
-        if within := re.match(r"line (\d+)", place):
-            line += int(within[1]) - 1
-        elif place:  # the end of the document
-            line += text.count("\n")
-        raise TextError(line, f"not valid TOML: {why}") from None
-
-
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each statement of a TOML document with its line number. A statement is a header, or a key with its value.
-    Invalid TOML may be split at wrong places."""
-    line = first_line = 1
-    start = depth = 0
-    for found in TOKEN.finditer(text):
-        token = found[0]
-        depth = max(0, depth + (token in "[{") - (token in "]}"))
-        line += token.count("\n")
-        if token == "\n" and not depth:
-            yield first_line, text[start : found.end()]
-            start, first_line = found.end(), line
-    yield first_line, text[start:]
-
-
-def _resolve_table(names: Path, counts: dict[Path, int], is_array: bool) -> Path:
+def _table_of(names: Path, counts: dict[Path, int], is_array: bool) -> Path:
     """Return the path of the table in a header. After each array of tables, the path has the index of the current
     element. With `is_array`, the header starts a new element, which is counted in `counts`."""
     path: Path = ()
-    for position, key in enumerate(names):
+    for end, key in enumerate(names, start=1):
         path = (*path, key)
-        if is_array and position == len(names) - 1:
+        if is_array and end == len(names):
             counts[path] = counts.get(path, 0) + 1
         if path in counts:
             path = (*path, str(counts[path] - 1))
     return path
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    """Return the values of a TOML document. Raise TextError."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise RefusedError(1, TOO_DEEP) from None
+    except ValueError as error:
+        why, _, place = str(error).partition(" (at ")
+        line = re.match(r"line (\d+)", place)  # or the end of the document
+        raise TextError(int(line[1]) if line else text.count("\n") + 1, f"not valid TOML: {why}") from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -157,15 +129,14 @@ class _Loader(yaml.SafeLoader):
         RefusedError for a duplicate key."""
         first: dict[str, int] = {}
         for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise RefusedError(_line(key), "a key is a section or a list")
-            if key.value in first:
-                line = first[key.value]
-                raise RefusedError(_line(key), f"`{key.value}` stands here again, first in line {line}")
-            first[key.value] = _line(key)
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in first:
+                    line = first[key.value]
+                    raise RefusedError(_line(key), f"`{key.value}` stands here again, first in line {line}")
+                first[key.value] = _line(key)
         self.flatten_mapping(node)
-        if any(not isinstance(key, yaml.ScalarNode) for key, _ in node.value):
-            raise RefusedError(_line(node), "a key of a merged section is a section or a list")
+        if odd := [key for key, _ in node.value if not isinstance(key, yaml.ScalarNode)]:
+            raise RefusedError(_line(odd[0]), "a key is a section or a list")
         node.value = [*{key.value: (key, value) for key, value in node.value}.values()]  # own keys replace merged keys
         return list(node.value)
 
@@ -183,7 +154,7 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_yaml(text: str) -> tuple[Any, dict[Path, int]]:
+def read_yaml(text: str) -> Parsed:
     """Return the values and the line of every key in a YAML document. Raise TextError, also for a duplicate key."""
     try:
         loader = _Loader(text)
@@ -198,7 +169,7 @@ def read_yaml(text: str) -> tuple[Any, dict[Path, int]]:
         raise RefusedError(0, TOO_DEEP) from None
 
 
-def read_json(text: str) -> tuple[Any, dict[Path, int]]:
+def read_json(text: str) -> Parsed:
     """Return the values and the line of every key in a JSON document. Raise TextError, also for a duplicate key."""
     try:
         value = json.loads(text)
@@ -218,3 +189,12 @@ def read_json(text: str) -> tuple[Any, dict[Path, int]]:
 
 def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
+
+
+# For each suffix of a file, the function that returns the file's data and the line of every key.
+PARSERS: Mapping[str, Callable[[str], Parsed]] = {
+    ".toml": read_toml,
+    ".yaml": read_yaml,
+    ".yml": read_yaml,
+    ".json": read_json,
+}

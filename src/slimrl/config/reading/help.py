@@ -1,14 +1,19 @@
-"""The text of `slimrl rl --help`, which is made from the configuration's classes and their docstrings."""
+"""The pages of `slimrl COMMAND --help`, which are made from the configuration's classes and their docstrings. Imports
+nothing that reads settings."""
 
 import inspect
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
-from slimrl.config.reading.schema import Path, Spec, below, describe, keys_below, spec_of, spec_of_field, spell
+from slimrl.config.reading.schema import Path, Spec, below, describe, keys_below, spec_of, spell
+from slimrl.config.run import RLConfig
 from slimrl.errors import UserError, nearest
+from slimrl.io.invocation import HELP, show
+from slimrl.plugins import Command
 
 WIDTH = 100
 SYNTAX = """
@@ -25,6 +30,40 @@ element is reached by its number: --orchestrator.env.0.id reverse-text. Other va
   --help [SECTION | all]   print the help, of one section or of everything
 """
 ALL = "all"
+PART_HELP = """\
+`slimrl {name}` is a part of an `rl` run as a process of its own, on the same host as the others, with the same file:
+
+  slimrl inference @ FILE       samples tokens
+  slimrl orchestrator @ FILE    plays episodes, makes batches, evaluates
+  slimrl trainer @ FILE         trains
+
+They find one another in the run's directory; `slimrl rl @ FILE --deployment.type processes` starts and watches them.
+The settings are those of `rl`.
+
+"""
+
+
+def show_help(name: str, command: Command, argv: Sequence[str]) -> int:
+    """Print the help page of a command, or of the section named after `--help`. Returns the exit status."""
+    if command.settings:
+        return show_settings(settings_of(command), argv)
+    show(PART_HELP.format(name=name))
+    return show_settings(RLConfig, argv)
+
+
+def show_settings(config_class: type[CommandConfig], argv: Sequence[str]) -> int:
+    """Print the settings of a command, or of the section named after `--help`. Returns the exit status."""
+    place = next(place for place, word in enumerate(argv) if word in HELP)
+    behind = argv[place + 1 : place + 2]
+    section = next((word for word in behind if not word.startswith(("-", "@"))), "")
+    return show(help_text(config_class, section))
+
+
+def settings_of(command: Command) -> type[CommandConfig]:
+    """Import and return the class of a command's settings."""
+    module, _, name = command.settings.partition(":")
+    found: type[CommandConfig] = vars(import_module(module))[name]
+    return found
 
 
 def help_text(config_class: type[CommandConfig], wanted: str = "") -> str:
@@ -108,7 +147,7 @@ def _variants(field: Spec, path: Path) -> Iterator[str]:
         yield from _section(field, path, f"[{spell(path)}]")
     else:
         for section in field.sections:
-            kind = describe(spec_of_field(section.model_fields["type"]))
+            kind = describe(Spec(section.model_fields["type"]))
             title = f"[{spell(path)}]  if --{spell(path)}.type is {kind}"
             yield from _section(spec_of(section), path, title, chosen_by="type")
 
@@ -122,7 +161,7 @@ def _setting(field: Spec, path: Path, kind: str, text: str, is_required: bool = 
 
 def _description(field: Spec) -> str:
     """Return the text under a field in its class."""
-    return (field.field.description if field.field else None) or ""
+    return field.field.description or ""
 
 
 def _default(field: Spec) -> str:

@@ -5,11 +5,11 @@ share the environment variables, so variables for other commands are ignored. Se
 replaced as a whole, or one element is replaced by `--env.0.id x`. Every mistake is reported as one `UserError` with the
 key, its origin, its value and the expected value.
 
-pydantic validates the values. The code that reads them is our own, because pydantic-settings loses the line of a value,
-and importing it takes as long as the rest of `slimrl rl --help`.
+All settings are a flat list with the lowest precedence first. `tree.py` folds it, and pydantic validates the result
+once. The code that reads them is our own, because pydantic-settings loses the line of a value, and importing it takes
+as long as the rest of `slimrl rl --help`.
 """
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
@@ -18,24 +18,17 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from slimrl.config.base import OTHER_VARIABLES, SECRET, CommandConfig
-from slimrl.config.checks.command import check
-from slimrl.config.checks.faults import ConfigError, check_secrets
-from slimrl.config.reading.flags import from_command_line
+from slimrl.config.base import CommandConfig
+from slimrl.config.checks import ConfigError, check, check_secrets
+from slimrl.config.reading.flags import from_command_line, from_environment
 from slimrl.config.reading.names import Names, names_of, print_note
-from slimrl.config.reading.schema import Path, Spec, below, describe, leaves, spec_of, spec_of_field, spell, where
+from slimrl.config.reading.schema import Path, Spec, below, describe, explain_unknown, spec_of, spell, where
 from slimrl.config.reading.sources import Setting, from_file, show
 from slimrl.config.reading.tree import Tree
-from slimrl.config.reading.values import plain_settings, quote_hint
-from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
 
 C = TypeVar("C", bound=CommandConfig)
-ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
-# A variable that names no setting is refused. But a `PRIME_` variable without this separator may belong to another
-# program of prime-rl's makers, and is refused only if it looks like a misspelt setting.
-SECTIONS = "__"
-LOOKS_LIKE = 0.8
+MAX_MISTAKES = 20  # in one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +48,17 @@ def load(
     config_class: type[C], argv: Sequence[str], environ: Mapping[str, str], note: Callable[[str], None] = print_note
 ) -> Resolved[C]:
     """Return the checked configuration of a command, from `argv` (without the command's own name) and `environ`. `note`
-    receives a line about settings that were given under an old name.
+    receives a line about settings in another trainer's names.
 
     Raises:
         UserError: a setting is unknown, of the wrong type, missing, or contradicts another; or a file cannot be read.
     """
     names = names_of(config_class, note)
-    given = from_command_line(argv, spec_of(config_class), names)
-    return replace(resolve(config_class, given, environ, names), argv=tuple(argv))
+    return replace(resolve(config_class, from_command_line(argv, names), environ, names), argv=tuple(argv))
 
 
 def load_file(config_class: type[C], path: FilePath) -> C:
-    """Return the checked configuration in a file, without notes about old names. Raise UserError as `load` does."""
+    """Return the checked configuration in a file, without notes. Raise UserError as `load` does."""
     names = names_of(config_class, lambda text: None)
     return resolve(config_class, names.translate(from_file(str(path))), {}, names).config
 
@@ -74,109 +66,77 @@ def load_file(config_class: type[C], path: FilePath) -> C:
 def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[str, str], names: Names) -> Resolved[C]:
     """Return the checked configuration from `environ` and the settings `given`. These have present names, and a later
     setting replaces an earlier setting. `names` are the command's names. Raise UserError as `load` does."""
-    root = spec_of(config_class)
-    settings: list[Setting] = []
-    # The lowest precedence is first: a later setting replaces an earlier one.
-    for prefix in ENV_PREFIXES:
-        settings += names.translate(_own_variables(environ, prefix, names))
-    tree = Tree(root, names.note)
-    for setting in [*settings, *given]:
-        for part in plain_settings(setting, root):
-            tree.place(part)
-    values = tree.to_dict()
+    tree = Tree(names.root, names.note)
+    for setting in [*from_environment(environ, names), *given]:
+        tree.add(setting)
     for key, field in config_class.model_fields.items():
-        if field.is_required() and spec_of_field(field).sections:
-            values.setdefault(key, {})  # so that the message names the missing settings inside it
+        if field.is_required() and spec_of(field.annotation).sections:
+            tree.values.setdefault(key, {})  # so that the message names the missing settings inside it
     try:
-        check_secrets(values)  # first, because an error message may show the value
-        config = config_class.model_validate(values)
+        check_secrets(tree.values)  # first, because an error message may show the value
+        config = config_class.model_validate(tree.values)
         check(config)
     except ValidationError as error:
-        raise UserError(_explain(error, tree, root)) from None
+        raise UserError(_explain(error, tree, names.root)) from None
     except ConfigError as error:
-        found = "; ".join(f"{spell(key)}: {_origin(tree, key)}" for key in error.paths)
+        found = "; ".join(f"{spell(key)}: {tree.origin_of(key)}" for key in error.paths)
         raise UserError(f"{error} ({found})") from None
-    return Resolved(config, {spell(path): origin for path, origin in tree.origins.items()})
-
-
-def _origin(tree: Tree, path: Path) -> str:
-    """Return the origin of the value at `path`. If it has no origin, return the origin of the nearest container, or of
-    the first value inside it; "default" if there is none."""
-    around = [tree.origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in tree.origins]
-    inside = [origin for key, origin in tree.origins.items() if key[: len(path)] == path]
-    return next(iter(around + inside), "default")
+    return Resolved(config, {spell(path): setting.origin for path, setting in tree.given.items()})
 
 
 def _explain(error: ValidationError, tree: Tree, root: Spec) -> str:
     """Return the message for pydantic's errors, one line for each key."""
     messages: dict[Path, str] = {}
-    for item in error.errors(include_url=False, include_context=False):
+    for item in error.errors(include_url=False, include_context=False)[:MAX_MISTAKES]:
         spec = root
         path: Path = ()
-        for key in map(str, item["loc"]):
+        *above, last = map(str, item["loc"])
+        for key in above:
             deeper = below(spec, key)  # None: not a key but pydantic's name for a member of a union
             spec, path = (deeper, (*path, key)) if deeper else (spec, path)
+        if item["type"] == "extra_forbidden":
+            path = (*path, last)
+        elif deeper := below(spec, last):
+            spec, path = deeper, (*path, last)
         # pydantic reports an error for each member of a union: one message for a setting is enough.
         messages.setdefault(path, _explain_one(item, path, spec, tree))
     if len(messages) == 1:
         return next(iter(messages.values()))
-    return "\n".join([f"{len(messages)} settings cannot be used:", *(f"- {text}" for text in messages.values())])
+    short = [f"- {text.partition(' Known: ')[0]}" for text in messages.values()]
+    more = ["- and more"] if error.error_count() > MAX_MISTAKES else []
+    return "\n".join([f"{len(messages)} settings cannot be used:", *short, *more])
 
 
 def _explain_one(item: ErrorDetails, path: Path, spec: Spec, tree: Tree) -> str:
     """Return the message for one error of pydantic: the key, its origin, its value and the expected value."""
-    wanted = describe(spec).removeprefix("a section with type = ")
-    kind, value = item["type"], item["input"]
+    kind, value, wanted = item["type"], item["input"], describe(spec)
+    found, hint = show(value), quote_hint(value)
     if kind == "missing":
-        help_text = spec.field.description if spec.field and spec.field.description else ""
-        return f"{spell(path)} is not set, expected {wanted}. {' '.join(help_text.split())}".rstrip()
-    if kind == "union_tag_not_found":
-        return f"{spell(path)}.type is not set, expected {wanted}."
-    if kind == "extra_forbidden":  # a key of another variant of the section: unknown keys were refused before
+        return (
+            f"{spell(path)} is not set, expected {wanted}. {' '.join((spec.field.description or '').split())}".rstrip()
+        )
+    if kind == "extra_forbidden":
         tag = (*path[:-1], "type")
-        chosen = f"{spell(tag)} = {show(tree.values[tag])} ({_origin(tree, tag)})"
-        return f"{where(path, _origin(tree, path))}: cannot act with {chosen}. Remove one of the two."
-    if kind == "union_tag_invalid":  # is reported at the section, but its key `type` is wrong
-        path, value = (*path, "type"), value["type"]
-    return f"{where(path, _origin(tree, path))}: found {show(value)}, expected {wanted}.{quote_hint(value)}"
+        if len(spec.sections) < 2 or below(spec, path[-1]) is None:
+            why = explain_unknown(tree.root, path)
+        else:  # a key of another variant of the section
+            chosen = f"{spell(tag)} = {show(tree.get(tag))} ({tree.origin_of(tag)})"
+            why = f"cannot act with {chosen}. Remove one of the two."
+        return f"{where(path, tree.origin_of(path))}: {why}"
+    if kind.startswith("union_tag"):  # is reported at the section, but its key `type` is wrong
+        path, wanted = (*path, "type"), wanted.removeprefix("a section with type = ")
+        if kind == "union_tag_not_found":
+            return f"{spell(path)} is not set, expected {wanted}."
+        found = show(value["type"])
+    elif spec.is_list and isinstance(value, dict):
+        hint = f" Write `[[{spell(path)}]]` with two brackets."
+    elif spec.sections and isinstance(value, list):
+        found, hint = "a list", f" Write `[{spell(path)}]` with one bracket."
+    return f"{where(path, tree.origin_of(path))}: found {found}, expected {wanted}.{hint}"
 
 
-def _own_variables(environ: Mapping[str, str], prefix: str, names: Names) -> list[Setting]:
-    """Return the settings in environment variables with this prefix that belong to the command of `names`:
-    `SLIMRL_TRAINER__OPTIM__LR=1e-5` sets `trainer.optim.lr`. For a variable of no command, raise UserError with the
-    nearest known variable."""
-    settings = [
-        Setting(tuple(name.removeprefix(prefix).lower().split(SECTIONS)), text, name, "variable")
-        for name, text in environ.items()
-        if name.startswith(prefix) and name not in OTHER_VARIABLES
-    ]
-    # Sort a list before its elements, and element 2 before element 10.
-    settings.sort(key=lambda setting: [(len(key) * key.isdecimal(), key) for key in setting.path])
-    return [one for one in settings if _is_own(one, prefix, names)]
-
-
-def _is_own(setting: Setting, prefix: str, names: Names) -> bool:
-    # PRIME_API_KEY is the secret of another service, and must not become the key of our server.
-    if prefix == "PRIME_" and setting.path == (SECRET,):
-        return False
-    commands = (names, *map(names.of, COMMANDS.values()))
-    if found := next((one for one in commands if one.is_known(setting.path) or one.is_foreign(setting.path)), None):
-        return found is names
-    close = _nearest(setting.origin, prefix, names)
-    if prefix == "PRIME_" and SECTIONS not in setting.origin and close is None:
-        return False
-    hint = f" The nearest is `{close}`." if close else ""
-    raise UserError(
-        f"{setting.origin}: this environment variable sets nothing that exists.{hint} Correct it, or unset it."
-    )
-
-
-def _nearest(name: str, prefix: str, names: Names) -> str | None:
-    """Return the variable most similar to the name; None if none is similar."""
-    known = [f"{prefix}{SECTIONS.join(path).upper()}" for path, _ in leaves(names.root)]
-    known += OTHER_VARIABLES if prefix == "SLIMRL_" else []
-    # A forgotten section is likelier than a misspelling: SLIMRL_OPTIM__LR matches SLIMRL_TRAINER__OPTIM__LR.
-    ending = name.removeprefix(prefix.rstrip("_"))
-    if (prefix == "SLIMRL_" or SECTIONS in ending) and (same := [one for one in known if one.endswith(ending)]):
-        return same[0]
-    return next(iter(difflib.get_close_matches(name, known, 1, LOOKS_LIKE)), None)
+def quote_hint(value: object) -> str:
+    """Return a hint for a text that looks like a list or a table, if the shell has removed its inner quotes."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        return """ The shell takes quotes away: put single ones around the whole, as in '[{id="reverse-text"}]'."""
+    return ""

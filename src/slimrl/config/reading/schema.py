@@ -8,9 +8,9 @@ import difflib
 import inspect
 import re
 import types
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from typing import Any, Literal, Union, get_args, get_origin
 
 import annotated_types
 from pydantic.fields import FieldInfo
@@ -39,27 +39,32 @@ WORDS = {
     **dict.fromkeys(("report_to", "wandb_project"), "project"),
     **dict.fromkeys(("lora_r", "lora_rank"), "rank"),
 }
+TYPES = {float: "number", int: "integer", bool: "true or false", str: "text", Any: "any value"}
+BOUNDS = {annotated_types.Gt: ">", annotated_types.Ge: ">=", annotated_types.Lt: "<", annotated_types.Le: "<="}
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The type and constraints of the value at a path. `annotation` is the type without `Annotated`."""
+    """The type, the constraints, the default and the text of the value at a path, as pydantic's `FieldInfo`."""
 
-    annotation: Any
-    constraints: tuple[Any, ...] = ()
-    field: FieldInfo | None = None
+    field: FieldInfo
 
     @property
-    def sections(self) -> tuple[type[Config], ...]:
-        """The class of a section, or of each of its variants; empty for a plain value."""
-        options = (self.annotation, *(option.annotation for option in self.options))
-        return tuple(option for option in options if isinstance(option, type) and issubclass(option, Config))
+    def annotation(self) -> Any:
+        """The type without `Annotated`."""
+        return self.field.annotation
 
     @property
     def options(self) -> tuple["Spec", ...]:
         """The members of a union; empty for any other type."""
         is_union = get_origin(self.annotation) in (Union, types.UnionType)
-        return tuple(spec_of(option) for option in get_args(self.annotation)) if is_union else ()
+        return tuple(map(spec_of, get_args(self.annotation))) if is_union else ()
+
+    @property
+    def sections(self) -> tuple[type[Config], ...]:
+        """The class of a section, or of each of its variants; empty for a plain value."""
+        members = [one.annotation for one in self.options] or [self.annotation]
+        return tuple(one for one in members if isinstance(one, type) and issubclass(one, Config))
 
     @property
     def is_list(self) -> bool:
@@ -82,13 +87,13 @@ class Spec:
     @property
     def is_switch(self) -> bool:
         """True if the flag without a value turns the setting on. Some switches may also be `auto`."""
-        return self.annotation is bool or any(option.annotation is bool for option in self.options)
+        return bool in (self.annotation, *(one.annotation for one in self.options))
 
     @property
     def is_verbatim(self) -> bool:
         """True if text is kept unchanged and never read as a number: a name may be `123`."""
         if self.options:
-            return all(option.is_verbatim for option in self.options)
+            return all(one.is_verbatim for one in self.options)
         if get_origin(self.annotation) is Literal:
             return all(isinstance(value, str) for value in get_args(self.annotation))
         return self.annotation is str
@@ -96,41 +101,25 @@ class Spec:
     @property
     def default(self) -> Any:
         """The default value; None if a value is required."""
-        value = PydanticUndefined if self.field is None else self.field.get_default(call_default_factory=False)
-        return None if value is PydanticUndefined else value
+        return None if self.is_required else self.field.get_default(call_default_factory=False)
 
     @property
     def is_required(self) -> bool:
-        return self.field is not None and self.field.is_required()
+        return self.field.default is PydanticUndefined
 
 
 def spec_of(annotation: Any) -> Spec:
-    """Return the spec of a type, with the constraints of all its `Annotated` layers."""
-    constraints: list[Any] = []
-    # `Annotated` may be nested, and a `Field` inside it has its own list of constraints.
-    while get_origin(annotation) is Annotated:
-        annotation, *metadata = get_args(annotation)
-        for item in metadata:
-            constraints += item.metadata if isinstance(item, FieldInfo) else [item]
-    return Spec(annotation, tuple(constraints))
-
-
-def spec_of_field(field: FieldInfo) -> Spec:
-    """Return the spec of a field, with its constraints, default and text."""
-    inner = spec_of(field.annotation)
-    return Spec(inner.annotation, (*inner.constraints, *field.metadata), field)
+    """Return the spec of a type, with the constraints of its `Annotated` layers."""
+    return Spec(FieldInfo.from_annotation(annotation))
 
 
 def below(spec: Spec, key: str) -> Spec | None:
     """Return the spec of the value at `key` inside `spec`, or None if the key is unknown there."""
     if spec.is_open:
-        return Spec(Any)
+        return spec_of(Any)
     if spec.is_list:
         return spec.item if key.isdecimal() else None
-    for section in spec.sections:
-        if key in section.model_fields:
-            return spec_of_field(section.model_fields[key])
-    return None
+    return next((Spec(one.model_fields[key]) for one in spec.sections if key in one.model_fields), None)
 
 
 def find(root: Spec, path: Path) -> Spec | None:
@@ -154,52 +143,6 @@ def keys_below(spec: Spec) -> list[str]:
     return list(dict.fromkeys(key for section in spec.sections for key in field_names(section)))
 
 
-def describe(spec: Spec) -> str:
-    """Describe the values allowed here: `integer >= 1`, `one of "test", "train"`, `list of numbers >= 0`."""
-    if spec.options and not spec.sections:
-        return " or ".join(describe(option) for option in spec.options)
-    if get_origin(spec.annotation) is Literal:
-        values = [f'"{value}"' for value in get_args(spec.annotation)]
-        return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
-    if spec.is_list:
-        # The plural of the words below.
-        many = re.sub(r"\b(number|integer)\b", r"\1s", describe(spec.item)).replace("a section", "sections")
-        at_least_one = any(isinstance(item, annotated_types.MinLen) for item in spec.constraints)
-        return f"list of {many}{', at least one' if at_least_one else ''}"
-    words = {float: "number", int: "integer", bool: "true or false", str: "text", Any: "any value"}
-    if spec.annotation in words:
-        return f"{words[spec.annotation]} {_bounds(spec)}".rstrip()
-    if len(spec.sections) > 1:
-        kinds = [describe(spec_of_field(section.model_fields["type"])) for section in spec.sections]
-        return f"a section with type = {' or '.join(kinds)}"
-    return "a section" if spec.sections else "a dictionary"
-
-
-def spell(path: Path) -> str:
-    """Return the path as written in a flag or a file."""
-    return ".".join(path)
-
-
-def _bounds(spec: Spec) -> str:
-    """Return the range of a number or text, as `>= 0 and < 1`; a text among the constraints is an example."""
-    parts: list[str] = []
-    for item in spec.constraints:
-        match item:
-            case annotated_types.Gt(gt=value):
-                parts.append(f"> {value}")
-            case annotated_types.Ge(ge=value):
-                parts.append(f">= {value}")
-            case annotated_types.Lt(lt=value):
-                parts.append(f"< {value}")
-            case annotated_types.Le(le=value):
-                parts.append(f"<= {value}")
-            case annotated_types.MinLen():
-                parts.append("(not empty)")
-            case str(example):
-                parts.append(f"such as {example}")
-    return " and ".join(parts)
-
-
 def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
     """Yield every setting below `spec`, in the order of the help. In a path, a list of sections has the index 0."""
     for key in keys_below(spec):
@@ -211,15 +154,32 @@ def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
             yield (*path, key), field
 
 
-def locate(root: Spec, path: Path, origin: str) -> Spec:
-    """Return the spec of the value at `path`. For an unknown path, raise UserError with the nearest known name."""
-    spec = root
-    for depth, key in enumerate(path):
-        deeper = below(spec, key)
-        if deeper is None:
-            raise UserError(f"{where(path, origin)}: {_why_unknown(root, spec, path, depth)}")
-        spec = deeper
-    return spec
+def describe(spec: Spec) -> str:
+    """Describe the values allowed here: `integer >= 1`, `one of "test", "train"`, `list of numbers >= 0`."""
+    constraints = spec.field.metadata
+    if spec.options and not spec.sections:
+        return " or ".join(map(describe, spec.options))
+    if get_origin(spec.annotation) is Literal:
+        values = [f'"{value}"' for value in get_args(spec.annotation)]
+        return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
+    if spec.is_list:
+        # The plural of the words below.
+        many = re.sub(r"\b(number|integer)\b", r"\1s", describe(spec.item)).replace("a section", "sections")
+        return f"list of {many}{', at least one' if annotated_types.MinLen(1) in constraints else ''}"
+    if spec.annotation in TYPES:
+        bounds = [f"{BOUNDS[type(one)]} {astuple(one)[0]}" for one in constraints if type(one) in BOUNDS]
+        bounds += ["(not empty)"] if annotated_types.MinLen(1) in constraints else []
+        bounds += [f"such as {example}" for example in constraints if isinstance(example, str)]
+        return f"{TYPES[spec.annotation]} {' and '.join(bounds)}".rstrip()
+    if len(spec.sections) > 1:
+        kinds = [describe(Spec(section.model_fields["type"])) for section in spec.sections]
+        return f"a section with type = {' or '.join(kinds)}"
+    return "a section" if spec.sections else "a dictionary"
+
+
+def spell(path: Path) -> str:
+    """Return the path as written in a flag or a file."""
+    return ".".join(path)
 
 
 def where(path: Path, origin: str) -> str:
@@ -228,29 +188,35 @@ def where(path: Path, origin: str) -> str:
     return f"--{spell(path)}" if origin == f"--{spell(path)}" else f"{spell(path)} ({origin})"
 
 
-def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
-    """Return the message about an unknown key at `path[depth]`, with up to three similar settings."""
-    parent_name = spell(path[:depth])
+def locate(root: Spec, path: Path, origin: str) -> Spec:
+    """Return the spec of the value at `path`. For an unknown path, raise UserError with the nearest known name."""
+    if (spec := find(root, path)) is None:
+        raise UserError(f"{where(path, origin)}: {explain_unknown(root, path)}")
+    return spec
+
+
+def explain_unknown(root: Spec, path: Path) -> str:
+    """Return a message about an unknown path: the reason, or up to three similar settings. These are settings with the
+    name that `WORDS` has for the unknown key. If there are none, they are settings with the same last key and a section
+    more or less, or else settings with a similar spelling."""
+    parents = ((path[:end], find(root, path[:end])) for end in range(len(path) - 1, -1, -1))
+    above, parent = next((above, spec) for above, spec in parents if spec)
+    key = path[len(above)]
     if parent.is_list:
-        return f"{parent_name} is a list, whose elements are named by number, as in `{parent_name}.0`."
+        return f"{spell(above)} is a list, whose elements are named by number, as in `{spell(above)}.0`."
     if not parent.sections:
-        return f"{parent_name} is {describe(parent)} and has no settings inside it."
-    if meant := _meant([leaf for leaf, _ in leaves(root)], path, WORDS.get(path[depth], "")):
-        return f"there is no such setting. Did you mean {' or '.join(f'`{spell(leaf)}`' for leaf in meant)}?"
-    return f"there is no such setting.{nearest(path[depth], keys_below(parent), NEAR)}"
-
-
-def _meant(known: Sequence[Path], path: Path, word: str) -> list[Path]:
-    """Return up to three known settings that an unknown path may mean: settings called `word`. If there are none,
-    return settings with the same last key and a section more or less, or else settings with a similar spelling."""
+        return f"{spell(above)} is {describe(parent)} and has no settings inside it."
+    known = [leaf for leaf, _ in leaves(root)]
     # Settings in a completely different section do not count.
     nested = [leaf for leaf in known if set(leaf) <= set(path) or set(path) <= set(leaf)]
     found = (
-        [leaf for leaf in known if leaf[-1] == word]
+        [leaf for leaf in known if leaf[-1] == WORDS.get(key)]
         or [leaf for leaf in nested if leaf[-1] == path[-1]]
         or [leaf for leaf in known if len(leaf) == len(path) and all(map(_is_near, leaf, path))]
     )
-    return sorted(found, key=lambda leaf: -len(set(leaf) & set(path)))[:3]
+    if meant := sorted(found, key=lambda leaf: -len(set(leaf) & set(path)))[:3]:
+        return f"there is no such setting. Did you mean {' or '.join(f'`{spell(leaf)}`' for leaf in meant)}?"
+    return f"there is no such setting.{nearest(key, keys_below(parent), NEAR)}"
 
 
 def _is_near(one: str, other: str) -> bool:

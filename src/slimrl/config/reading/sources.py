@@ -1,31 +1,25 @@
-"""Reads files as lists of `Setting`s. The command line is read in `flags.py`, and the environment in `load.py`.
+"""Files as lists of `Setting`s, and the text of flags and variables as values.
 
-This module reads names and text; `load.py` merges and validates them. Every setting has its origin (`run.toml:12`,
-`--seed`, `SLIMRL_SEED`) for error messages.
+Every setting has its origin (`run.toml:12`, `--seed`, `SLIMRL_SEED`) for error messages.
 """
 
-import difflib
+import contextlib
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
-from slimrl.config.reading.formats import MAX_BYTES, TextError, flatten, read_json, read_toml, read_yaml
-from slimrl.config.reading.schema import NEAR, Path, where
-from slimrl.errors import UserError
+from slimrl.config.reading.formats import PARSERS, RefusedError, TextError, flatten, read_json, read_toml
+from slimrl.config.reading.schema import Path, Spec, where
+from slimrl.errors import UserError, nearest
 from slimrl.io.regular_file import read_regular
 
-# For each suffix of a file, the function that returns the file's data and the line of every key.
-PARSERS: dict[str, Callable[[str], tuple[Any, dict[Path, int]]]] = {
-    ".toml": read_toml,
-    ".yaml": read_yaml,
-    ".yml": read_yaml,
-    ".json": read_json,
-}
-# Files of other programs, which exist in the root of many repositories.
-OF_OTHER_PROGRAMS = ("pyproject.toml", "mkdocs.yml", "package.json", "tsconfig.json", ".pre-commit-config.yaml")
+MAX_BYTES = 2**20  # largest size of a file
+NEAR_FILE = 0.8  # smallest similarity of a suggested file; all names with the same suffix are similar
+SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +34,18 @@ class Setting:
     origin: str
     kind: Literal["file", "flag", "variable"] = "file"
 
-    def __post_init__(self) -> None:
-        if isinstance(self.value, int) and not -(2**63) <= self.value < 2**63:
-            raise UserError(f"{where(self.path, self.origin)}: found an integer of more than 64 bits, which none has.")
+    @property
+    def source(self) -> str:
+        """The source of the value: its file without the line, or one name for all flags or for all variables."""
+        named = {"flag": "the command line", "variable": "the environment"}
+        return named.get(self.kind) or re.sub(r":\d+$", "", self.origin)
 
 
 def from_file(name: str, under: Path = ()) -> list[Setting]:
     """Return the settings of a TOML, YAML or JSON file, below the section `under`. Raise UserError if it is invalid."""
-    suffix = FilePath(name).suffix.lower()
-    if suffix not in PARSERS and os.path.lexists(name) and not os.path.isdir(name):
-        raise UserError(f"{name}: config files end in {', '.join(PARSERS)}. Rename the file to say what it holds.")
-    text = _read(name)
+    text, parse = _read(name)
     try:
-        tree, lines = PARSERS[suffix](text)
+        tree, lines = parse(text)
         parts = flatten(tree)[1:]
     except TextError as error:
         at = f"{name}:{error.line}" if error.line else name
@@ -74,34 +67,51 @@ def show(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _read(name: str) -> str:
-    """Return the text of a file. Raise UserError, with the nearest file name if it does not exist."""
+def _read(name: str) -> tuple[str, Callable[[str], Any]]:
+    """Return the text of a file, and the parser of its format. Raise UserError, with the nearest file name if the file
+    does not exist."""
     path = FilePath(name)
     if os.path.isdir(path):
         inside = path / "config.toml"
-        hint = f" Did you mean `@ {inside}`?" if inside.is_file() else " Name a file in it."
-        raise UserError(f"{name}: this is a directory, expected a config file.{hint}")
+        hint = f"Did you mean `@ {inside}`?" if inside.is_file() else "Name a file in it."
+        raise UserError(f"{name}: this is a directory, expected a config file. {hint}")
     if not os.path.lexists(path):
-        raise UserError(f"{name}: no such file.{_other_files(path)}")
+        if not os.path.isdir(path.parent):
+            raise UserError(f"{name}: no such file. There is no directory {path.parent}.")
+        beside = [one.name for one in path.parent.iterdir() if one.suffix in PARSERS]
+        raise UserError(f"{name}: no such file.{nearest(path.name, beside, NEAR_FILE)}")
+    if path.suffix.lower() not in PARSERS:
+        raise UserError(f"{name}: config files end in {', '.join(PARSERS)}. Rename the file to say what it holds.")
     content = read_regular(path, MAX_BYTES)
     try:
-        return content.decode("utf-8-sig").replace("\r\n", "\n")
+        return content.decode("utf-8-sig").replace("\r\n", "\n"), PARSERS[path.suffix.lower()]
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UserError(f"{name}:{line}: not UTF-8 text ({error.reason}). Save the file as UTF-8.") from None
 
 
-def _other_files(path: FilePath) -> str:
-    """Return a hint that names the settings files in the directory of the missing file `path`."""
-    directory = path.parent
-    missing = [one for one in (directory, *directory.parents) if not os.path.isdir(one)]
-    if missing:
-        return f" There is no directory {missing[-1]}."
-    settings = [one for one in sorted(directory.iterdir()) if one.suffix in PARSERS]
-    found = {one.stem: one for one in settings if one.name not in OF_OTHER_PROGRAMS}
-    if not found:
-        return f" There is no settings file in {directory.resolve()}."
-    # Compare only the stems: the common directory and suffix would make all paths look similar.
-    close = difflib.get_close_matches(path.stem, found, 1, NEAR)
-    hint = f" Did you mean `{found[close[0]]}`?" if close else ""
-    return f"{hint} Known: {', '.join(str(one) for one in found.values())}."
+def read_value(setting: Setting, spec: Spec) -> Any:
+    """Return the value of a flag or variable: a TOML or JSON literal, or else its text."""
+    text: str = setting.value
+    if spec.is_verbatim:
+        return text
+    if spec.is_switch:
+        return SWITCH.get(text.lower(), text)
+    if spec.annotation is float:  # also for `.5` and `5`, which TOML refuses or reads as an integer
+        with contextlib.suppress(ValueError):
+            return float(text)
+    # Parse the text as an element of a list: a comment is an error there, so `16 # x` stays a text.
+    for read, document in ((read_toml, f"value = [{text}, 0]"), (read_json, f'{{"value": [{text}, 0]}}')):
+        try:
+            tree, _ = read(document)
+        except RefusedError as error:
+            raise UserError(f"{where(setting.path, setting.origin)}: {error}") from None
+        except TextError:  # not a literal of this format
+            continue
+        # A text with a line break may hold more than one key, and TOML has dates: neither is a setting's value.
+        *values, _ = tree["value"]
+        if spec.is_list_of_numbers and len(values) > 1:
+            return values  # `2,3` without brackets
+        if list(tree) == ["value"] and len(values) == 1 and isinstance(values[0], (str, int, float, list, dict)):
+            return values[0]
+    return text

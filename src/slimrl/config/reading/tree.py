@@ -1,103 +1,141 @@
-"""The values of all settings, and their origins. A later setting replaces an earlier setting."""
+"""The values of all settings as nested data, and the setting of each value. A later setting replaces an earlier one."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 from slimrl.config.reading.formats import flatten
-from slimrl.config.reading.schema import Path, Spec, below, find, spell, where
-from slimrl.config.reading.sources import Setting, show
+from slimrl.config.reading.schema import Path, Spec, below, describe, find, locate, spell, where
+from slimrl.config.reading.sources import Setting, read_value, show
 from slimrl.errors import UserError
 
 
 class Tree:
-    """The values by path, and their origins. A section or a list is an empty dict or list, followed by its contents.
-    `note` receives a line if a setting removes values of other settings."""
+    """`values` is nested data for pydantic. `given` has the setting of each value that was set. `note` receives a line
+    if a setting removes values of other settings."""
 
     def __init__(self, root: Spec, note: Callable[[str], None]) -> None:
-        self.values: dict[Path, Any] = {(): {}}
-        self.origins: dict[Path, str] = {}
-        self._root = root
+        self.root = root
+        self.values: dict[str, Any] = {}
+        self.given: dict[Path, Setting] = {}
         self._note = note
 
-    def place(self, setting: Setting) -> None:
-        """Set a plain value, or start a section or a list. Raise UserError for an index beyond the end of a list."""
-        if setting.path[-1] == "type":
-            self._leave_other_variant(setting)
-        spec = self._root
-        for end, key in enumerate(setting.path, start=1):
-            path = setting.path[:end]
+    def add(self, setting: Setting) -> None:
+        """Set the values of a setting. The text of a flag or variable is read first.
+
+        Raise UserError for an index beyond the end of a list, a setting that a file has twice, and a value that no
+        setting has.
+        """
+        spec = find(self.root, setting.path)  # an unknown key is left to pydantic
+        value = setting.value
+        if setting.kind != "file":
+            value = read_value(setting, locate(self.root, setting.path, setting.origin))
+        for path, part in flatten(_write_out(value, spec) if spec else value, setting.path):
+            self._check_kind(path, part, setting.origin)
+            self._place(Setting(path, part, setting.origin, setting.kind))
+
+    def get(self, path: Path) -> Any:
+        """Return the value at a path; None if there is none."""
+        node: Any = self.values
+        for key in path:
+            node = node.get(key) if isinstance(node, dict) else _element(node, key)
+        return node
+
+    def origin_of(self, path: Path) -> str:
+        """Return the origin of the value at `path`. If it has no origin, return the origin of the nearest container, or
+        of the first value inside it; "default" if there is none."""
+        around = [self.given[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.given]
+        inside = [setting for key, setting in self.given.items() if key[: len(path)] == path]
+        return next((setting.origin for setting in around + inside), "default")
+
+    def _check_kind(self, path: Path, value: Any, origin: str) -> None:
+        """Raise UserError for a value that no setting has: nothing, a date, or an integer of more than 64 bits."""
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise UserError(f"{where(path, origin)}: found an integer of more than 64 bits, which none has.")
+        if not isinstance(value, (str, int, float, list, dict)):
+            found = "nothing" if value is None else f"{value}, a {type(value).__name__}"
+            expected = describe(locate(self.root, path, origin))
+            raise UserError(f"{where(path, origin)}: found {found}, expected {expected}.")
+
+    def _place(self, setting: Setting) -> None:
+        """Set a plain value, or start a section or a list."""
+        *above, last = setting.path
+        spec: Spec = self.root
+        node: Any = self.values
+        for end, key in enumerate(above, start=1):
             spec = below(spec, key) or spec
-            self._check_index(path, setting)
-            held = self.values.get(path)
-            if path == setting.path:
-                self._set(setting, spec)
-            elif not isinstance(held, (dict, list)):  # nothing yet, or a plain value that is replaced
+            child = self.get(setting.path[:end])
+            if not isinstance(child, (dict, list)):  # nothing yet, or a plain value that is replaced
                 # Before one element of a list is set, fill in the list's default.
-                self.values |= flatten(spec.default or [] if spec.is_list else {}, path)
-
-    def _set(self, setting: Setting, spec: Spec) -> None:
-        path, value = setting.path, setting.value
-        held = self.values.get(path)
-        if value == {} and isinstance(held, dict):
+                child = [*(spec.default or [])] if spec.is_list else {}
+                _set(node, key, child, setting)
+            node = child
+        held, before = self.get(setting.path), self.given.get(setting.path)
+        if setting.value == {} and isinstance(held, dict):
             return  # the header of an existing section: sections merge
-        if isinstance(held, (dict, list)):
-            self._clear(path)
-        self.values[path] = value
-        self.origins.pop(path, None)
-        # The header of a section sets nothing by itself; an element of a list sets something, even if it is empty.
-        if value != {} or not spec.sections or isinstance(self.values[path[:-1]], list):
-            self.origins[path] = setting.origin
-
-    def _clear(self, path: Path) -> None:
-        """Remove everything below a path."""
-        for entries in (self.values, self.origins):
-            for inside in [one for one in entries if len(one) > len(path) and one[: len(path)] == path]:
-                del entries[inside]
-
-    def _check_index(self, path: Path, setting: Setting) -> None:
-        parent, key = path[:-1], path[-1]
-        if path in self.values or not isinstance(self.values[parent], list) or key == "0":
-            return
-        if not key.isdecimal() or (*parent, str(int(key) - 1)) not in self.values:
-            length = sum(one[:-1] == parent for one in self.values if one)
+        if before and before.kind == "file" and before.source == setting.source and before.origin != setting.origin:
             raise UserError(
-                f"{where(setting.path, setting.origin)}: found element {key}, expected a number up to {length}, "
-                "because the list goes no further."
+                f"{where(setting.path, setting.origin)}: is set in {before.origin}, too, maybe under another name. "
+                "Remove one of the two."
             )
+        if last == "type" and len(spec.sections) > 1:
+            self._leave_other_variant(setting, spec, node)
+        self._forget(setting.path, held)
+        _set(node, last, setting.value, setting)
+        # The header of a section sets nothing by itself; an element of a list sets something, even if it is empty.
+        target = below(spec, last)
+        if setting.value != {} or not (target and target.sections) or isinstance(node, list):
+            self.given[setting.path] = setting
 
-    def _leave_other_variant(self, setting: Setting) -> None:
+    def _forget(self, path: Path, held: Any) -> None:
+        """Forget the settings of the value `held` at a path, and of everything inside it."""
+        self.given.pop(path, None)
+        if isinstance(held, (dict, list)):
+            self.given = {one: setting for one, setting in self.given.items() if one[: len(path)] != path}
+
+    def _leave_other_variant(self, setting: Setting, spec: Spec, section: dict[str, Any]) -> None:
         """If `setting` chooses another `type` of its section, remove the values from other sources that this type does
         not have, and log that: `--data.type file` replaces a file's `type = "expert"` together with its settings."""
-        section = setting.path[:-1]
-        spec = find(self._root, section)
-        variants = spec.sections if spec else ()
-        chosen = [one for one in variants if setting.value == one.model_fields["type"].default]
-        for path in [one for one in self.values if one and one[:-1] == section] if chosen and variants[1:] else ():
-            origins = [origin for one, origin in self.origins.items() if one[: len(path)] == path]
-            if path[-1] in chosen[0].model_fields or source_of(setting.origin) in map(source_of, origins):
-                continue
-            self._clear(path)
-            del self.values[path]
-            self.origins.pop(path, None)
+        chosen = [one for one in spec.sections if one.model_fields["type"].default == setting.value]
+        for key in [key for key in section if chosen and key not in chosen[0].model_fields]:
+            path = (*setting.path[:-1], key)
+            given = [one for inside, one in self.given.items() if inside[: len(path)] == path]
+            if setting.source in [one.source for one in given]:
+                continue  # a contradiction within one source
             self._note(
-                f"{setting.origin} = {show(setting.value)}: {spell(path)} ({[*origins, 'default'][0]}) falls away, "
+                f"{setting.origin} = {show(setting.value)}: {spell(path)} ({[*given, setting][0].origin}) falls away, "
                 f"because it is for another {spell(setting.path)}"
             )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the values as nested data."""
-        nodes: dict[Path, Any] = {}
-        for path, value in self.values.items():
-            nodes[path] = type(value)() if isinstance(value, (dict, list)) else value
-            match nodes.get(path[:-1]) if path else None:
-                case list() as items:
-                    items.append(nodes[path])
-                case dict() as section:
-                    section[path[-1]] = nodes[path]
-        return dict(nodes[()])
+            self._forget(path, section.pop(key))
 
 
-def source_of(origin: str) -> str:
-    """Return the source of a value: its file without the line, or one name for all flags or for all variables."""
-    return "flags" if origin.startswith("--") else re.sub(r":\d+$", "", origin)
+def _write_out(value: Any, spec: Spec) -> Any:
+    """Expand a value to the section or the list that it stands for: `--env reverse-text` is `[{id = "reverse-text"}]`,
+    and one number is a list of one."""
+    shorthand = spec.item.sections[0].shorthand if len(spec.item.sections) == 1 else ""
+    is_name = isinstance(value, str) and value[:1] not in ("[", "{", "") and bool(shorthand)
+    if spec.is_list:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and spec.is_list_of_numbers
+        items = [value] if is_name or is_number else value
+        return [_write_out(one, spec.item) for one in items] if isinstance(items, list) else items
+    return {shorthand: value} if is_name else value
+
+
+def _element(node: Any, key: str) -> Any:
+    """Return the element of a list with the index `key`; None if there is none."""
+    has = isinstance(node, list) and key.isdecimal() and len(key) < 9 and int(key) < len(node)
+    return node[int(key)] if has else None
+
+
+def _set(node: dict[str, Any] | list[Any], key: str, value: Any, setting: Setting) -> None:
+    """Set a value in a section or a list. Raise UserError for an index beyond the end of a list."""
+    if isinstance(node, dict):
+        node[key] = value
+    elif key == str(len(node)):
+        node.append(value)
+    elif key.isdecimal() and len(key) < 9 and int(key) < len(node):
+        node[int(key)] = value
+    else:
+        raise UserError(
+            f"{where(setting.path, setting.origin)}: found element {key}, expected a number up to {len(node)}, because "
+            "the list goes no further."
+        )

@@ -14,8 +14,8 @@ from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
-from slimrl.launch.early import check_data_files, check_model_names
-from slimrl.launch.run_lock import refuse_run
+from slimrl.launch.open_dir import refuse_run
+from slimrl.launch.start import check_data_files, check_model_names
 from slimrl.launch.tasksets import check_environments
 
 JOB = Path(__file__).with_name("slurm_job.sh")

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
+from slimrl.launch.advice import advise
 from slimrl.launch.open_dir import lock_patience_s, with_pinned_model
-from slimrl.launch.parts import SamplingParts, concurrent_episodes, episode_limits, make_held_out
+from slimrl.launch.parts import SamplingParts, concurrent_episodes, make_held_out
 from slimrl.launch.placement import place
-from slimrl.launch.sampling import BASE, FINAL, START, advise, base_name, make_orchestrator, stage_after, start_name
+from slimrl.launch.sampling import BASE, FINAL, START, base_name, make_orchestrator, stage_after, start_name
 from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.launch.teacher import make_distillation
@@ -47,8 +48,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         check_agreement(trainer, resolved.config, first)
         chat = load_chat(with_announced_date(config.model, trainer))
         client = make_replicas(config, roster, chat.stop_ids)
-        limits = episode_limits(config.orchestrator, config.seq_len)
-        context = RolloutContext(client, chat, limits, concurrent_episodes(config))
+        context = RolloutContext(client, chat, config.orchestrator, config.seq_len, concurrent_episodes(config))
         held_out = make_held_out(config, tasksets, context, output_dir, console)
         parts = SamplingParts(config, output_dir, console, context, tasksets, held_out)
         distillation = make_distillation(parts, trainer["dtype"])

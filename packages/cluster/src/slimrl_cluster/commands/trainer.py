@@ -12,8 +12,7 @@ from slimrl.launch.extensions import begin_hooks
 from slimrl.launch.open_dir import lock_patience_s, with_pinned_model
 from slimrl.launch.parts import TrainerParts, open_policy, open_sinks, open_watches
 from slimrl.launch.placement import device_of, place
-from slimrl.launch.ranks import run_on_first
-from slimrl.launch.shared_run import console_of_rank, open_shared_run
+from slimrl.launch.ranks import console_of_rank, open_shared_run, run_on_first
 from slimrl.launch.supervised import prepare_warm_up, without_needless_warm_up
 from slimrl.launch.tasksets import check_experts, load_tasksets
 from slimrl.launch.training import Run, reference_module

@@ -16,13 +16,13 @@ from typing import Any, get_args
 from filelock import FileLock
 
 from slimrl.config.deployment import Part
+from slimrl.config.reading.saved import read_run_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import parse_object, replace_file
 from slimrl.io.locks import acquire, holder_of
 from slimrl.io.regular_file import read_regular
 from slimrl.io.run_dir import RunDir
-from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
 from slimrl_cluster.transport.roster import Facts, file_members, wait_path
 

@@ -13,12 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from slimrl.config.rollout import LimitsConfig
 from slimrl.errors import UserError
 from slimrl.io.files import LineFile
 from slimrl.io.run_dir import RunDir
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
-from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
 from slimrl.types import Rollout, SamplingParams, StopReason, Taskset
 from slimrl_envs.sglang import ABORTED, Router
 from slimrl_envs.slime.rows import Settings, group_of, task_of, taskset_of, tokenizer_of
@@ -99,10 +100,11 @@ class MatchingRollouts:
             )
         if "return_top_p_token_ids" in (sampling_params.get("custom_params") or {}):
             raise UserError("slime: slimrl's rollouts carry no sets of top-p tokens. Set --rollout-top-p 1.")
-        limits = EpisodeLimits(NO_LIMIT, max_context_len, self.settings.matching_timeout_s, max_new_tokens)
+        limits = LimitsConfig(max_turns=NO_LIMIT, episode_timeout_s=self.settings.matching_timeout_s)
         spec = EpisodeSpec(self.taskset, task, SamplingParams(self.settings.matching_turn_tokens or NO_LIMIT))
         async with self.router.client(sampling_params, self.chat.end_of_turn, sample.session_id or "") as client:
-            rollout = await run_episode(spec, RolloutContext(client, self.chat, limits, num_concurrent=1))
+            context = RolloutContext(client, self.chat, limits, max_context_len, 1, max_new_tokens)
+            rollout = await run_episode(spec, context)
         if rollout.failure == "prompt_too_long":
             raise UserError(
                 f"slime: the opening of the game of sample {task.id} leaves no room for a reply "

@@ -35,7 +35,8 @@ async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
 async def play_useless(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Played]) -> list[Played]:
     """Play useless replies on a few tasks, from the start and after a script's first reply. If no episode of a task
     starts, play only the empty replies on it. Stop after `MAX_BREAKDOWNS` breakdowns."""
-    short = replace(trial, limits=replace(trial.limits, max_turns=min(HOSTILE_TURNS, trial.limits.max_turns)))
+    fewer = {"max_turns": min(HOSTILE_TURNS, trial.limits.max_turns)}
+    short = replace(trial, limits=trial.limits.model_copy(update=fewer))
     found: list[Played] = []
 
     async def play(by: Trial, kind: Kind, task: Task, texts: Mapping[str, str], first: Replies = ()) -> None:

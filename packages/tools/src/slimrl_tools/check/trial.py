@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from itertools import pairwise, repeat
 from typing import Literal, TypeVar
 
+from slimrl.config.rollout import LimitsConfig
 from slimrl.environments.base import new_episode
 from slimrl.environments.scripts import play_script
 from slimrl.errors import UserError
 from slimrl.eval.baselines import ReplayClient, make_script_policy, turns_of
 from slimrl.inference.client import Completion
 from slimrl.models.chat.template import QUESTION, ChatFormat
-from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, read_opening, run_episode
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext, read_opening, run_episode
 from slimrl.rollout.games import run_groups, self_play_specs
 from slimrl.types import Environment, Message, Rollout, SamplingParams, Split, StopReason, Task, Taskset
 
@@ -23,6 +24,7 @@ Replies = Sequence[list[int]]  # the token ids of each reply, including its end
 # The player of an episode: a script, or a policy with one useless reply (no word, nonsense, a copy of the prompt, or a
 # wrong call of a tool).
 Kind = Literal["script", "nothing", "garbage", "copy", "call"]
+SEQ_LEN = 1 << 23  # tokens, or bytes without a model: high enough that no tested episode reaches it
 BEAT_S = 0.001  # seconds between two measurements whether the event loop is blocked
 SCRIPT_ERROR = "script_error"  # the failure of an episode whose script failed
 
@@ -79,7 +81,7 @@ class Trial:
 
     taskset: Taskset
     chat: ChatFormat
-    limits: EpisodeLimits
+    limits: LimitsConfig
     seed: int
 
     async def play_script(self, name: str, task: Task) -> Played:
@@ -121,10 +123,10 @@ class Trial:
 
     def _context(self, replies: Replies = ()) -> RolloutContext:
         client = _PoliteClient(replies, self.chat.end_of_turn)
-        return RolloutContext(client, self.chat, self.limits, num_concurrent=1)
+        return RolloutContext(client, self.chat, self.limits, SEQ_LEN, num_concurrent=1)
 
     def _spec(self, taskset: Taskset, task: Task) -> EpisodeSpec:
-        return EpisodeSpec(taskset, task, SamplingParams(self.limits.seq_len, seed=self.seed))
+        return EpisodeSpec(taskset, task, SamplingParams(SEQ_LEN, seed=self.seed))
 
 
 class _PoliteClient(ReplayClient):

@@ -14,7 +14,7 @@ from typing import Any
 from slimrl.config.check import CheckConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
-from slimrl.config.rollout import EnvConfig
+from slimrl.config.rollout import EnvConfig, LimitsConfig
 from slimrl.environments.find import load_taskset, prepare_taskset
 from slimrl.launch.tasksets import has_worker, load_tasksets
 from slimrl.models.chat.stand_in import stand_in_chat
@@ -22,14 +22,11 @@ from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.findings import Finding, findings_json, findings_table, has_problem, print_json, summary
 from slimrl.plugins import call
-from slimrl.rollout.episode import EpisodeLimits
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Taskset
 from slimrl_tools.check.run import NUM_STAGES, Check
 from slimrl_tools.check.trial import Trial
-
-SEQ_LEN = 1 << 23  # tokens, or bytes without a model: high enough that no tested episode reaches it
 
 
 def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int:
@@ -65,7 +62,7 @@ def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Ca
     if is_worker:
         here = load_taskset(env.id, env.args)
         prepare_taskset(here)
-    trial = Trial(taskset, chat, EpisodeLimits(config.max_turns, SEQ_LEN, timeout_s), config.seed)
+    trial = Trial(taskset, chat, LimitsConfig(max_turns=config.max_turns, episode_timeout_s=timeout_s), config.seed)
     worker = partial(_worker, env, timeout_s)
     in_worker: Callable[[], Taskset] = (lambda: taskset) if is_worker else worker
     elsewhere = partial(_elsewhere, env, timeout_s)

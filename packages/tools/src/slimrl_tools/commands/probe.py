@@ -8,7 +8,7 @@ rollouts.
 import json
 import math
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -67,9 +67,9 @@ def run_probe(resolved: Resolved[ProbeConfig]) -> int:
 def measure(parts: Parts) -> Probe:
     """Run all measurements, and return their results. The policy stays unchanged."""
     reference = cache(lambda: reference_module(parts))
-    distillation = make_distillation(parts.sampling, dtype_name(parts.policy.dtype), parts, reference)
+    distillation = make_distillation(parts, dtype_name(parts.policy.dtype), parts, reference)
     assert distillation is not None, "the command has a teacher (check_probe)"
-    orchestrator = make_orchestrator(parts.sampling, distillation)
+    orchestrator = make_orchestrator(parts, distillation)
     student = _evaluations(parts.held_out, STUDENT)
     distance = orchestrator.collect(0).metrics
     make_room(parts)
@@ -101,17 +101,17 @@ def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
     context."""
     config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.samplings
     assert isinstance(settings, TeacherConfig)
-    tasksets = dict(zip(config.orchestrator.labels, teacher_tasksets(parts.sampling) or parts.tasksets, strict=True))
+    tasksets = dict(zip(config.orchestrator.labels, teacher_tasksets(parts) or parts.tasksets, strict=True))
     plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
-    limits, chat = replace(parts.context.limits, seq_len=settings.seq_len), parts.context.chat
+    limits, chat, seq_len = config.orchestrator, parts.context.chat, settings.seq_len
 
     @cache
     def context() -> RolloutContext:
         match teacher:
             case ServerTeacher():
-                return RolloutContext(teacher, chat, limits, teacher.num_concurrent)
+                return RolloutContext(teacher, chat, limits, seq_len, teacher.num_concurrent)
             case ModuleTeacher():
-                return make_context(teacher.module(), chat, config.inference, limits)[1]
+                return make_context(teacher.module(), chat, config.inference, limits, seq_len)
         raise AssertionError(teacher)
 
     return HeldOut(plan, lambda: make_eval_policy(context()), parts.output_dir, parts.console)

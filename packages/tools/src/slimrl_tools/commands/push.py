@@ -7,11 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
 
+from slimrl.config.reading.saved import read_run_config
 from slimrl.config.run import TrainingRunConfig
 from slimrl.io.invocation import command_prefix
 from slimrl.io.run_dir import step_of
 from slimrl.io.secrets import redact_words
-from slimrl.monitor.run_settings import read_run_config
 from slimrl_tools.sharing.hub import Hub, check_name
 from slimrl_tools.sharing.staging import Source, What, find_source, stage, staged_files
 

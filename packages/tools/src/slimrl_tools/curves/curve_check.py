@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
+from slimrl.config.reading.saved import read_run_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.monitor.metrics import select_held_out_rewards
-from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.series import Series, load_series, smooth
 from slimrl.stats import Estimate
 from slimrl_tools.curves.reference import Difference, Recipe, all_recipes, evaluations_of, recognise

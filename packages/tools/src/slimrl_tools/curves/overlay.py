@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from slimrl.config.reading.saved import NO_RECIPE, flat_settings, read_run_config
 from slimrl.errors import UserError, nearest
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.metrics import select_held_out_rewards
@@ -32,7 +33,6 @@ from slimrl.monitor.plots import (
     save_figure,
     style_axes,
 )
-from slimrl.monitor.run_settings import NO_RECIPE, flat_settings, read_run_config
 from slimrl.monitor.series import Series, common_steps, load_series, smooth
 
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")

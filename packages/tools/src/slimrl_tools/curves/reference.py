@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from slimrl.config.base import CommandConfig
+from slimrl.config.reading.saved import NO_RECIPE, flat_settings, read_run_config
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
 from slimrl.io.files import without_nan
 from slimrl.monitor.metrics import select_held_out_rewards
-from slimrl.monitor.run_settings import NO_RECIPE, flat_settings, read_run_config
 from slimrl.monitor.series import Series, common_steps
 from slimrl.stats import Estimate
 from slimrl_tools.curves.tolerance import curve_band

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slimrl.config.reading.saved import read_run_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.placement import AGE
-from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
 from slimrl.types import Metrics
 from slimrl_tools.plan.devices import Machine

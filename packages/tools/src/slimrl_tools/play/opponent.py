@@ -9,13 +9,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from slimrl.config.play import PlayConfig
-from slimrl.config.rollout import InferenceConfig
+from slimrl.config.rollout import InferenceConfig, LimitsConfig
 from slimrl.environments.base import new_episode
 from slimrl.errors import RolloutError, UserError
 from slimrl.launch.parts import make_context, open_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.answers import close_episode
-from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
 from slimrl.rollout.games import self_play_specs
 from slimrl.types import Environment, Message, Rollout, StopReason, Task, Taskset, Turn
 
@@ -30,8 +30,8 @@ def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environ
     UserError if the environment has only one role."""
     mine = own_place(taskset, config)
     policy = open_policy(config.model, RunConsole())
-    limits = EpisodeLimits(NO_LIMIT, config.seq_len, DAY_S)
-    context = make_context(policy.module, policy.chat, InferenceConfig(), limits)[1]
+    limits = LimitsConfig(max_turns=NO_LIMIT, episode_timeout_s=DAY_S)
+    context = make_context(policy.module, policy.chat, InferenceConfig(), limits, config.seq_len)
     sampling = config.sampling.params(config.sampling.temperature, config.seed)
     return lambda task: Opposed(self_play_specs(EpisodeSpec(taskset, task, sampling)), mine, context)
 
@@ -90,7 +90,7 @@ class Opposed:
                 if rollout.failure:
                     why = f"failed: {rollout.failure}: {rollout.failure_detail}"
                 elif rollout.stop_reason is StopReason.CONTEXT_FULL:
-                    why = f"has read seq_len = {self._context.limits.seq_len} tokens, and can read no further"
+                    why = f"has read seq_len = {self._context.seq_len} tokens, and can read no further"
                 else:
                     continue
                 raise RolloutError(error.reason, f"{error.detail}; the model {why}") from error

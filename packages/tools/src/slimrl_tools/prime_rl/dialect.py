@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slimrl.config.reading.names import IsKnown
-from slimrl.config.reading.schema import Path, Spec, spell
-from slimrl.config.reading.sources import Setting, show
-from slimrl.config.reading.values import read_value
+from slimrl.config.reading.schema import Path, spec_of, spell
+from slimrl.config.reading.sources import Setting, read_value, show
 from slimrl.errors import UserError
 from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
 from slimrl_tools.prime_rl.rules import Outcome, Table, find_outcome, is_listed, name_of
@@ -168,7 +167,7 @@ def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
             inside |= {child.path for child in children}
             yield replace(one, value=[child.value for child in children])
         else:
-            yield one if one.kind == "file" else replace(one, value=read_value(one, Spec(Any)), kind="file")
+            yield one if one.kind == "file" else replace(one, value=read_value(one, spec_of(Any)), kind="file")
 
 
 def _additions(settings: Sequence[Setting]) -> list[Setting]:

@@ -16,7 +16,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from slimrl.config.reading.load import Resolved
-from slimrl.config.reading.write import config_toml, toml_literal
+from slimrl.config.reading.saved import config_toml, toml_literal
 from slimrl.config.run import RLConfig
 from slimrl.io.files import explain_write_errors, replace_file
 from slimrl.io.regular_file import read_regular

@@ -11,12 +11,12 @@ from huggingface_hub import ModelCard, try_to_load_from_cache
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.data import ExpertDataConfig
+from slimrl.config.reading.saved import read_run_config
 from slimrl.config.run import RLConfig, SFTConfig, TrainingRunConfig
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_json, read_regular
 from slimrl.io.run_dir import STEP, RunDir, step_of
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
-from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.series import Series, load_series
 from slimrl.monitor.summary import Stage
 from slimrl.plugins import call
