@@ -112,7 +112,7 @@ BORROWED = {
 BUDGETS = {
     "slimrl": 29_450,
     "slimrl_cluster": 3_950,
-    "slimrl_envs": 6_650,
+    "slimrl_envs": 6_400,
     "slimrl_sandbox": 1_660,
     "slimrl_search": 3_750,
     "slimrl_serve": 3_950,

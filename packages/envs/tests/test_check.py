@@ -25,7 +25,7 @@ FEW = "--args.num_train 30 --args.num_test 10"
 FIRST = ["alphabet-sort", "wordle", f"{GAME} --args.role 2"]  # the others are for the night
 VARIANTS = [
     *FIRST,
-    "alphabet-sort --args.restate true --args.num_examples 3 --args.key_by_turn true",
+    "alphabet-sort --args.restate true --args.num_examples 3",
     "wordle --args.spelled true --args.hints true",
     "wordle --args.opened true --args.num_answers 200",
     f"{GAME} --args.partner self",

@@ -88,10 +88,18 @@ class RouterClient:
         Raises RolloutError if the server aborted the request or sent an invalid reply, and UserError if no router
         answers.
         """
+        url, router = f"{self.router.address}/generate", self.router
         sampling = {**self.sampling_params, "max_new_tokens": params.max_tokens}
-        reply = await self._post({"input_ids": prompt, "sampling_params": sampling, "return_logprob": True})
+        body = {"input_ids": prompt, "sampling_params": sampling, "return_logprob": True}
+        limits = Limits(router.timeout_s, "timeout_s", router.patience_s, passing=PASSING | {NO_WORKER})
         try:
+            reply = await ask_again(self.peer, lambda _: self.http.send("POST", url, body), limits)
             meta = _Reply.model_validate(reply).meta_info
+        except HttpError as error:
+            if not error.status or error.status in NO_ROUTER:
+                raise
+            reason = "router_reply" if error.status == 200 else "router_error"
+            raise RolloutError(reason, f"{error.url} {error.said}") from error
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
@@ -105,16 +113,3 @@ class RouterClient:
             self.weight_versions.append(str(meta.weight_version))
         logprobs = tuple(min(0.0, pair[0]) for pair in pairs)
         return Completion(tuple(pair[1] for pair in pairs), logprobs, (NO_VERSION,) * len(pairs), meta.finish_reason)
-
-    async def _post(self, body: Mapping[str, Any]) -> Any:
-        """Send `body` to the router and return the JSON of the reply. Raises UserError if no router answers at the
-        address, and RolloutError for other failures of the request."""
-        url, router = f"{self.router.address}/generate", self.router
-        limits = Limits(router.timeout_s, "timeout_s", router.patience_s, passing=PASSING | {NO_WORKER})
-        try:
-            return await ask_again(self.peer, lambda _: self.http.send("POST", url, body), limits)
-        except HttpError as error:
-            if not error.status or error.status in NO_ROUTER:
-                raise
-            reason = "router_reply" if error.status == 200 else "router_error"
-            raise RolloutError(reason, f"{error.url} {error.said}") from error

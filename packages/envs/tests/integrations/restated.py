@@ -39,17 +39,6 @@ class Sample:
     metadata: dict[str, Any] = field(default_factory=dict)
     session_id: str | None = None
 
-    def append_response_tokens(
-        self, args: Any, *, tokens: list[int], log_probs: list[float] | None, trainable: bool, meta_info: Any = None
-    ) -> None:
-        """What SLIME's own multi-turn example appends with. It writes the zeros of an observation itself."""
-        if trainable == (log_probs is None):
-            raise ValueError("log-probabilities are for trainable tokens, and for these alone")
-        self.tokens += tokens
-        self.loss_mask = [*(self.loss_mask or []), *([int(trainable)] * len(tokens))]
-        self.rollout_log_probs = [*(self.rollout_log_probs or []), *(log_probs or [0.0] * len(tokens))]
-        self.response_length += len(tokens)
-
 
 def bare_args(**more: Any) -> Namespace:
     """The arguments of the contract tests, which know of no server and no model."""
@@ -106,17 +95,9 @@ async def generate_and_rm(function: Any, args: Namespace, sample: Sample, params
     return result
 
 
-def check_contract(sample: Sample) -> None:
-    """What the contract tests assert of a result."""
-    assert isinstance(sample.tokens, list)
-    assert isinstance(sample.response, str)
-    assert isinstance(sample.response_length, int)
-    assert sample.reward is not None
-
-
 def check_trainable(sample: Sample) -> None:
-    """What has to hold before samples become training data."""
-    check_contract(sample)
+    """Assert the contract of a result, and the conditions under which samples become training data."""
+    assert isinstance(sample.tokens, list) and isinstance(sample.response, str)
     assert 1 <= sample.response_length < len(sample.tokens)
     assert all(type(token) is int for token in sample.tokens)
     assert sample.loss_mask is not None and sample.rollout_log_probs is not None

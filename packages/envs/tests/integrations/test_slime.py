@@ -4,18 +4,17 @@ import asyncio
 import random
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from packages.envs.tests.episodes import replies_of
 from packages.envs.tests.integrations.restated import (
     Sample,
     bare_args,
-    check_contract,
     check_trainable,
     generate_and_rm,
     sampling_params,
@@ -24,12 +23,11 @@ from packages.envs.tests.integrations.restated import (
 from packages.envs.tests.integrations.router import ABORT, Policy, router
 from packages.envs.tests.matching_game.rules.deals import new_deal
 from slimrl.errors import RolloutError, UserError
-from slimrl.inference.client import Completion
-from slimrl.types import SamplingParams, Task, Taskset, Turn
+from slimrl.types import Task, Taskset, Turn
 from slimrl_envs.matching_game.analysis import analyze, read_run
 from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.matching_game.rules.game_files import game_state
-from slimrl_envs.sglang import ABORTED
+from slimrl_envs.sglang import Router
 from slimrl_envs.slime.filter import no_failed_game
 from slimrl_envs.slime.rollout import MatchingRollouts, generate
 from slimrl_envs.slime.rows import Settings
@@ -81,7 +79,6 @@ def test_the_contract_holds_for_args_and_a_sample_that_know_nothing(caplog: pyte
     sample = Sample(index=0, prompt="prompt")
     result = asyncio.run(generate_and_rm(generate, bare_args(), sample, {"temperature": 0.3}))
     assert result is sample
-    check_contract(result)
     check_trainable(result)
     assert result.status == STATUS.FAILED and result.remove_sample
     assert "sglang_router_ip" in result.metadata["failure"]
@@ -96,9 +93,10 @@ stub.PreTrainedTokenizerBase = type("PreTrainedTokenizerBase", (), {})
 sys.modules["transformers"] = stub
 import asyncio
 from slimrl_envs.slime.rollout import generate
-from packages.envs.tests.integrations.restated import Sample, bare_args, check_contract, generate_and_rm
+from packages.envs.tests.episodes import replies_of
+from packages.envs.tests.integrations.restated import Sample, bare_args, check_trainable, generate_and_rm
 sample = asyncio.run(generate_and_rm(generate, bare_args(), Sample(prompt="prompt"), {"temperature": 0.3}))
-check_contract(sample)
+check_trainable(sample)
 print(sample.metadata["failure"])
 """
 
@@ -115,7 +113,7 @@ def test_the_contract_holds_with_a_stub_in_the_place_of_transformers() -> None:
 def test_a_whole_game_is_the_one_that_the_expert_shows(tiny_dir: Path) -> None:
     game = state(seed=3)
     conversation = MatchingTaskset(max_turns=20).scripts["solver"](Task("slime/0", {"game_state": game}), 0)
-    replies = [message["content"] for message in conversation if message["role"] == "assistant"]
+    replies = replies_of(conversation)
     sample = Sample(index=5, group_index=0, prompt="of the row", metadata={"more": 1}, label={"game_state": game})
     result, said = played(tiny_dir, lambda text, turn: replies[turn], sample)
     assert result is sample
@@ -229,62 +227,44 @@ def test_a_sampled_token_is_never_tokenised_again(tiny_dir: Path) -> None:
         ({"hf_checkpoint": None}, "args have no hf_checkpoint: set --hf-checkpoint"),
         ({"hf_checkpoint": "/nowhere"}, "no tokenizer could be loaded from --hf-checkpoint /nowhere"),
         ({"use_rollout_routing_replay": True}, "--use-rollout-routing-replay has no effect"),
-        ({"matching_args": {"partner": "nobody"}}, "there is no `partner` 'nobody'"),
         ({"matching_timeout_s": -1}, "args.matching_timeout_s is -1: Input should be greater than 0"),
-        ({"matching_args": {"n": 8}}, "matching_args.n cannot act: games come from --prompt-data"),
-        ({"matching_args": {"thoughts": True}}, "matching_args.thoughts cannot act: it is for slimrl's warm-up"),
-        ({"matching_args": {"max_turns": 8}}, "matching_args.max_turns cannot act: max_turns stands by itself"),
-        ({"matching_args": {"partner": "self"}}, 'matching_args.partner = "self" cannot act: SLIME plays one side'),
         ({"matching_args": "scripted"}, "args.matching_args is 'scripted': Input should be a valid dictionary"),
-    ],
-)
-def test_a_missing_or_wrong_setting_is_named(change: dict[str, Any], message: str, tiny_dir: Path) -> None:
-    args = slime_args(str(tiny_dir), 1)
-    vars(args).update(change)
-    with pytest.raises(UserError) as error:
-        asyncio.run(generate(args, sample_of(), sampling_params()))
-    assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("sample", "params", "message"),
-    [
-        (Sample(index=7, prompt="prompt"), {}, "sample 7 has no game: neither its metadata nor its label"),
+        *(
+            ({"matching_args": {key: value}}, message)
+            for key, value, message in (
+                ("partner", "nobody", "there is no `partner` 'nobody'"),
+                ("n", 8, "matching_args.n cannot act: games come from --prompt-data"),
+                ("thoughts", True, "matching_args.thoughts cannot act: it is for slimrl's warm-up"),
+                ("max_turns", 8, "matching_args.max_turns cannot act: max_turns stands by itself"),
+                ("partner", "self", 'matching_args.partner = "self" cannot act: SLIME plays one side'),
+            )
+        ),
+        # Settings and rows with which no sample could be played.
+        (Sample(index=7, prompt="prompt"), "sample 7 has no game: neither its metadata nor its label"),
         (
             Sample(index=7, metadata={"table": [[1]]}),
-            {},
             "the game_state of sample slime/7 is no game: mask1: Field required",
         ),
-        (sample_of(), {"max_new_tokens": None}, "nothing bounds the length of a game"),
-        (sample_of(), {"custom_params": {"return_top_p_token_ids": True}}, "Set --rollout-top-p 1"),
+        ([("max_new_tokens", None)], "nothing bounds the length of a game"),
+        ([("custom_params", {"return_top_p_token_ids": True})], "Set --rollout-top-p 1"),
     ],
 )
-def test_what_no_sample_could_be_played_with_is_named(
-    sample: Sample, params: Any, message: str, tiny_dir: Path
-) -> None:
+def test_a_missing_or_wrong_setting_is_named(change: Any, message: str, tiny_dir: Path) -> None:
+    args, sample, params = slime_args(str(tiny_dir), 1), sample_of(), sampling_params()
+    if isinstance(change, Sample):
+        sample = change
+    else:
+        (params if isinstance(change, list) else vars(args)).update(change)
     with pytest.raises(UserError) as error:
-        asyncio.run(generate(slime_args(str(tiny_dir), 1), sample, sampling_params(**params)))
+        asyncio.run(generate(args, sample, params))
     assert message in str(error.value)
 
 
-@dataclass
-class Given:
-    """A source of tokens that gives the same reply to everything, or raises it."""
-
-    reply: str | Exception
-    weight_versions: list[str] = field(default_factory=list)
-    sessions: list[str] = field(default_factory=list)
-
-    @asynccontextmanager
-    async def client(self, sampling_params: Any, end_of_turn: int, session: str) -> AsyncIterator["Given"]:
-        self.sessions.append(session)
-        yield self
-
-    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        if isinstance(self.reply, Exception):
-            raise self.reply
-        token_ids = (*tokens_of(self.reply), TOKENIZER.eos_token_id)[: params.max_tokens]
-        return Completion(token_ids, (-1.0,) * len(token_ids), (0,) * len(token_ids), "stop")
+@contextmanager
+def rollouts_of(taskset: Taskset, reply: str, **settings: Any) -> Iterator[MatchingRollouts]:
+    """Rollouts of a taskset whose policy gives the same reply to everything."""
+    with router(CHAT, tokens_of, lambda text, turn: reply) as (port, _):
+        yield MatchingRollouts(taskset, CHAT, Router(f"http://127.0.0.1:{port}"), Settings(**settings))
 
 
 class Falling(Taskset):
@@ -314,8 +294,8 @@ class Falling(Taskset):
 @pytest.mark.parametrize("at_start", [True, False])
 def test_a_partner_that_fails_makes_a_sample_that_is_not_trained(at_start: bool) -> None:
     taskset = Falling(at_start)
-    rollouts = MatchingRollouts(taskset, CHAT, Given("hello"))
-    result = asyncio.run(generate_and_rm(rollouts.generate, bare_args(), sample_of(), sampling_params()))
+    with rollouts_of(taskset, "hello") as rollouts:
+        result = asyncio.run(generate_and_rm(rollouts.generate, bare_args(), sample_of(), sampling_params()))
     check_trainable(result)
     assert result.status == STATUS.FAILED and result.remove_sample and result.reward == 0.0
     assert result.metadata["failure"] == "partner_timeout: no answer in 60 s"
@@ -323,42 +303,32 @@ def test_a_partner_that_fails_makes_a_sample_that_is_not_trained(at_start: bool)
     assert sum(result.loss_mask) == (0 if at_start else len(tokens_of("hello")) + 1)
 
 
-async def all_played(rollouts: MatchingRollouts, samples: list[Sample]) -> None:
-    for sample in samples:
-        await generate_and_rm(rollouts.generate, bare_args(), sample, sampling_params())
-
-
 @pytest.mark.parametrize("at_start", [True, False])
 def test_after_many_failed_games_in_a_row_the_run_stops(at_start: bool) -> None:
     """SLIME itself would draw new groups for ever. A finished game, and one that SLIME gave up, are no failures."""
-    aborted = Given(RolloutError(ABORTED, "the server gave the request up"))
-    asyncio.run(
-        all_played(
-            MatchingRollouts(MatchingTaskset(), CHAT, aborted, Settings(matching_max_failures=1)), [sample_of()] * 2
-        )
-    )
+
+    def play(rollouts: MatchingRollouts) -> None:
+        asyncio.run(generate_and_rm(rollouts.generate, bare_args(), sample_of(), sampling_params()))
+
+    with rollouts_of(MatchingTaskset(), ABORT, matching_max_failures=1) as rollouts:
+        for _ in range(2):
+            play(rollouts)
     taskset = Falling(at_start)
-    rollouts = MatchingRollouts(taskset, CHAT, Given(proposal()), Settings(matching_max_failures=3))
-    for falls in (True, True, False, True, True):
-        taskset.environment = lambda task, falls=falls: taskset if falls else MatchingTaskset().environment(task)
-        asyncio.run(all_played(rollouts, [sample_of()]))
-    with pytest.raises(UserError, match=r"3 games in a row failed.*The last: partner_timeout: no answer in 60 s"):
-        asyncio.run(all_played(rollouts, [sample_of()]))
+    with rollouts_of(taskset, proposal(), matching_max_failures=3) as rollouts:
+        for falls in (True, True, False, True, True):
+            taskset.environment = lambda task, falls=falls: taskset if falls else MatchingTaskset().environment(task)
+            play(rollouts)
+        with pytest.raises(UserError, match=r"3 games in a row failed.*The last: partner_timeout: no answer in 60 s"):
+            play(rollouts)
 
 
 def test_a_group_with_a_game_that_failed_is_not_trained_on() -> None:
     fine = [Sample(index=k, reward=1.0, status=STATUS.COMPLETED) for k in range(2)]
     cut = Sample(index=2, reward=0.0, status=STATUS.TRUNCATED)
-    rollouts = MatchingRollouts(Falling(at_start=True), CHAT, Given("hello"))
-    failed = asyncio.run(generate_and_rm(rollouts.generate, bare_args(), sample_of(), sampling_params()))
+    with rollouts_of(Falling(at_start=True), "hello") as rollouts:
+        failed = asyncio.run(generate_and_rm(rollouts.generate, bare_args(), sample_of(), sampling_params()))
     assert no_failed_game(bare_args(), [*fine, cut], extra="of another version")
     assert not no_failed_game(bare_args(), [*fine, failed])
-
-
-def expert_of(seed: int) -> list[str]:
-    task = Task("slime/0", {"game_state": state(seed)})
-    conversation = MatchingTaskset().scripts["solver"](task, 0)
-    return [message["content"] for message in conversation if message["role"] == "assistant"]
 
 
 @pytest.mark.slow
@@ -367,7 +337,7 @@ def test_what_a_run_leaves_is_analyzed(tiny_dir: Path, tmp_path: Path) -> None:
     for group in range(2):
         for _ in range(2):
             sample = Sample(index=2 * group, group_index=group, prompt="p", metadata=state(group))
-            replies = expert_of(group)
+            replies = replies_of(MatchingTaskset().scripts["solver"](Task("slime/0", {"game_state": state(group)}), 0))
             played(tiny_dir, lambda text, turn: replies[turn], sample, save=str(save), rollout_batch_size=1)  # noqa: B023
     for log_dir in (str(tmp_path / "logs"), ""):
         played(tiny_dir, lambda text, turn: "[reject]", sample_of(), save=str(save), matching_log_dir=log_dir)

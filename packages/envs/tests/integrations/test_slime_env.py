@@ -4,12 +4,12 @@ import asyncio
 import random
 import time
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from packages.envs.tests.episodes import replies_of
 from packages.envs.tests.integrations.restated import Sample
 from packages.envs.tests.matching_game.rules.deals import new_deal
 from slimrl.errors import UserError
@@ -25,8 +25,7 @@ TASK = Task("slime", {"game_state": STATE})
 
 
 def expert_replies() -> list[str]:
-    conversation = MatchingTaskset().scripts["solver"](TASK, 0)
-    return [message["content"] for message in conversation if message["role"] == "assistant"]
+    return replies_of(MatchingTaskset().scripts["solver"](TASK, 0))
 
 
 def test_a_whole_game() -> None:
@@ -145,28 +144,3 @@ def test_a_missing_game_is_named(work: Any, message: str) -> None:
         work(env)
     assert message in str(error.value)
     env.close()
-
-
-def their_rollout(sample: Sample, replies: list[str], log_probs_of: Callable[[list[int]], list[float] | None]) -> None:
-    """The turns of SLIME's example, which hands over `log_probs_of(observed)` for the tokens of an observation."""
-    env = build_env(sample=sample, args=Namespace(max_turns=20))
-    observation, _ = env.reset()
-    for reply in replies:
-        sampled = [*reply.encode()]
-        sample.append_response_tokens(None, tokens=sampled, log_probs=[-0.5] * len(sampled), trainable=True)
-        observation, done, _ = env.step(reply)
-        if done:
-            break
-        observed = [*env.format_observation(observation)["content"].encode()]
-        sample.append_response_tokens(None, tokens=observed, log_probs=log_probs_of(observed), trainable=False)
-    env.close()
-
-
-def test_the_example_runs_with_the_one_word_that_the_page_names() -> None:
-    sample = Sample(index=0, metadata=dict(STATE))
-    their_rollout(sample, expert_replies(), lambda observed: None)
-    assert sample.reward > 0 and 0 < sum(sample.loss_mask or []) < sample.response_length
-    with pytest.raises(ValueError, match="for these alone"):  # as it stands
-        their_rollout(Sample(index=0, metadata=dict(STATE)), expert_replies(), lambda observed: [0.0] * len(observed))
-    page = (Path(__file__).parents[4] / "docs" / "slime.md").read_text(encoding="utf-8")
-    assert "`None` for `obs_log_probs`" in " ".join(page.split())

@@ -16,7 +16,6 @@ from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Message, Rollout
 from slimrl_envs.matching_game.analysis import (
     MEASURES,
-    Run,
     analyze,
     compare_ends,
     correlate,
@@ -28,7 +27,7 @@ from slimrl_envs.matching_game.analysis import (
 
 pytestmark = pytest.mark.slow
 SCRIPT = str(Path(__file__).parents[4] / "scripts" / "analyze_questions.py")
-OVERALL, WITHIN = "over group means", "within groups"
+WITHIN = "within groups"
 
 
 def game(
@@ -37,22 +36,18 @@ def game(
     """A finished game of so many questions and a proposal, and more questions and another proposal if it was lost."""
     asked = [f"[message] What is your score for Ava and number{k}{'?' * (1 + k % 2)}" for k in range(num_questions)]
     again = [f"[message] And for Daniel and number{k}?" for k in range(num_after)]
-    proposal = "[propose] Proposal:\nBLEU: Ava"
-    replies = [*asked, *([proposal] if proposes else []), *again, *([proposal] if again else [])]
+    proposal = ["[propose] Proposal:\nBLEU: Ava"]
     messages: list[Message] = [{"role": "user", "content": "Is this a question of the policy?"}]
-    for reply in replies:
+    for reply in (*asked, *(proposal if proposes else ()), *again, *(proposal if again else ())):
         messages.append({"role": "assistant", "content": reply})
         messages.append({"role": "user", "content": "[message] Ava for BLEU: 3. Which one else?"})
-    num, questions = len(replies), float(num_questions + num_after)
+    questions = float(num_questions + num_after)
     metrics = {"agreed": 1.0, "questions": questions, "distinct_questions": questions, "messages": 1.0, "own_view": 0.7}
-    masks, rewards = (False, True) * num, (0.0,) * (num - 1) + (reward,)
-    return Rollout(
-        task_id, (1, 2) * num, masks, (0.0, -0.5) * num, (-1, 0) * num, reward, rewards, tuple(messages), metrics
-    )
+    return Rollout(task_id, (), (), (), (), reward, (), tuple(messages), metrics)
 
 
-def failed(rollout: Rollout) -> Rollout:
-    return replace(rollout, reward=math.nan, failure="partner_timeout", metrics={})
+FAILED = replace(game(1, 0.5), reward=math.nan, failure="partner_timeout", metrics={})
+OTHER = replace(game(1, 0.5), metrics={"num_words": 3.0})
 
 
 def recorded(path: Path, games: Callable[[int], list[Rollout]], num_steps: int = 20) -> Path:
@@ -75,10 +70,6 @@ def learner(seed: int) -> Callable[[int], list[Rollout]]:
     return games
 
 
-def difference(run: Run, measure: str = "before") -> object:
-    return compare_ends(run, measure)[-1]
-
-
 def test_questions_that_come_of_losing_are_not_learning_to_ask(tmp_path: Path) -> None:
     """Who loses more and more is asked to ask again, and asks as much as ever before it proposes."""
     rng = random.Random(2)
@@ -88,7 +79,7 @@ def test_questions_that_come_of_losing_are_not_learning_to_ask(tmp_path: Path) -
         return [game(2, 0.0 if gone else 0.9, f"train/{k}", 3 if gone else 0) for k, gone in enumerate(lost)]
 
     run = read_run(recorded(tmp_path, games))
-    assert difference(run, "distinct").low > 0 and difference(run).mean == 0.0
+    assert compare_ends(run, "distinct")[-1].low > 0 and compare_ends(run, "before")[-1].mean == 0.0
 
 
 def test_a_correlation_within_groups_by_hand(tmp_path: Path) -> None:
@@ -111,7 +102,9 @@ def test_the_roles_of_self_play_are_looked_at_apart(tmp_path: Path) -> None:
         return [replace(game(num + more, 0.3 * num), role=role) for num in asked for role, more in roles]
 
     run = read_run(recorded(tmp_path, games))
-    assert correlate([run])[WITHIN].mean == pytest.approx(1.0) and difference(run).num == 8  # groups, of both roles
+    assert (
+        correlate([run])[WITHIN].mean == pytest.approx(1.0) and compare_ends(run, "before")[-1].num == 8
+    )  # groups, of both roles
 
 
 def test_a_game_is_counted_by_what_the_policy_said_without_its_thoughts() -> None:
@@ -124,20 +117,17 @@ def test_a_game_is_counted_by_what_the_policy_said_without_its_thoughts() -> Non
 
 @pytest.mark.parametrize("num_runs", [1, 4])
 def test_everything_is_written_and_what_is_left_out_is_counted(num_runs: int, tmp_path: Path) -> None:
-    other = replace(game(1, 0.5), metrics={"num_words": 3.0})
-    more = [failed(game(0, 0.0)), other, other]
+    more = [FAILED, OTHER, OTHER]
     runs = []
     for seed in range(num_runs):
         games = learner(seed)
         runs.append(recorded(tmp_path / f"seed{seed}", lambda step: [*games(step), *more], 5 + 10 * seed))  # noqa: B023
-    assert sum(1 for _ in (tmp_path / "seed0" / "rollouts").iterdir()) == 5
     (tmp_path / "seed0/rollouts/step_000003.jsonl.bak").write_text("a copy is not that step")
     *pictures, report = analyze(runs, tmp_path / "out")
     assert [path.read_bytes()[:4] for path in pictures] == [b"\x89PNG"] * 2
     text = report.read_text()
-    assert all(f"## {run.name}\n" in text for run in runs) and all(
-        f"| {label} |" in text for label in MEASURES.values()
-    )
+    assert all(f"## {run.name}\n" in text for run in runs)
+    assert all(f"| {label} |" in text for label in MEASURES.values())
     assert "40 games; left out: 5 failed, 10 of other environments." in text and "within groups: " in text
 
 
@@ -156,8 +146,8 @@ def test_runs_without_any_variation_are_drawn_and_written_too(proposes: bool, tm
     [
         (None, "has no finished game in rollouts/"),
         ([], "has no finished game in rollouts/"),
-        ([failed(game(1, 0.5))], "1 rollouts failed, and 0 are not of"),
-        ([replace(game(1, 0.5), metrics={"num_words": 3.0})], "0 rollouts failed, and 1 are not of `matching-game`"),
+        ([FAILED], "1 rollouts failed, and 0 are not of"),
+        ([OTHER], "0 rollouts failed, and 1 are not of `matching-game`"),
     ],
 )
 def test_a_directory_without_games_is_a_clear_error(lines: list[Rollout] | None, says: str, tmp_path: Path) -> None:

@@ -37,28 +37,6 @@ def test_tasks_of_a_file_are_the_arguments_of_reset(tmp_path):
         OpenEnv(HERE, task_file=str(rows), test_file=str(bad)).tasks("test")
 
 
-@pytest.mark.parametrize(
-    ("name", "args", "said"),
-    [
-        ("echo", {}, "names no environment"),
-        ("docker/echo-env", {}, "docker run --publish 127.0.0.1:8000:8000 IMAGE"),
-        ("http://me:secret@host", {}, "a user or a password"),
-        ("ws://host/ws?token=1", {}, "a query"),
-        ("http://", {}, "no URL with a host"),
-        (HERE, {"format": "jsn"}, "Did you mean `json`"),
-        (HERE, {"tag": "<a>"}, "is no name of a tag"),
-        (HERE, {"python": "python3"}, "its own"),
-        (HERE, {"num_train": -1}, "`num_train` must be from 0"),
-        (HERE, {"test_file": "x"}, "needs `task_file`"),
-        (HERE, {"task_file": "x", "num_train": 5}, "`num_train` has no effect"),
-        (HERE, {"format": "json", "text_field": "x"}, "`text_field` has no effect"),
-    ],
-)
-def test_what_cannot_work_is_said_at_once(name, args, said):
-    with pytest.raises(UserError, match=said):
-        load_taskset(f"openenv:{name}", args)
-
-
 def test_a_python_without_openenv_is_told_what_to_do(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     with pytest.raises(UserError, match="envs/openenv/bin/python"):

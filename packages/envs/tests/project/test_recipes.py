@@ -173,16 +173,3 @@ def test_the_key_of_the_partner_is_nowhere_in_what_a_run_writes(
     assert [path for path in files if KEY[:12].encode() in path.read_bytes()] == []
     written = capfd.readouterr()
     assert KEY[:12] not in written.out + written.err
-
-
-def test_a_run_stops_when_the_budget_of_the_partner_is_used_up(
-    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    with server(lambda asked: completion("[message] Which paper do you mean?")) as (url, asked):
-        llm = json.dumps({"base_url": url, "max_requests": 3})
-        args = {"orchestrator.env.0.args.partner": "llm", "orchestrator.env.0.args.role": 2}
-        more = {"orchestrator.env.0.args.llm": llm}
-        assert run(step_of("matching_game", "rl.toml", tmp_path / "run", tiny_dir, **SHORT, **args, **more)) == 2
-    assert len(asked) == 3
-    told = " ".join(capsys.readouterr().err.split())
-    assert "has used up its budget: 3 requests" in told and "`max_requests` = 3" in told

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from packages.envs.tests.episodes import opening_of, reward_of, turns_of
-from slimrl.environments.find import load_taskset
-from slimrl.errors import UserError
 from slimrl.types import Rollout, Task, Turn
 from slimrl_envs.wordle.environment import NUM_OPENINGS, Wordle
 from slimrl_envs.wordle.rules import feedback_of
@@ -36,6 +34,14 @@ def said(turn: Turn) -> str:
 
 
 def test_hints_sum_up_all_marks_and_a_mistake_changes_nothing() -> None:
+    where = Task("test/where", {"answer": "where"})
+    for words, hints in {
+        "eerie": ["place: _ _ _ _ e", "also: e r", "none: i"],
+        "eerie crane": ["place: _ _ _ _ e", "also: e r", "none: i c a n"],
+        "eerie there": ["place: _ h e r e", "also: -", "none: i t"],
+        "geese": ["place: _ _ e _ e", "also: -", "none: g s"],  # one e is marked X, and is not absent
+    }.items():
+        assert said(played(guesses(*words.split()), where, Wordle(hints=True))[-1]).split("\n")[2:-1] == hints
     first, second, third = played(guesses("eerie", "trace", "zzzzz"), taskset=Wordle(hints=True))
     assert said(first).split("\n")[2:] == ["place: _ _ _ _ e", "also: r", "none: i", "Guess 2 of 6."]
     assert said(second).split("\n")[2:] == ["place: _ r a _ e", "also: c", "none: i t", "Guess 3 of 6."]
@@ -87,10 +93,20 @@ def test_a_turn_earns_what_it_changes_by_the_formula(words: tuple[str, ...], wei
         ("<guess>crane", "Error: there is no guess in <guess> tags."),
         ("<think>perhaps <guess>crane</guess></think>", "Error: there is no guess in <guess> tags."),
         ("<think>perhaps <guess>crane</guess>", "Error: there is no guess in <guess> tags."),
-        ("<guess></guess>", "Error: the guess is empty."),
-        ("<guess>cranes</guess>", "Error: `cranes` has 6 letters, not 5."),
-        ("<guess>qqqqq</guess>", "Error: `qqqqq` is not in the list of words."),
-        ("<guess>SHOUT</guess>", "Error: `shout` was guessed before."),
+        *(
+            (f"<guess>{text}</guess>", f"Error: {told}")
+            for text, told in (
+                ("", "the guess is empty."),
+                (" \n", "the guess is empty."),
+                ("cran", "`cran` has 4 letters, not 5."),
+                ("a" * 1000, f"`{'a' * 20}...` has 1000 letters, not 5."),
+                ("cr4ne", "`cr4ne` has other signs than the letters a to z."),
+                ("crâne", "`crâne` has other signs than the letters a to z."),
+                ("[crane]", "`[crane]` has other signs than the letters a to z."),
+                ("zzzzz", "`zzzzz` is not in the list of words."),
+                ("SHOUT", "`shout` was guessed before."),
+            )
+        ),
     ],
 )
 def test_a_mistake_is_told_and_costs_a_guess(reply: str, told: str) -> None:
@@ -199,19 +215,3 @@ def test_failures_are_told_apart(replies: list[str], kind: str | None) -> None:
     for unfinished, expected in ((0.0, kind), (1.0, cut_short)):
         rollout = Rollout("x", (), (), (), (), 0.0, metrics={**metrics, "unfinished": unfinished})
         assert TASKSET.failure_kind(rollout) == expected
-
-
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        ({"win": float("nan")}, "add up to 1, not nan"),
-        ({"win": 0.9}, r"add up to 1, not 0\.9 \+ 0\.1 \+ 0\.3 \+ 0\.1 = 1\.4"),
-        ({"win": 1.2, "speed": -0.6}, "must be 0 or more"),
-        ({"num_answers": 3}, "`num_answers` must be 20 to 4044, not 3"),
-        ({"num_answers": 5000}, "`num_answers` must be 20 to 4044, not 5000"),
-        ({"hint": True}, "Did you mean `hints`"),
-    ],
-)
-def test_bad_args_are_told(args: dict, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        load_taskset("wordle", args)

@@ -8,7 +8,7 @@ mean over its turns. Replies do not change the requests. The rules are in `alpha
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import cycle, islice
 
 from slimrl.errors import UserError, nearest
 from slimrl.io.settings import refuse_less
@@ -41,9 +41,9 @@ class AlphabetSort(Taskset):
     """Lists of names, seeded and distinct. The fields are the `args` of the config section.
 
     An episode has `min_turns` to `max_turns` turns. Each turn adds `min_names` to `max_names` names, and the first turn
-    at least two. A key from `sort_by` is drawn for the episode, or with `key_by_turn` for each turn. No two names of an
-    episode share a first or a last name, so there are no ties. A larger `power` makes small mistakes cost more. No
-    training list has a first or a last name of a test list.
+    at least two. A key from `sort_by` is drawn for the episode. No two names of an episode share a first or a last
+    name, so there are no ties. A larger `power` makes small mistakes cost more. No training list has a first or a last
+    name of a test list.
 
     With `restate`, each later turn starts with the right list so far, for models that cannot recall it from earlier
     turns.
@@ -58,7 +58,6 @@ class AlphabetSort(Taskset):
     min_names: int = 1
     max_names: int = 5
     sort_by: list[str] = field(default_factory=lambda: [*KEYS])
-    key_by_turn: bool = False
     power: float = 4.0
     restate: bool = False
     num_examples: int = 0
@@ -92,8 +91,8 @@ class AlphabetSort(Taskset):
         rng, names = random.Random(f"alphabet-sort/{self.seed}/{split}"), _names(split)
         lists: dict[tuple[Arrival, ...], None] = {}
         for _ in range(DRAWS * size):
-            keys = self._keys(lambda: rng.choice(self.sort_by), rng.randint(self.min_turns, self.max_turns))
-            lists[self._draw(rng, names, keys)] = None
+            num_turns, key = rng.randint(self.min_turns, self.max_turns), rng.choice(self.sort_by)
+            lists[self._draw(rng, names, num_turns, key)] = None
             if len(lists) == size:
                 break
         if len(lists) < size:
@@ -110,20 +109,18 @@ class AlphabetSort(Taskset):
         """The scripts. `expert` sorts. `random` answers with the right names and tags in random order. `unsorted` keeps
         the names in the order in which they arrived."""
 
+        def play(task: Task, answer: Callable[[list[str]], list[str]]) -> list[Message]:
+            return [SYSTEM, *self._turns(_arrivals(task), answer)]
+
         def shuffle(task: Task, seed: int) -> list[Message]:
             rng = random.Random(f"{seed}/{task.id}")
-            return self._play(task, lambda lines: rng.sample(lines, len(lines)))
+            return play(task, lambda lines: rng.sample(lines, len(lines)))
 
         def leave_unsorted(task: Task, seed: int) -> list[Message]:
             order = [name for arrival in _arrivals(task) for name in arrival.names]
-            return self._play(
-                task, lambda lines: sorted(lines, key=lambda line: order.index(line.removesuffix(NEW_TAG)))
-            )
+            return play(task, lambda lines: sorted(lines, key=lambda line: order.index(line.removesuffix(NEW_TAG))))
 
-        return {"expert": lambda task, seed: self._play(task, list), "random": shuffle, "unsorted": leave_unsorted}
-
-    def _play(self, task: Task, answer: Callable[[list[str]], list[str]]) -> list[Message]:
-        return [SYSTEM, *self._turns(_arrivals(task), answer)]
+        return {"expert": lambda task, seed: play(task, list), "random": shuffle, "unsorted": leave_unsorted}
 
     def failure_kind(self, rollout: Rollout) -> str:
         """Return the first of `KINDS` that occurred in a turn; an empty text if the turns or the context ran out."""
@@ -135,11 +132,9 @@ class AlphabetSort(Taskset):
         """Return the examples as turns of a conversation. Each number of turns, and each key, occurs equally often as
         far as possible."""
         lengths, messages = self.max_turns - self.min_turns + 1, list[Message]()
-        keys = cycle(self.sort_by)
-        for place in range(self.num_examples):
+        for place, key in zip(range(self.num_examples), cycle(self.sort_by), strict=False):
             num_turns = self.max_turns - place * lengths // self.num_examples
-            drawn = self._draw(rng, _names("train"), self._keys(lambda: next(keys), num_turns))
-            messages += self._turns(drawn, list)
+            messages += self._turns(self._draw(rng, _names("train"), num_turns, key), list)
         return messages
 
     def _turns(self, arrivals: Sequence[Arrival], answer: Callable[[list[str]], list[str]]) -> list[Message]:
@@ -154,20 +149,16 @@ class AlphabetSort(Taskset):
         turns = range(1, len(arrivals) + 1)
         return [{"role": "user", "content": request_text(arrivals[:turn], self.restate)} for turn in turns]
 
-    def _keys(self, choose: Callable[[], str], num_turns: int) -> list[str]:
-        """Return the sort key of each turn. `choose` returns a key, for the episode or for each turn."""
-        return [choose() for _ in range(num_turns)] if self.key_by_turn else [choose()] * num_turns
-
-    def _draw(self, rng: random.Random, names: tuple[list[str], list[str]], keys: Sequence[str]) -> tuple[Arrival, ...]:
-        """Draw the names of one episode: one arrival for each key in `keys`."""
-        least = [max(MIN_AT_FIRST, self.min_names)] + [self.min_names] * (len(keys) - 1)
+    def _draw(
+        self, rng: random.Random, names: tuple[list[str], list[str]], num_turns: int, key: str
+    ) -> tuple[Arrival, ...]:
+        """Draw the names of one episode."""
+        least = [max(MIN_AT_FIRST, self.min_names)] + [self.min_names] * (num_turns - 1)
         sizes = [rng.randint(fewest, self.max_names) for fewest in least]
         # Samples without replacement: no two names share a first or a last name, so that no key has ties.
         firsts, lasts = (rng.sample(pool, sum(sizes)) for pool in names)
         drawn = (f"{first} {last}" for first, last in zip(firsts, lasts, strict=True))
-        return tuple(
-            Arrival(tuple(next(drawn) for _ in range(size)), key) for size, key in zip(sizes, keys, strict=True)
-        )
+        return tuple(Arrival(tuple(islice(drawn, size)), key) for size in sizes)
 
 
 class AlphabetSortEpisode:
@@ -176,10 +167,7 @@ class AlphabetSortEpisode:
     def __init__(
         self, arrivals: Sequence[Arrival], requests: Sequence[Message], power: float, examples: Sequence[Message]
     ) -> None:
-        self._arrivals = arrivals
-        self._requests = requests
-        self._power = power
-        self._examples = examples
+        self._arrivals, self._requests, self._power, self._examples = arrivals, requests, power, examples
         self._scores: list[Score] = []
 
     async def start(self) -> list[Message]:
@@ -191,14 +179,14 @@ class AlphabetSortEpisode:
         # The turn's share of the mean over all turns. Turns that are never played earn nothing.
         reward = self._scores[-1].similarity ** self._power / len(self._arrivals)
         following = self._requests[num_played : num_played + 1]
-        # The means over the turns so far. `similarity` is not raised to the power.
-        metrics = {
-            "similarity": sum(score.similarity for score in self._scores) / num_played,
-            "exact": sum(score.similarity == 1.0 for score in self._scores) / num_played,
-            "tagged": sum(score.tagged for score in self._scores) / num_played,
-            "names": sum(score.names for score in self._scores) / num_played,
-            "marks": sum(score.new_tags for score in self._scores) / num_played,
+        counts: dict[str, list[float]] = {
+            "similarity": [score.similarity for score in self._scores],  # not raised to the power
+            "exact": [score.similarity == 1.0 for score in self._scores],
+            "tagged": [score.tagged for score in self._scores],
+            "names": [score.names for score in self._scores],
+            "marks": [score.new_tags for score in self._scores],
         }
+        metrics = {name: sum(values) / num_played for name, values in counts.items()}
         return Turn(not following, following, reward, metrics)
 
 

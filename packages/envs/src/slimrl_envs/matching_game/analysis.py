@@ -9,7 +9,7 @@ treat a group, which is the games of one task in one step, as one unit. Over sev
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, takewhile
 from pathlib import Path
 from statistics import fmean
 
@@ -25,8 +25,8 @@ from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.series import smooth
 from slimrl.stats import Estimate, correlation, difference_of_means, estimate_mean, mean_of_few
 from slimrl.types import Rollout
+from slimrl_envs.matching_game.rules.language import count_questions
 from slimrl_envs.matching_game.rules.protocol import split_tag
-from slimrl_envs.matching_game.rules.questions import count_questions
 
 ASKED = "before"  # the measure to judge a run by
 MEASURES = {
@@ -67,21 +67,6 @@ class Run:
     num_others: int
 
 
-def compare_ends(run: Run, measure: str) -> tuple[Estimate, Estimate, Estimate]:
-    """Return the mean of a measure over the groups of the first steps, its mean over the groups of the last steps, and
-    the difference of the two means.
-
-    An estimate is nan if no game has the measure. The difference is also nan if there is only one step.
-    """
-    steps = sorted({game.step for game in run.games})
-    num = max(1, len(steps) // SHARE)
-    parts = (steps[:num], steps[-num:])
-    early, late = (group_means([game for game in run.games if game.step in part], measure) for part in parts)
-    beginning, end = (estimate_mean(means) if means else NOTHING for means in (early, late))
-    is_known = early and late and len(steps) > 1
-    return beginning, end, difference_of_means(late, early) if is_known else NOTHING
-
-
 def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
     """Write two pictures and a report about one or several runs, and return the paths. Raises UserError if a run is
     given twice, is missing, or has no finished game."""
@@ -89,13 +74,10 @@ def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
         raise UserError("`--log_dir` has a run more than once; several runs are of several seeds. Give each once.")
     runs = [read_run(log_dir) for log_dir in log_dirs]
     correlations = correlate(runs)
+    pictures = {"over_training": draw_training(runs), "questions_and_reward": draw_scatter(runs, correlations)}
     report = output_dir / "report.md"
-    pictures = [
-        save_figure(draw_training(runs), output_dir / "over_training.png"),
-        save_figure(draw_scatter(runs, correlations), output_dir / "questions_and_reward.png"),
-    ]
     replace_file(report, ["\n".join(_report(runs, correlations)).encode(), b"\n"])
-    return [*pictures, report]
+    return [*(save_figure(figure, output_dir / f"{name}.png") for name, figure in pictures.items()), report]
 
 
 def read_run(log_dir: Path) -> Run:
@@ -121,7 +103,7 @@ def measure_game(rollout: Rollout) -> dict[str, float]:
     """Return the `MEASURES` of a game. `distinct` and `questions` are the environment's counts over legal messages;
     `marks`, `words` and `score_seeking` are counted in every reply that was meant as a message."""
     replies = [message["content"] for message in rollout.messages if message["role"] == "assistant"]
-    counts = count_questions(_message_texts(replies))
+    counts = count_questions(text for kind, text in _acts(replies) if kind == "message")
     before = count_questions_before_proposal(replies)
     return {
         **({} if before is None else {ASKED: before}),
@@ -138,13 +120,14 @@ def measure_game(rollout: Rollout) -> dict[str, float]:
 
 def count_questions_before_proposal(replies: Sequence[str]) -> int | None:
     """Return the number of different questions before the first proposal; None without a proposal."""
-    kinds = [split_tag(without_thoughts(reply))[0] for reply in replies]
-    return count_questions(_message_texts(replies[: kinds.index("propose")])).distinct if "propose" in kinds else None
+    acts = _acts(replies)
+    before = [*takewhile(lambda act: act[0] != "propose", acts)]
+    asked = count_questions(text for kind, text in before if kind == "message").distinct
+    return asked if len(before) < len(acts) else None
 
 
-def _message_texts(replies: Sequence[str]) -> list[str]:
-    acts = [split_tag(without_thoughts(reply)) for reply in replies]
-    return [text for kind, text in acts if kind == "message"]
+def _acts(replies: Sequence[str]) -> list[tuple[str, str]]:
+    return [split_tag(without_thoughts(reply)) for reply in replies]
 
 
 def group_games(games: Sequence[Game], by_role: bool = False) -> list[list[Game]]:
@@ -160,6 +143,21 @@ def group_means(games: Sequence[Game], measure: str) -> list[float]:
     """Return the mean of a measure in each group that has it."""
     groups = ([game.values[measure] for game in group if measure in game.values] for group in group_games(games))
     return [fmean(values) for values in groups if values]
+
+
+def compare_ends(run: Run, measure: str) -> tuple[Estimate, Estimate, Estimate]:
+    """Return the mean of a measure over the groups of the first steps, its mean over the groups of the last steps, and
+    the difference of the two means.
+
+    An estimate is nan if no game has the measure. The difference is also nan if there is only one step.
+    """
+    steps = sorted({game.step for game in run.games})
+    num = max(1, len(steps) // SHARE)
+    parts = (steps[:num], steps[-num:])
+    early, late = (group_means([game for game in run.games if game.step in part], measure) for part in parts)
+    beginning, end = (estimate_mean(means) if means else NOTHING for means in (early, late))
+    is_known = early and late and len(steps) > 1
+    return beginning, end, difference_of_means(late, early) if is_known else NOTHING
 
 
 def correlate(runs: Sequence[Run]) -> dict[str, Estimate]:
@@ -183,15 +181,6 @@ def _centred(group: Sequence[Game], measure: str) -> list[float]:
     values = [game.values[measure] for game in group]
     # Exactly 0 where all are equal, despite rounding.
     return [value - fmean(values) if len(set(values)) > 1 else 0.0 for value in values]
-
-
-def joint_difference(runs: Sequence[Run]) -> Estimate:
-    """Return the change of the questions before the first proposal from the first to the last steps. For several runs
-    it is the mean of their changes, with Student's interval."""
-    each = [compare_ends(run, ASKED)[-1] for run in runs]
-    if len(each) == 1:
-        return each[0]
-    return NOTHING if any(math.isnan(one.mean) for one in each) else mean_of_few([one.mean for one in each])
 
 
 def draw_training(runs: Sequence[Run]) -> Figure:
@@ -238,11 +227,15 @@ def draw_scatter(runs: Sequence[Run], correlations: Mapping[str, Estimate]) -> F
 
 
 def _report(runs: Sequence[Run], correlations: Mapping[str, Estimate]) -> list[str]:
+    changes = [compare_ends(run, ASKED)[-1] for run in runs]
+    if len(changes) > 1:  # the mean of the runs' changes, with Student's interval
+        is_known = not any(math.isnan(change.mean) for change in changes)
+        changes = [mean_of_few([change.mean for change in changes]) if is_known else NOTHING]
+    units = "groups" if len(runs) == 1 else f"{len(runs)} runs"
     lines = [
         "# Questions over training",
         "",
-        f"Different questions before the first proposal, end less beginning: {_cell(joint_difference(runs))}, "
-        f"{'groups' if len(runs) == 1 else f'{len(runs)} runs'} as units.",
+        f"Different questions before the first proposal, end less beginning: {_cell(changes[0])}, {units} as units.",
         "",
         "Beginning and end are the first and the last fifth of the steps. Means per game with 95% intervals, in which "
         "a group (the games of one task in one step) counts once. Questions of a whole game come of losing too: the "

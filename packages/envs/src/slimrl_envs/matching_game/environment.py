@@ -20,11 +20,10 @@ from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.matching_game.episode import MatchingEpisode, Opponent, ScriptedPartner, SelfOpponent, text_since
 from slimrl_envs.matching_game.llm_partner import llm_partners_of
 from slimrl_envs.matching_game.rules.deal import Deal
-from slimrl_envs.matching_game.rules.game import MAX_ERRORS, MatchingGame, usual_turns
+from slimrl_envs.matching_game.rules.game import MAX_ERRORS, MatchingGame
 from slimrl_envs.matching_game.rules.game_files import deal_of, game_state, read_games
 from slimrl_envs.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_of_seed, split_of
-from slimrl_envs.matching_game.rules.planner import Planner
-from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, propose_at_random
+from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, Planner
 from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
 
@@ -92,7 +91,8 @@ class MatchingTaskset(Taskset):
         if split == "validation":
             return []
         if split not in self._tasks:
-            self._tasks[split] = self._read(split) if self.games else self._generate(split)
+            deals = self._read(split) if self.games else self._generate(split)
+            self._tasks[split] = [Task(f"{split}/{deal.game_id}", {"game_state": game_state(deal)}) for deal in deals]
         return self._tasks[split]
 
     def environment(self, task: Task) -> MatchingEpisode:
@@ -108,16 +108,11 @@ class MatchingTaskset(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The scripts. `expert` is the planner of the warm-up, and `random` proposes at random. The others are the
-        players of `rules/players.py`."""
-        return {
-            "expert": self._plan,
-            "random": self._propose_at_random,
-            **{name: partial(self._play_as, name) for name in SCRIPTS},
-        }
+        """The scripts. `expert` is the planner of the warm-up. The others are the players of `rules/players.py`."""
+        return {"expert": self._plan, **{name: partial(self._play_as, name) for name in SCRIPTS}}
 
     def _plan(self, task: Task, seed: int) -> list[Message]:
-        """Return a game of the planner, which plans, asks and proposes (`rules/planner.py`).
+        """Return a game of the planner, which plans, asks and proposes.
 
         Half of the games have a random, usually smaller number of turns. If there is time for a second proposal, the
         first one is early in half of the games. So the demonstrations also show the consequences of errors: rejections
@@ -125,8 +120,7 @@ class MatchingTaskset(Taskset):
         each paper.
         """
         rng, player = random.Random(f"demonstration/{task.id}"), self.role - 1
-        deal = self._game(task).deal
-        most = usual_turns(deal.size) if self.max_turns is None else self.max_turns
+        deal, most = self._game(task).deal, self._game(task).max_turns
         max_turns = rng.choice((most, rng.randint(min(2 * deal.size + 2, most), most)))
         game = MatchingGame(deal, max_turns, self.max_errors)
         if _own_turns(most, player) <= RESERVED:
@@ -143,13 +137,9 @@ class MatchingTaskset(Taskset):
 
         return self._play(task, game, reply)
 
-    def _propose_at_random(self, task: Task, seed: int) -> list[Message]:
-        game = self._game(task)
-        return self._play(task, game, propose_at_random(game.deal, random.Random(f"{seed}/{task.id}")).reply)
-
     def _play_as(self, name: str, task: Task, seed: int) -> list[Message]:
-        game = self._game(task)
-        return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
+        game, rng = self._game(task), random.Random(f"{seed}/{task.id}")
+        return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns, rng).reply)
 
     def failure_kind(self, rollout: Rollout) -> str:
         """Return the kind of failure of an episode that earned less than the best reward; an empty text if it ran out
@@ -179,9 +169,8 @@ class MatchingTaskset(Taskset):
         return MatchingGame(deal_of(task.data["game_state"], task.id), self.max_turns, self.max_errors)
 
     def _partner(self, game: MatchingGame, player: int, task: Task) -> Opponent:
-        return ScriptedPartner(
-            game, player, self.shy_partner(game.deal, player, random.Random(f"matching-game/{task.id}"))
-        )
+        rng = random.Random(f"matching-game/{task.id}")
+        return ScriptedPartner(game, player, self.shy_partner(game.deal, player, rng))
 
     def _episode(self, game: MatchingGame, player: int, other: Opponent) -> MatchingEpisode:
         return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
@@ -200,9 +189,9 @@ class MatchingTaskset(Taskset):
 
         return converse(self._episode(game, player, self._partner(game, 1 - player, task)), answer)
 
-    def _read(self, split: Split) -> list[Task]:
+    def _read(self, split: Split) -> list[Deal]:
         """Return the games of a split from the file `games`. Raise UserError if the file has none of this split."""
-        found = [_task(f"{split}/{deal.game_id}", deal) for deal in self._own if split_of(deal) == split]
+        found = [deal for deal in self._own if split_of(deal) == split]
         if not found:
             raise UserError(
                 f"matching-game: none of the {len(self._own)} games in {self.games} is of the split `{split}`. Make "
@@ -210,7 +199,7 @@ class MatchingTaskset(Taskset):
             )
         return found
 
-    def _generate(self, split: Split) -> list[Task]:
+    def _generate(self, split: Split) -> list[Deal]:
         """Generate the games of a split, all with different tables. They are the deals of `scripts/generate_data.py`
         for `n` and `seed`, in the same order. Raises UserError if too few games are found."""
         num = self.num_train if split == "train" else self.num_test
@@ -223,13 +212,9 @@ class MatchingTaskset(Taskset):
                 break
         if len(games) < num:
             raise UserError(f"matching-game: found only {len(games)} games for `num_{split}` = {num}; lower it.")
-        return [_task(f"{split}/{deal.game_id}", deal) for deal in games.values()]
+        return [*games.values()]
 
 
 def _own_turns(max_turns: int, player: int) -> int:
     """Return the number of a player's messages in a game of `max_turns`."""
     return (max_turns + 1 - player) // 2
-
-
-def _task(task_id: str, deal: Deal) -> Task:
-    return Task(task_id, {"game_state": game_state(deal)})

@@ -9,7 +9,7 @@ from slimrl.types import Message, Metrics, Turn
 from slimrl_envs.matching_game.rules.beliefs import USUAL
 from slimrl_envs.matching_game.rules.deal import Cell
 from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame, Propose, Say
-from slimrl_envs.matching_game.rules.parser import Parser
+from slimrl_envs.matching_game.rules.language import Parser, count_questions
 from slimrl_envs.matching_game.rules.protocol import (
     LAST_MESSAGE,
     MUST_ANSWER,
@@ -21,30 +21,39 @@ from slimrl_envs.matching_game.rules.protocol import (
     split_tag,
     truncate_message,
 )
-from slimrl_envs.matching_game.rules.questions import count_questions
 
 GO_ON = "It is still your turn: write [message] or [propose]."
 
 
 class Opponent:
-    """The policy's opponent in a game, who plays the side `player`."""
+    """The policy's opponent in a game, who plays the side `player`. It has `max_tries` tries for a legal act."""
 
-    def __init__(self, game: MatchingGame, player: int) -> None:
-        self._game, self._player = game, player
+    def __init__(self, game: MatchingGame, player: int, max_tries: int = 1) -> None:
+        self._game, self._player, self._max_tries = game, player, max_tries
         self._num_heard = 0
 
     async def answer(self) -> None:
         """Play the opponent's acts until it is the policy's turn or the game is over. Raises RolloutError if the
         opponent fails."""
+        tries, problem = 0, ""
         # A partner may act twice: after a rejection the turn stays.
         while not self._game.is_over and self._game.turn == self._player:
             heard = text_since(self._game, self._num_heard, 1 - self._player)
-            self._num_heard = len(self._game.history)
-            await self._act(heard)
+            said, tries = await self._reply(heard, problem), tries + 1
+            try:
+                play_text(self._game, self._player, without_thoughts(said))
+            except IllegalAct as error:
+                if tries == self._max_tries or self._game.is_over:
+                    detail = f"{error} It wrote {said!r:.200} ({tries} tries)"
+                    raise RolloutError("partner_illegal", detail) from error
+                problem = str(error)
+            else:
+                tries, problem, self._num_heard = 0, "", len(self._game.history)
 
-    async def _act(self, heard: str) -> None:
-        """Play one act. `heard` is the text of the other player's acts since the last act. It is empty at the start of
-        the game, and after this side has just rejected a proposal."""
+    async def _reply(self, heard: str, problem: str) -> str:
+        """Return the text of an act. `heard` is the text of the other player's acts since the last act. It is empty at
+        the start of the game, and after this side has just rejected a proposal. `problem` is the mistake in the last
+        reply to the same text, or an empty text."""
         raise NotImplementedError
 
     def leave(self) -> None:
@@ -56,17 +65,14 @@ class Opponent:
 
 
 class ScriptedPartner(Opponent):
-    """A partner that plays by a script. An illegal act of the script raises RolloutError."""
+    """A partner that plays by a script."""
 
     def __init__(self, game: MatchingGame, player: int, script: Player) -> None:
         super().__init__(game, player)
         self._script = script
 
-    async def _act(self, heard: str) -> None:
-        try:
-            play_text(self._game, self._player, self._script.reply(heard))
-        except IllegalAct as error:
-            raise RolloutError("partner_illegal", str(error)) from error
+    async def _reply(self, heard: str, problem: str) -> str:
+        return self._script.reply(heard)
 
 
 class SelfOpponent(Opponent):

@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from slimrl.errors import RolloutError, UserError
+from slimrl.errors import UserError
 from slimrl.io.chat_client import ChatClient, ChatServer, Reply
 from slimrl.io.http import HttpError
 from slimrl.io.settings import read_settings, refuse_less
-from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics
 from slimrl_envs.matching_game.episode import Opponent
-from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
-from slimrl_envs.matching_game.rules.protocol import play_text
+from slimrl_envs.matching_game.rules.game import MatchingGame
 
 CHARS_PER_TOKEN = 2  # a low guess, for servers that do not report token counts
 TAG = re.compile(r"<(?=\s*/?\s*player)", re.IGNORECASE)
@@ -133,34 +131,24 @@ class LLMPartner(Opponent):
     """The partner of one game, which remembers the conversation."""
 
     def __init__(self, game: MatchingGame, player: int, partners: LLMPartners, max_tries: int) -> None:
-        super().__init__(game, player)
-        self._partners, self._max_tries = partners, max_tries
+        super().__init__(game, player, max_tries)
+        self._partners = partners
         rules = SHY.format(num=game.deal.size, table=game.deal.table_text(player))
         self._messages: list[Message] = [{"role": "system", "content": rules}]
         self._spent = {"partner_replies": 0.0, "partner_errors": 0.0, "partner_tokens": 0.0}
-
-    async def _act(self, heard: str) -> None:
-        # A player that writes the tag could end its own text and imitate the system, so the tag's bracket is replaced.
-        text = f"<player>\n{TAG.sub('[', heard)}\n</player>" if heard else STILL if len(self._messages) > 1 else BEGIN
-        for tries in range(1, self._max_tries + 1):
-            said = await self._say(text)
-            try:
-                play_text(self._game, self._player, without_thoughts(said))
-                return
-            except IllegalAct as error:
-                if tries == self._max_tries or self._game.is_over:
-                    detail = f"{error} It wrote {said!r:.200} ({tries} tries)"
-                    raise RolloutError("partner_illegal", detail) from error
-                self._spent["partner_errors"] += 1
-                text = f"That is not possible: {error}"
 
     def metrics(self) -> Metrics:
         """Return the numbers of the partner's replies, illegal replies and tokens in this game."""
         return dict(self._spent)
 
-    async def _say(self, told: str) -> str:
-        told = told.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be sent
-        self._messages.append({"role": "user", "content": told})
+    async def _reply(self, heard: str, problem: str) -> str:
+        # A player that writes the tag could end its own text and imitate the system, so the tag's bracket is replaced.
+        text = f"<player>\n{TAG.sub('[', heard)}\n</player>" if heard else STILL if len(self._messages) > 1 else BEGIN
+        if problem:
+            self._spent["partner_errors"] += 1
+            text = f"That is not possible: {problem}"
+        text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be sent
+        self._messages.append({"role": "user", "content": text})
         reply = await self._partners.reply(self._messages)
         self._messages.append({"role": "assistant", "content": reply.text})
         self._spent["partner_replies"] += 1

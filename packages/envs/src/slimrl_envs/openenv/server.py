@@ -7,6 +7,7 @@ have the schema of its actions and its description.
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -120,20 +121,16 @@ def start_process(place: str, python: str) -> "tuple[subprocess.Popen[bytes], in
     except OSError as error:
         raise UserError(f"openenv: `python` = {python!r} cannot be run: {error.strerror}.") from error
     assert process.stdout is not None
-    # The children of the process also hold the pipe open, so all of them are killed.
-    overdue = threading.Timer(START_S, _kill_session, [process])
-    overdue.daemon = True
     try:
-        overdue.start()
         with process.stdout:
-            ready: dict[str, Any] = json.loads(process.stdout.readline(MAX_LINE_BYTES) or b"{}")
+            has_line, *_ = select.select([process.stdout], [], [], START_S)
+            line = process.stdout.readline(MAX_LINE_BYTES) if has_line else b""
+        ready: dict[str, Any] = json.loads(line or b"{}")
         if "port" not in ready:
             raise _failure(place, python, ready)
     except BaseException:
         _end_process(process)
         raise
-    finally:
-        overdue.cancel()
     return process, ready["port"]
 
 
@@ -152,10 +149,6 @@ def _failure(place: str, python: str, ready: dict[str, Any]) -> UserError:
 
 def _end_process(process: "subprocess.Popen[bytes]") -> None:
     """Kill a process and its session, and wait until the process has exited. It has no data to save."""
-    _kill_session(process)
-    process.communicate()
-
-
-def _kill_session(process: "subprocess.Popen[bytes]") -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()

@@ -7,7 +7,6 @@ protocol and does not need the packages of OpenEnv.
 import asyncio
 import json
 import re
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
@@ -73,8 +72,6 @@ class OpenEnv(Taskset):
         self._server = Server(self.name, self.python)
         self._description: str | None = None  # until `prepare`
         self._reader: Reader | None = None  # None if each session has its own tools
-        # A semaphore belongs to an event loop, and every step of a run may have a new event loop.
-        self._places = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
         if self.format not in FORMATS:
             raise UserError(f"openenv: there is no `format` {self.format!r}.{nearest(self.format, FORMATS)}")
         if self.tag and not TAG.fullmatch(self.tag):
@@ -93,6 +90,7 @@ class OpenEnv(Taskset):
         for name in ("max_observation_tokens", "connect_timeout_s"):
             if getattr(self, name) <= 0:
                 raise UserError(f"openenv: `{name}` must be more than 0, not {getattr(self, name)}.")
+        self._places = asyncio.Semaphore(self.max_concurrent or UNBOUNDED)
 
     def prepare(self) -> None:
         """Start the server if it is an app, and read the schema of its actions. Raise UserError if the server cannot be
@@ -134,7 +132,7 @@ class OpenEnv(Taskset):
         within = f"within connect_timeout_s = {self.connect_timeout_s:g} s"
         try:
             async with asyncio.timeout(self.connect_timeout_s):
-                await self._places_here().acquire()
+                await self._places.acquire()
         except TimeoutError as error:
             said = f"no session was free {within}; fewer episodes at once need fewer sessions, and so do shorter ones"
             raise RolloutError("environment_busy", said) from error
@@ -142,7 +140,7 @@ class OpenEnv(Taskset):
             limits = Limits(patience_s=self.connect_timeout_s)
             return await ask_again(PEER, lambda _: self._try_open(dict(arguments)), limits)
         except BaseException as error:
-            self._places_here().release()
+            self._places.release()
             if not isinstance(error, HttpError):
                 raise
             said = f"the server {error.said}, {within}. A server with few sessions needs `max_concurrent`"
@@ -153,7 +151,7 @@ class OpenEnv(Taskset):
         try:
             await session.close()
         finally:
-            self._places_here().release()
+            self._places.release()
 
     async def _try_open(self, arguments: dict[str, Any]) -> tuple[Session, Observed, Reader]:
         try:
@@ -167,9 +165,6 @@ class OpenEnv(Taskset):
         except BaseException:
             await session.close()
             raise
-
-    def _places_here(self) -> asyncio.Semaphore:
-        return self._places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.max_concurrent or UNBOUNDED))
 
     def _rows(self, split: Split) -> list[dict[str, Any]]:
         """Return the rows of `task_file` and `test_file` that belong to a split."""

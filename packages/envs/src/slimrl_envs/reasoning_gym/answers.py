@@ -49,9 +49,8 @@ def _is_harmless_literal(answer: str) -> bool:
 
 def _is_formula(answer: str) -> bool:
     tree = _parse(answer)
-    if tree is None or sum(1 for _ in ast.walk(tree)) > MAX_NODES:
-        return False
-    return all(_is_harmless(node) for node in ast.walk(tree)) and _depth_of_powers(tree) <= MAX_POWERS
+    nodes = [] if tree is None else [*ast.walk(tree)]
+    return 0 < len(nodes) <= MAX_NODES and all(map(_is_harmless, nodes)) and _depth_of_powers(nodes[0]) <= MAX_POWERS
 
 
 def _parse(answer: str) -> ast.expr | None:
@@ -97,16 +96,5 @@ def _depth_of_powers(node: ast.AST) -> int:
     return inner + (is_power or isinstance(node, ast.Call))
 
 
-_FORMULA_NODES = (
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.Add,
-    ast.Sub,
-    ast.Mult,
-    ast.Div,
-    ast.Pow,
-    ast.USub,
-    ast.UAdd,
-    ast.Load,
-)
+_FORMULA_NODES = (ast.BinOp, ast.UnaryOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.USub, ast.UAdd, ast.Load)
 _LITERAL_NODES = (ast.List, ast.Tuple, ast.Constant, ast.Load, ast.UnaryOp, ast.USub)

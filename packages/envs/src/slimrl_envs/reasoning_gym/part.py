@@ -53,15 +53,8 @@ EASY = {
 }
 # The errors that scorers raise for answers that they cannot read.
 UNREADABLE = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError
+)  # fmt: skip
 
 Entry = Mapping[str, Any]
 Item = dict[str, Any]
@@ -88,7 +81,10 @@ class Part:
         self.name = name
         self._make_dataset, self._make_config = datasets[name]
         self._known = {field.name for field in dataclasses.fields(self._make_config) if field.init} - {*DECIDED}
-        self._check_names(config)
+        if unknown := [key for key in config if key not in self._known]:
+            follows = " It follows from the args `seed`, `num_train` and `num_test`." if unknown[0] in DECIDED else ""
+            hint = follows or nearest(unknown[0], self._known)
+            raise UserError(f"reasoning-gym: {name} has no setting `{unknown[0]}`.{hint}")
         self._settings = {**self._settings_of_level(level), **config}
         self._first_seed, self._sizes = seed * len(SPLITS) * STRIDE, sizes
         self._datasets: dict[Split, Any] = {}
@@ -102,8 +98,7 @@ class Part:
         An item is left out if its scorer does not pay its own answer in full. Raise UserError if no item is left.
         """
         if split not in self._items:
-            taken = {item["question"] for other in SPLITS[: SPLITS.index(split)] for item in self.items(other)}
-            self._items[split] = self._find_items(split, taken)
+            self._items[split] = self._find_items(split)
         return self._items[split]
 
     def score(self, answer: str, item: Mapping[str, Any]) -> float:
@@ -120,9 +115,10 @@ class Part:
         """Return the items of the first split whose wanted size is not 0."""
         return next((self.items(split) for split in SPLITS if self._sizes[split]), [])
 
-    def _find_items(self, split: Split, taken: set[str]) -> list[Item]:
+    def _find_items(self, split: Split) -> list[Item]:
         wanted, num_tries, first = self._sizes[split], self._num_candidates(split), self._first_seed_of(split)
         found, refused, failure = dict[str, Item](), 0, ""
+        taken = {item["question"] for other in SPLITS[: SPLITS.index(split)] for item in self.items(other)}
         for seed in range(first, first + num_tries):
             if len(found) == wanted:
                 break
@@ -201,22 +197,12 @@ class Part:
     def _split_of(self, seed: int) -> Split:
         return SPLITS[(seed - self._first_seed) // STRIDE]
 
-    def _check_names(self, config: Mapping[str, Any]) -> None:
-        """Raise UserError for a setting that the task does not have."""
-        for key in config:
-            if key in DECIDED:
-                raise UserError(
-                    f"reasoning-gym: `{key}` of {self.name} follows from the args `seed`, `num_train` and `num_test`."
-                )
-            if key not in self._known:
-                raise UserError(f"reasoning-gym: {self.name} has no setting `{key}`.{nearest(key, self._known)}")
-
     def _settings_of_level(self, level: int | None) -> dict[str, Any]:
         """Return the settings of the task's curriculum at `level`; no settings without a level. Raise UserError if the
         task does not have this level."""
-        curricula = _factory().CURRICULA
         if level is None:
             return {}
+        curricula = _factory().CURRICULA
         if self.name not in curricula:
             raise UserError(f"reasoning-gym: {self.name} has no levels. These have: {', '.join(sorted(curricula))}.")
         curriculum = curricula[self.name]()

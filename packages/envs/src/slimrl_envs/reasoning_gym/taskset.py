@@ -7,7 +7,6 @@ question and one reply. Training and held-out questions have different seeds, an
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from slimrl.environments.answers import Form, read_answer
@@ -60,11 +59,12 @@ class ReasoningGym(Taskset):
             if not 0 <= size <= MAX_SIZE:
                 raise UserError(f"reasoning-gym: `num_{split}` must be 0 to {MAX_SIZE:,}, not {size:,}.")
         shares, configs = _shares(names, self.weights), _configs(names, self.config)
-        counts = {split: _split_size(size, shares) for split, size in sizes.items()}
-        self._parts = {
-            name: Part(name, configs[name], self.level, self.seed, {split: counts[split][name] for split in sizes})
-            for name in names
-        }
+        self._parts: dict[str, Part] = {}
+        end = 0.0
+        for name in names:  # a task of a mixture has the part of each split between its shares' sum before and after it
+            begin, end = end, end + shares[name]
+            counts = {split: round(end * size) - round(begin * size) for split, size in sizes.items()}
+            self._parts[name] = Part(name, configs[name], self.level, self.seed, counts)
 
     def prepare(self) -> None:
         """Report the mean reward of the best blind answer for each task in `EASY`."""
@@ -95,10 +95,10 @@ class ReasoningGym(Taskset):
         same task, which may be right by chance. Both are missing if a task of the mixture has no answers."""
         if not all(item["answer"] for part in self._parts.values() for item in part.some_items()):
             return {}
-        return {"expert": self._solve, "random": self._answer_another}
-
-    def _solve(self, task: Task, seed: int) -> list[Message]:
-        return self._conversation(task, task.data["answer"])
+        return {
+            "expert": lambda task, seed: self._conversation(task, task.data["answer"]),
+            "random": self._answer_another,
+        }
 
     def _answer_another(self, task: Task, seed: int) -> list[Message]:
         items = self._parts[task.data["task"]].some_items()
@@ -155,7 +155,7 @@ def _configs(names: Sequence[str], config: Mapping[str, Any]) -> dict[str, Mappi
 
 
 def _shares(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the share of each task. They add up to 1. Raise UserError for an unknown task or an invalid weight."""
+    """Return the share of each task. Raise UserError for an unknown task or an invalid weight."""
     for name, weight in weights.items():
         if name not in names:
             raise UserError(
@@ -165,12 +165,3 @@ def _shares(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, flo
             raise UserError(f"reasoning-gym: the weight of {name} must be a number above 0, not {weight!r:.80}.")
     total = sum(weights.get(name, 1.0) for name in names)
     return {name: weights.get(name, 1.0) / total for name in names}
-
-
-def _split_size(size: int, shares: Mapping[str, float]) -> dict[str, int]:
-    """Return the number of items for each task of a mixture. The numbers add up to `size`."""
-    edges, total = [0], 0.0
-    for share in shares.values():
-        total += share
-        edges.append(round(total * size))
-    return {name: end - begin for name, (begin, end) in zip(shares, pairwise(edges), strict=True)}

@@ -46,7 +46,7 @@ class MatchingEnv:
 
     def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         """Start the game `game_state`, or without it the sample's game. Raises UserError if there is no valid game."""
-        self._leave()
+        self.close()
         state = read_state(dict(game_state or {}))
         task = task_of(self._sample) if state is None else game_task("slime", state)
         self._episode = new_episode(self._taskset, task)
@@ -63,13 +63,13 @@ class MatchingEnv:
         if self._episode is None:
             raise UserError("slime: there is no game in progress: call `reset` first.")
         # By SLIME's defaults SGLang leaves special tokens such as `<|im_end|>` at the end of a reply.
-        while self._ends and text.endswith(self._ends):
-            text = next(text.removesuffix(end) for end in self._ends if text.endswith(end))
+        while end := next((end for end in self._ends if text.endswith(end)), ""):
+            text = text.removesuffix(end)
         work = run_with_timeout(step_episode(self._episode, text), "environment", self._timeout_s)
         try:
             turn = run_episodes(work)
         except RolloutError as error:  # SLIME's rollout catches no exception: one failure would stop the whole run
-            self._leave()
+            self.close()
             failure = f"{error.reason}: {error.detail}"
             logger.warning("a sample is not trained on: %s", failure)
             self._note(0.0, {})
@@ -78,7 +78,7 @@ class MatchingEnv:
             return observation_of([]), True, {"reward": 0.0, "failure": failure}
         self._note(turn.reward, turn.metrics)
         if turn.done:
-            self._leave()
+            self.close()
         return observation_of(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
 
     def get_normalized_reward(self) -> float:
@@ -91,19 +91,16 @@ class MatchingEnv:
         return {"role": "user", "content": observation["obs_str"]}
 
     def close(self) -> None:
-        """Stop the game."""
-        self._leave()
+        """Stop the game, if one is in progress."""
+        if self._episode is not None:
+            run_episodes(close_episode(self._episode))
+        self._episode = None
 
     def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
         """Write the reward and the metrics into the sample."""
         # A sample always has a reward, 0 without an agreement, because SLIME asks a reward model about all others.
         self._sample.reward = reward
         self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
-
-    def _leave(self) -> None:
-        if self._episode is not None:
-            run_episodes(close_episode(self._episode))
-        self._episode = None
 
 
 def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:

@@ -69,11 +69,8 @@ class RandomPlayer:
 
 
 def guess_number(game: Game, seen: list[Seen]) -> str:
-    """Return the middle of the range of numbers that the hints have left."""
+    """Return the middle of the range of numbers that the hints of GuessTheNumber have left."""
     low, high = game.inner.min_number, game.inner.max_number
     for number, hint in game.inner.state.game_state["guess_history"]:
         low, high = (number + 1, high) if hint == "higher" else (low, number - 1)
     return f"[{(low + high) // 2}]"
-
-
-EXPERTS: dict[str, Bot] = {"GuessTheNumber": guess_number}

@@ -19,12 +19,14 @@ from slimrl.io.settings import refuse_idle, refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.textarena.episode import Match, MatchEpisode
 from slimrl_envs.textarena.game import load_game
-from slimrl_envs.textarena.players import EXPERTS, Bot, RandomPlayer
+from slimrl_envs.textarena.players import Bot, RandomPlayer, guess_number
 
 OPPONENTS = ("random", "self")
 BOTH = "both"
 COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players to try if `num_players` is not set
 PASS = "[pass]"
+# Kinds of failure by metric, the first one that applies.
+KINDS = {"ended_by_invalid": "invalid move", "other_invalid": "invalid move of the other", "drawn": "drawn"}
 # Games that pay blind play more than 0.3, each with the best blind play and its mean reward. Measured by
 # `benchmarks/checks/blind_answers.py` with `opponent = "random"`.
 EASY = {
@@ -70,8 +72,20 @@ class TextArena(Taskset):
         refuse_less(self, {"max_invalid_moves": 0, "num_train": 0, "num_test": 0}, "textarena")
         self._game = load_game(self.name, self.config)
         self._size = self._find_size()
-        self._check_player()
-        self._check_opponent()
+        if self._is_self_play:
+            refuse_idle(self, ["player"], "textarena", 'with `opponent = "self"`: the policy plays all sides')
+        if self.player != BOTH and (type(self.player) is not int or self.player not in range(self._size)):
+            places = ", ".join(map(str, range(self._size)))
+            raise UserError(f'textarena: `player` must be one of {places} or "{BOTH}", not {self.player!r}.')
+        if self._size == 1 and self.opponent != "random":
+            raise UserError(f"textarena:{self.name} has one player, and so no `opponent`.")
+        if self._size > 1 and self.opponent == "random":
+            game = self._game.start(0, self._size)
+            if RandomPlayer(random.Random(0))(game, game.read()) is None:
+                raise UserError(
+                    f"textarena:{self.name} does not say which moves are valid, and so has no random opponent; take "
+                    '`opponent = "self"`.'
+                )
 
     def prepare(self) -> None:
         """Report the mean reward of the best blind play if the game is in `EASY` and the opponent is random."""
@@ -110,21 +124,16 @@ class TextArena(Taskset):
         found: dict[str, Script] = {
             "random": lambda task, seed: self._converse(task, RandomPlayer(random.Random(f"{seed}/{task.id}")))
         }
-        if expert := EXPERTS.get(self._game.kind):
-            found["expert"] = lambda task, seed: self._converse(task, expert)
+        if self._game.kind == "GuessTheNumber":
+            found["expert"] = lambda task, seed: self._converse(task, guess_number)
         return found
 
     def failure_kind(self, rollout: Rollout) -> str | None:
         """Return the kind of failure; None if the policy earned the full reward, and an empty text if no kind fits."""
         if rollout.reward >= SUCCESS:
             return None
-        if rollout.metrics.get("ended_by_invalid"):
-            return "invalid move"
-        if rollout.metrics.get("other_invalid"):
-            return "invalid move of the other"
-        if self._size == 1 or "won" not in rollout.metrics:
-            return ""
-        return "drawn" if rollout.metrics.get("drawn") else "lost"
+        default = "lost" if self._size > 1 and "won" in rollout.metrics else ""
+        return next((kind for name, kind in KINDS.items() if rollout.metrics.get(name)), default)
 
     def _task(self, split: Split, number: int) -> Task:
         digest = hashlib.sha256(f"textarena/{split}/{number}".encode()).digest()
@@ -156,23 +165,3 @@ class TextArena(Taskset):
             except UserError as error:
                 failures.append(str(error))
         raise UserError(failures[0])
-
-    def _check_player(self) -> None:
-        if self._is_self_play:
-            refuse_idle(self, ["player"], "textarena", 'with `opponent = "self"`: the policy plays all sides')
-        if self.player != BOTH and (type(self.player) is not int or self.player not in range(self._size)):
-            places = ", ".join(map(str, range(self._size)))
-            raise UserError(f'textarena: `player` must be one of {places} or "{BOTH}", not {self.player!r}.')
-
-    def _check_opponent(self) -> None:
-        """Raise UserError for an opponent that this game cannot have."""
-        if self._size == 1:
-            if self.opponent != "random":
-                raise UserError(f"textarena:{self.name} has one player, and so no `opponent`.")
-        elif self.opponent == "random":
-            game = self._game.start(0, self._size)
-            if RandomPlayer(random.Random(0))(game, game.read()) is None:
-                raise UserError(
-                    f"textarena:{self.name} does not say which moves are valid, and so has no random opponent; take "
-                    '`opponent = "self"`.'
-                )

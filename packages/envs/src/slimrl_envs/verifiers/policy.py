@@ -14,7 +14,6 @@ from verifiers.v1.clients.train import serialize_completion, tool_to_wire
 from verifiers.v1.dialects.chat import ChatDialect, message_to_wire, parse_tools
 from verifiers.v1.harnesses.null.harness import NullHarness
 from verifiers.v1.harnesses.utils.mcp import call_mcp, connect_mcp
-from verifiers.v1.interception import InterceptionServer
 from verifiers.v1.types import AssistantMessage, Message, Response, SystemMessage, ToolCall, ToolMessage, UserMessage
 
 from slimrl.errors import RolloutError
@@ -59,23 +58,12 @@ class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for 
         return response
 
 
-class Interception(InterceptionServer):  # type: ignore[misc]
-    """The server for the model calls of all rollouts, which arrive by HTTP or from `ChatLoop`."""
-
-    def __init__(self, tools: Mapping[str, Any], needs_tunnel: bool) -> None:
-        secrets = tuple(tool.state_secret for tool in tools.values() if tool.state_secret)
-        super().__init__(requires_tunnel=needs_tunnel, state_service_secrets=secrets)
-        self.policy = PolicyClient()
-        self.shared_tools = tools
-        self.clients[POLICY.model_dump_json()] = self.policy
-
-
 class ChatLoop(NullHarness):  # type: ignore[misc]
     """The chat loop of verifiers' `null` harness: ask the policy and make its calls, until a reply has no calls."""
 
-    def __init__(self, config: Any, interception: Interception) -> None:
+    def __init__(self, config: Any, sessions: Mapping[str, Any]) -> None:
         super().__init__(config)
-        self._interception = interception
+        self._sessions = sessions
 
     async def setup(self, runtime: Any) -> None:
         """Do nothing: this harness needs no installation."""
@@ -86,7 +74,7 @@ class ChatLoop(NullHarness):  # type: ignore[misc]
         system, prompt = self.resolve_prompt(data)
         messages: list[Message] = [] if system is None else [SystemMessage(content=system)]
         messages += [UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt or ())
-        session = self._interception.sessions[secret]
+        session = self._sessions[secret]
         urls = {name: {"url": url, "timeout": self.config.tool_timeout} for name, url in mcp_urls.items()}
         async with AsyncExitStack() as stack:  # it closes the connections
             schemas, dispatch, servers = await connect_mcp({"mcpServers": urls}, stack)

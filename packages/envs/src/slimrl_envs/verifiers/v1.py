@@ -13,14 +13,14 @@ from verifiers.v1.agent import _EpisodeAgent
 from verifiers.v1.configs.agent import AgentConfig, agent_config_fields, resolve_agent
 from verifiers.v1.configs.env import default_agent_harness
 from verifiers.v1.harnesses.null.harness import NullHarnessConfig
-from verifiers.v1.interception import requires_tunnel
-from verifiers.v1.runtimes import SubprocessConfig, runtime_is_local
+from verifiers.v1.interception import InterceptionServerConfig
+from verifiers.v1.runtimes import SubprocessConfig
 from verifiers.v1.utils.loaders import default_harness_id, load_environment, resolve_env_config
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Task, Turn
 from slimrl_envs.verifiers.conversation import Ask
-from slimrl_envs.verifiers.policy import MODEL, POLICY, ChatLoop, Interception
+from slimrl_envs.verifiers.policy import MODEL, POLICY, ChatLoop, PolicyClient
 
 TOKEN_LIMITS = ("max_input_tokens", "max_output_tokens", "max_total_tokens")
 
@@ -35,28 +35,29 @@ class Served:
         self._seat = policy_seat(self._seats, name)
         self._task_class: Any = type(self.env.taskset).task_type()
         self._in_process = self._seats[self._seat].harness is None and default_harness_id(name) == "bash"
+        self._policy = PolicyClient()
         self._holder: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[Interception] | None = None
+        self._ready: asyncio.Future[None] | None = None
         self._released = asyncio.Event()
         self._num_users = 0
 
     async def play(self, task: Task, ask: Ask) -> Turn:
         """Play one episode of the env. Raise RolloutError if verifiers reports that the episode failed."""
-        interception = await self._enter()
+        await self._enter()
         asking: list[str] = []
 
         def note(trace: Any) -> None:
-            interception.policy.asks[trace.id] = ask
+            self._policy.asks[trace.id] = ask
             asking.append(trace.id)
 
         try:
-            return await self._play(interception, task, note)
+            return await self._play(task, note)
         finally:
             for trace_id in asking:  # further requests of the episode are refused
-                interception.policy.asks.pop(trace_id, None)
+                self._policy.asks.pop(trace_id, None)
             await self._leave()
 
-    async def _play(self, interception: Interception, given: Task, note: Any) -> Turn:
+    async def _play(self, given: Task, note: Any) -> Turn:
         data = self._task_class.data_type().model_validate(given.data)
         task = self._task_class(data, self.env.config.taskset.task)
         traced = TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
@@ -66,9 +67,9 @@ class Served:
             is_policy = name == self._seat
             agent = _EpisodeAgent(
                 self._resolve(config, is_policy),
-                interception=interception,
+                interception=self.env._interception,
                 name=name,
-                shared_tools=interception.shared_tools,
+                shared_tools=self.env._shared_tools,
                 task_cls=self._task_class,
                 gate=None,
                 completed=episode.traces,
@@ -77,7 +78,7 @@ class Served:
                 warned_resources=set(),
             )
             if is_policy and self._in_process:
-                agent.harness = ChatLoop(agent.config.harness, interception)
+                agent.harness = ChatLoop(agent.config.harness, self.env._interception.sessions)
             return agent
 
         agents = Agents(self.env.config, seat)
@@ -109,8 +110,8 @@ class Served:
         harness = NullHarnessConfig(id="null") if is_ours else default_agent_harness(self.env.config.taskset.id)
         return resolve_agent(config, model=MODEL, client=POLICY if is_policy else None, harness=harness)
 
-    async def _enter(self) -> Interception:
-        """Return the shared resources to one more episode, which must call `_leave`. The first episode opens the
+    async def _enter(self) -> None:
+        """Wait for the shared resources, for one more episode, which must call `_leave`. The first episode opens the
         resources."""
         loop = asyncio.get_running_loop()
         if self._holder is None or self._holder.done() or self._holder.get_loop() is not loop:
@@ -119,7 +120,7 @@ class Served:
         assert self._ready is not None
         self._num_users += 1
         try:
-            return await asyncio.shield(self._ready)
+            await asyncio.shield(self._ready)
         except BaseException:
             await self._leave()
             raise
@@ -133,26 +134,18 @@ class Served:
             self._released.set()
             await asyncio.wait({holder})
 
-    async def _hold(self, ready: "asyncio.Future[Interception]", released: asyncio.Event) -> None:
+    async def _hold(self, ready: "asyncio.Future[None]", released: asyncio.Event) -> None:
         """Keep the shared resources open until `released` is set. This needs its own task, because the task that opens
         the resources must also close them."""
         try:
-            async with self.env.shared_tools() as tools, Interception(tools, self._needs_tunnel(tools)) as interception:
-                try:
-                    await self.env.start()
-                    ready.set_result(interception)
-                    await released.wait()
-                finally:
-                    await self.env.stop()
+            async with self.env.serving():
+                self.env._interception.clients[POLICY.model_dump_json()] = self._policy
+                ready.set_result(None)
+                await released.wait()
         except Exception as error:
             if ready.done():
                 raise
             ready.set_exception(error)
-
-    def _needs_tunnel(self, tools: Mapping[str, Any]) -> bool:
-        is_local = all(runtime_is_local(config.runtime) for config in self._seats.values())
-        own_servers = [server.config for server in self._task_class.toolsets(self.env.config.taskset.task)]
-        return bool(requires_tunnel(is_local, own_servers, tools.values()))
 
 
 def policy_seat(seats: Mapping[str, AgentConfig], name: str) -> str:
@@ -175,10 +168,11 @@ def policy_seat(seats: Mapping[str, AgentConfig], name: str) -> str:
 
 
 def local_config(config: Any) -> Any:
-    """Return the config with seats that run on this machine by default. The default of verifiers is a paid service."""
+    """Return the config with seats that run on this machine by default, since the default of verifiers is a paid
+    service, and with one server for all model calls."""
     seats = {
         seat: one.model_copy(update={"runtime": SubprocessConfig()})
         for seat, one in agent_config_fields(config).items()
         if "runtime" not in one.model_fields_set
     }
-    return config.model_copy(update=seats)
+    return config.model_copy(update={**seats, "interception": InterceptionServerConfig()})

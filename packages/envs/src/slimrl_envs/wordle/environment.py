@@ -110,9 +110,8 @@ class Wordle(Taskset):
             return "no guess that could be played" if metrics["tagged"] else "no guess in tags"
         if metrics["unfinished"]:
             return ""
-        if metrics["valid"] < 0.5:
-            return "lost, most guesses could not be played"
-        return f"lost, most guesses {'against' if metrics.get('consistent', 1.0) < 0.5 else 'by'} the marks"
+        by_marks = "against" if metrics.get("consistent", 1.0) < 0.5 else "by"
+        return f"lost, most guesses {'could not be played' if metrics['valid'] < 0.5 else f'{by_marks} the marks'}"
 
     def format_guess(self, word: str) -> str:
         """Return the reply that guesses `word`. With `spelled`, a space stands before each letter, so that the tokens
@@ -135,7 +134,6 @@ class Wordle(Taskset):
 
     @cached_property
     def _constant_words(self) -> list[str]:
-        """The words that the script `fixed` plays in every game."""
         return choose_fixed_words(self._answers, NUM_TRIES)
 
     def _play(self, task: Task, choose: Callable[[Sequence[Try]], str]) -> list[Message]:
@@ -182,10 +180,7 @@ class WordleEpisode:
         game, before = self.game, self._rules.worth(self.game)
         guess = find_guess(reply)
         self._untagged += guess is None
-        if guess is not None:
-            game.play(guess)
-        else:
-            game.forfeit("there is no guess in <guess> tags.")
+        game.play(guess or "", "there is no guess in <guess> tags." if guess is None else "")
         # The differences of the worth add up to the reward of the episode.
         reward = self._rules.worth(game) - before
         return Turn(game.is_over, [{"role": "user", "content": self._observation()}], reward, self._metrics())
@@ -211,18 +206,13 @@ class WordleEpisode:
 
     def _observation(self) -> str:
         """Return the message to the policy: the mistake of the last try, the last feedback, the hints, and the next
-        request. Parts that do not exist are left out."""
-        tries, answered = self.game.tries, self.game.tries_with_feedback
+        request or the result, which the policy does not read. Parts that do not exist are left out."""
+        game, tries, answered = self.game, self.game.tries, self.game.tries_with_feedback
         lines = [f"Error: {tries[-1].mistake}"] if tries and tries[-1].mistake else []
         if answered:  # after a mistake the last feedback is shown again
             lines += [f"word: {' '.join(answered[-1].word)}", f"mark: {' '.join(answered[-1].feedback)}"]
         if self._rules.hints and tries:
             hints = zip(("place", "also", "none"), find_hints(tries), strict=True)
             lines += [f"{name}: {' '.join(letters) or '-'}" for name, letters in hints]
-        return "\n".join([*lines, self._next()])
-
-    def _next(self) -> str:
-        """Return the request for the next guess, or the result of a finished game, which the policy does not read."""
-        if self.game.is_over:
-            return f"You {'won' if self.game.is_won else 'lost'}. The word is {self.game.answer}."
-        return f"Guess {len(self.game.tries) + 1} of {NUM_TRIES}."
+        result = f"You {'won' if game.is_won else 'lost'}. The word is {game.answer}."
+        return "\n".join([*lines, result if game.is_over else f"Guess {len(tries) + 1} of {NUM_TRIES}."])

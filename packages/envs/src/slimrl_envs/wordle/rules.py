@@ -70,20 +70,14 @@ class Game:
         if self.opening:
             self.play(self.opening)
 
-    def play(self, text: str) -> Try:
-        """Play the word in a text, in upper or lower case, with or without spaces between its letters. Returns the
-        try."""
+    def play(self, text: str, mistake: str = "") -> Try:
+        """Play the word in a text, in upper or lower case, with or without spaces between its letters. With a `mistake`
+        the word is not played, but the try counts. Returns the try."""
         assert not self.is_over, "the game is over"
         word = "".join(text.split()).lower()
-        mistake, is_repeated = self._mistake(word), word in self.words
+        mistake = mistake or self._mistake(word)
         feedback = "" if mistake else feedback_of(word, self.answer)
-        self.tries.append(Try(word, feedback, mistake, is_repeated))
-        return self.tries[-1]
-
-    def forfeit(self, mistake: str) -> Try:
-        """Add a try that has no word, only a mistake. Returns the try."""
-        assert not self.is_over, "the game is over"
-        self.tries.append(Try("", "", mistake))
+        self.tries.append(Try(word, feedback, mistake, is_repeated=word in self.words))
         return self.tries[-1]
 
     @property
@@ -103,7 +97,7 @@ class Game:
 
     @property
     def is_won(self) -> bool:
-        """Whether the answer was guessed."""
+        """True if the answer was guessed."""
         return self.answer in self.words
 
     @property

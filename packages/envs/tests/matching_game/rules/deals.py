@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from statistics import fmean
 
-from slimrl_envs.matching_game.rules.deal import Deal
+from slimrl_envs.matching_game.rules.deal import Deal, default_names
 from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
 from slimrl_envs.matching_game.rules.generator import deals
 from slimrl_envs.matching_game.rules.players import Stubborn
@@ -15,7 +15,7 @@ from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
 
 @cache
 def some_deals(size: int, num: int) -> tuple[Deal, ...]:
-    """Always the same ones."""
+    """Return always the same deals."""
     rng = random.Random(size)
     return tuple(new_deal(rng, size, str(k)) for k in range(num))
 
@@ -24,8 +24,17 @@ def new_deal(rng: random.Random, size: int, game_id: str) -> Deal:
     return replace(next(deals(rng, size)), game_id=game_id)
 
 
+def any_deal(rng: random.Random, n: int) -> Deal:
+    """Return a deal of the distribution without the rule."""
+    known = tuple(tuple(tuple(rng.random() < 0.4 for _ in range(n)) for _ in range(n)) for _ in range(2))
+    table = tuple(
+        tuple(rng.randrange(100) if known[0][r][p] or known[1][r][p] else 50 for p in range(n)) for r in range(n)
+    )
+    return Deal(table, known, (rng.uniform(1, 10), rng.uniform(1, 10)), *default_names(n), "any")
+
+
 def play_out(game: MatchingGame, players: tuple[Player, Player]) -> float:
-    """Plays a game to its end and returns the reward. After an error the same player is asked again."""
+    """Play a game to its end and return the reward. After an error the same player is asked again."""
     num_heard = [0, 0]
     while not game.is_over:
         player = game.turn
@@ -40,12 +49,12 @@ def play_out(game: MatchingGame, players: tuple[Player, Player]) -> float:
 
 
 def agreeable(deal: Deal) -> Player:
-    """A player that accepts every proposal and makes none: it lets others be measured."""
+    """Return a player that accepts every proposal and makes none: it lets others be measured."""
     return Stubborn(deal, (), num_again=0)
 
 
 def against_shy(deal: Deal, player: Player, seat: int, max_turns: int | None = None) -> MatchingGame:
-    """A whole game with the shy partner at the other seat."""
+    """Return a whole game with the shy partner at the other seat."""
     shy = ShyPartner(deal, 1 - seat, random.Random(deal.game_id))
     game = MatchingGame(deal, max_turns)
     play_out(game, (player, shy) if seat == 0 else (shy, player))

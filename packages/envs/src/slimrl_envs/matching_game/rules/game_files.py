@@ -18,13 +18,10 @@ from slimrl.errors import UserError
 from slimrl.io.rows import file_rows, preview
 from slimrl_envs.matching_game.rules.deal import MAX_VALUE, UNKNOWN, Deal, default_names
 from slimrl_envs.matching_game.rules.game import usual_turns
-from slimrl_envs.matching_game.rules.protocol import opening
+from slimrl_envs.matching_game.rules.protocol import rules
 
-# A scaled value must be a float, and an integer in JSON may be larger than any float.
-Scale = Annotated[float, Field(gt=0, le=1e300, allow_inf_nan=False)]
-Known = Annotated[int, Field(ge=0, le=1)]
-Mask = list[list[Known | bool]]
-Order = Annotated[list[list[int]], Field(min_length=2, max_length=2)]
+Scale = Annotated[float, Field(gt=0, le=1e300, allow_inf_nan=False)]  # a scaled value must be a finite float
+Mask = list[list[Annotated[int, Field(ge=0, le=1)] | bool]]
 MARKS = ',:"<>[].!?;'
 
 
@@ -41,7 +38,7 @@ class _State(BaseModel):
     best_assignment_reward: float
     papers: list[str] | None = None
     reviewers: list[str] | None = None
-    order: Order | None = None
+    order: tuple[list[int], list[int]] | None = Field(None, strict=False)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -104,18 +101,16 @@ def deal_of(state: Mapping[str, Any], game_id: str) -> Deal:
 
 
 def _check_names(deal: Deal) -> None:
-    """Raise ValueError for names that would be ambiguous in tables, proposals or sentences."""
+    """Raise ValueError for names that are missing, or would be ambiguous in tables, proposals or sentences."""
     for what, names, short in (
         ("papers", deal.papers, deal.short_papers),
         ("reviewers", deal.reviewers, deal.reviewers),
     ):
         if len(names) != deal.size:
             raise ValueError(f"{what} has {len(names)} names, and the table {deal.size}")
-        for name in (*names, *short):
-            if not name or name != " ".join(name.split()):
-                raise ValueError(f"{what}: {name!r} is empty, or has spaces that do not count or a line break")
-        if wrong := [name for name in short if set(name) & set(MARKS)]:
-            raise ValueError(f"{what}: {wrong[0]!r} has one of {MARKS}, which tables, proposals and sentences use")
+        for name in short:
+            if name != " ".join(name.split()) or not name or set(name) & set(MARKS):
+                raise ValueError(f"{what}: {name!r} is empty, has a line break or needless spaces, or one of {MARKS}")
     for reviewers in (deal.short_reviewers, deal.reviewers):
         name, count = Counter(map(str.casefold, (*deal.short_papers, *reviewers))).most_common(1)[0]
         if count > 1:
@@ -125,9 +120,9 @@ def _check_names(deal: Deal) -> None:
 def row(deal: Deal, number: int, max_turns: int | None = None) -> dict[str, Any]:
     """Return a deal as row `number` of a data set. The `prompt` contains the number of messages `max_turns` (default:
     `usual_turns`)."""
-    state = game_state(deal)
+    state, num = game_state(deal), usual_turns(deal.size) if max_turns is None else max_turns
     return {
-        "prompt": opening(deal, 0, usual_turns(deal.size) if max_turns is None else max_turns),
+        "prompt": f"{rules(deal, num)}\n\n{deal.table_text(0)}",
         "game_state": state,
         "ground_truth": state,
         "optimal_score": deal.best,

@@ -1,10 +1,13 @@
-"""Scripted players for both sides: the strong expert, and baselines that ignore answers."""
+"""Scripted players for both sides: two experts, and baselines that ignore answers."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
 from itertools import permutations, repeat
 
+import numpy as np
+
 from slimrl_envs.matching_game.rules.beliefs import (
+    USUAL,
     Beliefs,
     best_except,
     combine_beliefs,
@@ -15,14 +18,15 @@ from slimrl_envs.matching_game.rules.beliefs import (
 )
 from slimrl_envs.matching_game.rules.deal import UNKNOWN, Assignment, Cell, Deal, optimum
 from slimrl_envs.matching_game.rules.game import Accept, Act, Propose, Reject, Say
-from slimrl_envs.matching_game.rules.parser import Parser, ask_for_score, tell_score
-from slimrl_envs.matching_game.rules.planner import Planner
+from slimrl_envs.matching_game.rules.language import Parser, ask_for_score, tell_score
 from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import NUM_AGAIN
 
 RESERVED = NUM_AGAIN + 2  # turns that an asker keeps: to propose, to ask again, to propose again
 MIN_GAIN = 0.5  # the least expected gain for which `Asker` asks
 LEANING = 0.5  # the weight that each rejection adds to the partner's scores
+FIRST = 1e5  # the planner's bonus for the first pair, so that a plan has it unless all such plans are refused
+IN_ORDER = 1e-3  # its bonus by place, so that among equal plans the one in the order of the table is taken
 
 
 class Stubborn(Player):
@@ -84,84 +88,175 @@ def without_own_pairs(deal: Deal, player: int) -> Iterator[Assignment]:
     return (one for one in permutations(range(deal.size)) if all(a != b for a, b in zip(one, own, strict=True)))
 
 
-class Asker(Player):
-    """The strong expert for a shy partner. It estimates both scales, asks for scores one by one, and then proposes.
+class Expert(Player):
+    """A player that asks about scores one by one and then proposes a plan. Its last message is always a proposal. After
+    a rejection it asks as many questions as a shy partner wants, and proposes another plan."""
+
+    def __init__(self, deal: Deal, player: int, max_turns: int, num_questions: int = 0) -> None:
+        super().__init__(deal)
+        self._parser, self._seen = Parser(deal), deal.seen(player)
+        self._told: dict[Cell, int] = {}
+        self._left = deal.cells  # the pairs that it has not asked about
+        self._open: Cell | None = None
+        self._refused: list[Assignment] = []
+        self._num_to_ask = num_questions
+        self._turns_left = (max_turns + 1 - player) // 2
+
+    def _act(self, heard: Say | Propose | None) -> Act:
+        answer = ""
+        if isinstance(heard, Say):
+            # The last number of an answer is the score; earlier numbers may repeat the question.
+            if self._open and (numbers := self._parser.numbers(heard.text)):
+                self._told[self._open] = numbers[-1]
+            answer = self._answer(heard.text)
+        beliefs = self._beliefs()
+        if isinstance(heard, Propose):
+            return Accept() if looks_best(beliefs, heard.assignment) or not self._turns_left else Reject()
+        self._turns_left -= 1
+        self._open = self._next_question(beliefs) if self._turns_left else None
+        if self._open is None:
+            self._refused.append(self._plan(beliefs))
+            self._num_to_ask = NUM_AGAIN
+            return Propose(self._refused[-1])
+        self._left.remove(self._open)
+        self._num_to_ask = max(0, self._num_to_ask - 1)
+        return Say(f"{answer}{ask_for_score(self._deal, self._open)}")
+
+    def _answer(self, text: str) -> str:
+        """Return the answer to the questions in `text`, which starts the next message; empty without a question."""
+        return ""
+
+    def _beliefs(self) -> Beliefs:
+        raise NotImplementedError
+
+    def _next_question(self, beliefs: Beliefs) -> Cell | None:
+        """Return the next pair to ask about; None when it is time to propose."""
+        raise NotImplementedError
+
+    def _plan(self, beliefs: Beliefs) -> Assignment:
+        """Return the best plan that is not refused."""
+        raise NotImplementedError
+
+
+class Asker(Expert):
+    """The strong expert for a shy partner. It estimates both scales.
 
     It asks first about pairs of the assignment that looks best, then by expected gain. It asks at least one question
-    for each paper if it has enough turns. After a rejection it asks as many questions as a shy partner wants, and gives
-    the partner's scores more weight. It answers a question about a score.
+    for each paper if it has enough turns. After a rejection it gives the partner's scores more weight. It answers a
+    question about a score.
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int) -> None:
-        super().__init__(deal)
-        self._seen, self._parser = deal.seen(player), Parser(deal)
+        super().__init__(deal, player, max_turns)
         self._own = own_values(self._seen)
-        self._told: dict[Cell, int] = {}
-        self._asked: set[Cell] = set()
-        self._open: Cell | None = None
-        self._refused: list[Assignment] = []
-        self._num_to_ask = 0
-        self._turns_left = (max_turns + 1 - player) // 2
         self._reserved = RESERVED if self._turns_left >= RESERVED + deal.size else 1
 
-    def _act(self, heard: Say | Propose | None) -> Act:
-        act = self._choose(heard)
-        self._turns_left -= isinstance(act, Say | Propose)
-        return act
-
-    def _choose(self, heard: Say | Propose | None) -> Act:
-        answer = self._listen(heard.text) if isinstance(heard, Say) else ""
-        beliefs = combine_beliefs(self._deal.size, self._own, self._told)
-        if isinstance(heard, Propose):
-            return Accept() if looks_best(beliefs, heard.assignment) or not self._turns_left else Reject()
-        cell = self._next_question(beliefs)
-        if cell:
-            self._asked.add(cell)
-            self._open = cell
-            return Say(f"{answer}{ask_for_score(self._deal, cell)}")
-        # A rejection means that the plan is worth less to the partner. So each one raises the weight of the partner's
-        # scores.
-        liked = combine_beliefs(self._deal.size, {}, self._told) - UNKNOWN
-        leaning = beliefs + LEANING * len(self._refused) * liked
-        self._refused.append(best_except(leaning, self._refused))
-        self._num_to_ask = NUM_AGAIN
-        return Propose(self._refused[-1])
-
-    def _next_question(self, beliefs: Beliefs) -> Cell | None:
-        """Return the most useful pair to ask about; None when it is time to propose."""
-        if self._turns_left == 1 or (not self._num_to_ask and (self._refused or self._turns_left <= self._reserved)):
-            return None
-        cells = [cell for cell in self._deal.cells if cell not in self._asked]
-        gained = gains(beliefs, [cell for cell in cells if cell not in self._own])
-        plan = optimum(beliefs)
-        best = max(gained, key=lambda cell: (plan[cell[1]] == cell[0], gained[cell]), default=None)
-        # A shy partner wants to be asked again after a rejection, if only about a pair that both know.
-        must_ask = self._num_to_ask > 0
-        self._num_to_ask -= must_ask
-        if must_ask or len(self._asked) < self._deal.size:
-            return best or next(iter(cells), None)
-        is_worth_it = best is not None and gained[best] >= MIN_GAIN
-        return best if is_worth_it or self._reserved == 1 else None  # no turn to keep: asking costs nothing
-
-    def _listen(self, text: str) -> str:
-        """Store the last number in the text as the answer to this player's question. Return the answer to the first
-        question in the text, or an empty text."""
-        numbers, cell = self._parser.numbers(text), self._open
-        if cell and numbers:
-            self._told[cell] = numbers[-1]
-        self._open = None
+    def _answer(self, text: str) -> str:
         cells = self._parser.topics(text).cells
         return f"{tell_score(self._deal, cells[0], self._seen)} " if cells else ""
 
+    def _beliefs(self) -> Beliefs:
+        return combine_beliefs(self._deal.size, self._own, self._told)
 
-SCRIPTS: dict[str, Callable[[Deal, int, int], Player]] = {
-    "constant": lambda deal, player, _: Stubborn(deal, permutations(range(deal.size))),
-    "own-view": lambda deal, player, _: Stubborn(deal, by_own_view(deal, player)),
-    "contrary": lambda deal, player, _: Stubborn(deal, without_own_pairs(deal, player), deal.size),
-    "deaf": lambda deal, player, _: Stubborn(deal, by_the_rule(deal, player), deal.size),
-    "planner": lambda deal, player, max_turns: Planner(deal, player, max_turns, deal.size + 1),
-    "solver": Asker,
+    def _next_question(self, beliefs: Beliefs) -> Cell | None:
+        if not self._num_to_ask and (self._refused or self._turns_left < self._reserved):
+            return None
+        gained = gains(beliefs, [cell for cell in self._left if cell not in self._own])
+        plan = optimum(beliefs)
+        best = max(gained, key=lambda cell: (plan[cell[1]] == cell[0], gained[cell]), default=None)
+        # A shy partner wants to be asked again after a rejection, if only about a pair that both know.
+        if self._num_to_ask or self._deal.size**2 - len(self._left) < self._deal.size:
+            return best or next(iter(self._left), None)
+        is_worth_it = best is not None and gained[best] >= MIN_GAIN
+        return best if is_worth_it or self._reserved == 1 else None  # no turn to keep: asking costs nothing
+
+    def _plan(self, beliefs: Beliefs) -> Assignment:
+        # A rejection means that the plan is worth less to the partner. So each one raises the weight of the partner's
+        # scores.
+        liked = combine_beliefs(self._deal.size, {}, self._told) - UNKNOWN
+        return best_except(beliefs + LEANING * len(self._refused) * liked, self._refused)
+
+
+class Planner(Expert):
+    """The expert for small models: its decisions follow from the conversation alone. It writes its thoughts before each
+    reply, so that a small model can learn each step by itself.
+
+    A plan is the assignment with the largest total, where a pair without a number counts `USUAL`. If the largest known
+    number is `USUAL` or more, the plan contains its pair. No scale is estimated. The planner asks `num_questions`
+    questions, first about pairs of the plan without a number, and then proposes.
+    """
+
+    thought = ""
+    """The reasoning behind its last reply: a first pair, the two best ways to go on, and the plan."""
+
+    def _beliefs(self) -> Beliefs:
+        """Return the known numbers, not rescaled, and `USUAL` for cells without a number."""
+        size = np.arange(self._deal.size, dtype=np.float64)
+        beliefs: Beliefs = USUAL + IN_ORDER * np.outer(size, size)
+        for cell, number in self._numbers.items():
+            beliefs[cell] = number
+        return beliefs
+
+    @property
+    def _numbers(self) -> dict[Cell, int]:
+        return self._seen | self._told | self._seen  # the table's own numbers come first and have priority
+
+    def _next_question(self, beliefs: Beliefs) -> Cell | None:
+        if not self._num_to_ask:
+            return None
+        # Open pairs of the plan are first, then other open pairs, then pairs with a known number: any question counts.
+        plan = pairs_of(self._plan(beliefs))
+        return next(iter((*filter(self._is_open, (*plan, *self._left)), *self._left)), None)
+
+    def _plan(self, beliefs: Beliefs) -> Assignment:
+        """Return the best plan that is not refused, and store its reasoning in `thought`."""
+        beliefs, numbers = beliefs.copy(), self._numbers
+        largest = max(numbers, key=lambda cell: numbers[cell], default=None)
+        if largest and numbers[largest] >= USUAL:
+            beliefs[largest] += FIRST
+        else:
+            largest = None
+        plan = best_except(beliefs, self._refused)
+        # Where all plans with the largest number are refused, the thought starts with the first pair of the table.
+        first = largest if largest in pairs_of(plan) else min(pairs_of(plan))
+        beliefs[first] += FIRST
+        # With the bonus the runner-up has the first pair too: the thought compares two plans with it.
+        other = best_except(beliefs, [*self._refused, plan])
+        plans = [pairs_of(one) for one in (plan, other) if first in pairs_of(one)]
+        ways = sorted({tuple(sorted(pair for pair in one if pair != first)) for one in plans})
+        goes_on = " or ".join(", ".join(map(self._format_number, way)) for way in ways)
+        chosen = ", ".join(f"{self._format_pair(cell)}{' ?' if self._is_open(cell) else ''}" for cell in pairs_of(plan))
+        self.thought = f"{self._format_number(first)}. {goes_on}: {chosen}."
+        return plan
+
+    def _format_number(self, cell: Cell) -> str:
+        number = self._numbers.get(cell)
+        if number is None:
+            return f"{self._format_pair(cell)} {'?' if cell in self._left else 'unknown'}"
+        return f"{self._format_pair(cell)} {'' if number >= USUAL else 'low '}{number}"
+
+    def _format_pair(self, cell: Cell) -> str:
+        return " ".join(self._deal.names(cell))
+
+    def _is_open(self, cell: Cell) -> bool:
+        return cell in self._left and cell not in self._numbers
+
+
+def pairs_of(plan: Assignment) -> list[Cell]:
+    """Return the pairs of a plan in the order of the papers."""
+    return [(reviewer, paper) for paper, reviewer in enumerate(plan)]
+
+
+SCRIPTS: dict[str, Callable[[Deal, int, int, random.Random], Player]] = {
+    "random": lambda deal, player, max_turns, rng: propose_at_random(deal, rng),
+    "constant": lambda deal, player, max_turns, rng: Stubborn(deal, permutations(range(deal.size))),
+    "own-view": lambda deal, player, max_turns, rng: Stubborn(deal, by_own_view(deal, player)),
+    "contrary": lambda deal, player, max_turns, rng: Stubborn(deal, without_own_pairs(deal, player), deal.size),
+    "deaf": lambda deal, player, max_turns, rng: Stubborn(deal, by_the_rule(deal, player), deal.size),
+    "planner": lambda deal, player, max_turns, rng: Planner(deal, player, max_turns, deal.size + 1),
+    "solver": lambda deal, player, max_turns, rng: Asker(deal, player, max_turns),
 }
-"""The players by name, made from the deal, the seat and the number of messages: four that do not listen, the planner,
-which asks about all of its plan and once more, and the strong expert. By the rule of the deal what looks best alone is
-often poor: `contrary` avoids all of its pairs, `deaf` proposes it only where it may be the optimum."""
+"""The players by name, made from the deal, the seat, the number of messages and random numbers: five that do not
+listen, the planner, which asks about all of its plan and once more, and the strong expert. By the rule of the deal the
+assignment that looks best alone is often poor: `contrary` avoids all of its pairs, `deaf` proposes it only where it may
+be the optimum."""

@@ -25,12 +25,12 @@ to its colon). Anything else raises `IllegalAct` with the correct form.
 import html
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
 
 from slimrl.errors import nearest
 from slimrl_envs.matching_game.rules.deal import Assignment, Deal
 from slimrl_envs.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
 
+REVIEWER, PAPER = "reviewer", "paper"
 MAX_HEARD_CHARS = 1000  # characters of a message that the other player hears
 _TAG = re.compile(r"\[[ \t]*(message|propose|accept|reject)[ \t]*\]", re.IGNORECASE)
 _LINE_BREAK = re.compile(r"\r\n|\r|\n|<br ?/?>", re.IGNORECASE)
@@ -54,11 +54,6 @@ def rules(deal: Deal, max_turns: int) -> str:
         "[accept] or [reject], alone, to answer a proposal; after [reject] go on with another reply\n"
         f"The game ends when a proposal is accepted, and without a score after {max_turns} messages."
     )
-
-
-def opening(deal: Deal, player: int, max_turns: int) -> str:
-    """Return the text that a player reads at the start: the rules and the table."""
-    return f"{rules(deal, max_turns)}\n\n{deal.table_text(player)}"
 
 
 def play_text(game: MatchingGame, player: int, text: str) -> Act:
@@ -160,27 +155,31 @@ def proposal_lines(assignment: Assignment, deal: Deal) -> str:
 
 
 class Names:
-    """An index of papers or reviewers by their names, short or full. Case and spaces do not matter."""
+    """The papers or the reviewers (`kind`) of a deal by their names. `forms` has the indices that a name may mean.
+    Papers are called by title and short name, and reviewers by full, first and last name. Case and spaces do not
+    matter."""
 
-    def __init__(self, short: Sequence[str], forms: Iterable[Iterable[str]]) -> None:
-        self.short, self.forms = short, defaultdict[str, set[int]](set)
-        for index, names in enumerate(forms):
-            for name in names:
-                self.forms[_key(name)].add(index)
-
-    @classmethod
-    def of_papers(cls, deal: Deal) -> "Names":
-        """Return the index of papers by title and short name."""
-        return cls(deal.short_papers, zip(deal.papers, deal.short_papers, strict=True))
-
-    @classmethod
-    def of_reviewers(cls, deal: Deal) -> "Names":
-        """Return the index of reviewers by full, first and last name."""
-        return cls(deal.short_reviewers, ((name, *name.split()[:1], *name.split()[-1:]) for name in deal.reviewers))
+    def __init__(self, deal: Deal, kind: str) -> None:
+        self.kind, self.forms = kind, defaultdict[str, set[int]](set)
+        self.short = deal.short_papers if kind == PAPER else deal.short_reviewers
+        for index, name in enumerate(deal.papers if kind == PAPER else deal.reviewers):
+            words = name.split()
+            for form in (name, self.short[index]) if kind == PAPER else (name, words[0], words[-1]):
+                self.forms[_key(form)].add(index)
 
     def find(self, name: str) -> set[int]:
         """Return the indices that a name may mean: one if it is unambiguous, none if it is unknown."""
         return self.forms.get(_key(name), set())
+
+    def find_one(self, name: str) -> int:
+        """Return the index that a name means. Raise IllegalAct if the name is unknown or ambiguous."""
+        found, quoted = self.find(name), _quote(name)
+        if len(found) == 1:
+            return next(iter(found))
+        if found:
+            who = " or ".join(self.short[index] for index in sorted(found))
+            raise IllegalAct(f"`{quoted}` may be {who}: write the full name.")
+        raise IllegalAct(f"There is no {self.kind} `{quoted}`.{nearest(quoted, self.short)}")
 
 
 def _key(name: str) -> str:
@@ -190,7 +189,7 @@ def _key(name: str) -> str:
 def _assignment(body: str, deal: Deal) -> Assignment:
     """Return the assignment in the body of a proposal. Raise IllegalAct for a bad line, a repeated name or a missing
     paper."""
-    papers, reviewers = Names.of_papers(deal), Names.of_reviewers(deal)
+    papers, reviewers = Names(deal, PAPER), Names(deal, REVIEWER)
     chosen: dict[int, int] = {}
     for line in _lines(body):
         paper, reviewer = _pair(line, papers, reviewers)
@@ -228,18 +227,7 @@ def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
     paper, reviewer = (with_paper or splits)[0]
     if not with_paper and reviewers.find(paper):
         raise IllegalAct(f"In `{_quote(line)}` the paper must come first: `Paper: Reviewer`.")
-    return _only(paper, papers, "paper"), _only(reviewer, reviewers, "reviewer")
-
-
-def _only(name: str, names: Names, what: str) -> int:
-    """Return the index that a name means. Raise IllegalAct if the name is unknown or ambiguous."""
-    found = names.find(name)
-    if len(found) == 1:
-        return next(iter(found))
-    if found:
-        who = " or ".join(names.short[index] for index in sorted(found))
-        raise IllegalAct(f"`{_quote(name)}` may be {who}: write the full name.")
-    raise IllegalAct(f"There is no {what} `{_quote(name)}`.{nearest(_quote(name), names.short)}")
+    return papers.find_one(paper), reviewers.find_one(reviewer)
 
 
 def _quote(text: str) -> str:

@@ -2,12 +2,11 @@
 
 It volunteers no score, makes no proposal, answers about one pair at a time, and replies to any other text with a
 question. Its sentences are fixed, with names and scores of the deal. It never repeats the other player's text, so
-nobody can choose its words. `AcceptanceThreshold` decides about proposals: repetition, praise, orders and claimed
-scores change nothing. The partner is deterministic for a given seed, and does not use rewards or the true table.
+nobody can choose its words. Repetition, praise, orders and claimed scores do not change its decision about a
+proposal. The partner is deterministic for a given seed, and does not use rewards or the true table.
 """
 
 import random
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from slimrl_envs.matching_game.rules.beliefs import P_KNOWN, Beliefs, worth_of
 from slimrl_envs.matching_game.rules.deal import MAX_VALUE, UNKNOWN, Assignment, Cell, Deal, optimum
 from slimrl_envs.matching_game.rules.game import Accept, Act, Propose, Reject, Say
-from slimrl_envs.matching_game.rules.parser import Parser, Topics, tell_score
+from slimrl_envs.matching_game.rules.language import Parser, Topics, tell_score
 from slimrl_envs.matching_game.rules.protocol import Player
 
 NUM_IMAGINED = 64  # the number of random tables from which the threshold is estimated
@@ -38,17 +37,13 @@ NUM_AGAIN = 3
 PAIRS = ("", "one other pair", "two other pairs", "three other pairs")
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptanceThreshold:
-    """The least worth, by the partner's own beliefs, of a proposal that the partner accepts.
+class ShyPartner(Player):
+    """The scripted partner of one game, deterministic for a given `rng`.
 
-    Before any question, the other player knows none of the partner's scores. The threshold is then `high`: the median
-    worth to the partner of the best agreement of two players who know everything. Each pair that the partner was asked
-    about lowers the threshold. After as many pairs as there are papers it is `low`: 50 a pair, the worth of an
-    assignment in which the partner sees no pair. By then the other player knows more, so its proposal is probably
-    better in the pairs that the partner cannot judge. A higher threshold would waste that knowledge. In small games
-    even the best agreements often look worse to one side, so at most 5% of the best agreements are worth less than
-    `low`.
+    It accepts a proposal whose worth, by its own beliefs, reaches a threshold. Before any question, the other player
+    knows none of its scores, and the threshold is `high` of `estimate_threshold`. Each pair that it was asked about
+    lowers the threshold, and after as many pairs as there are papers it is `low`. By then the other player knows more,
+    so its proposal is probably better in the pairs that the partner cannot judge.
 
     The threshold depends on the beliefs and the number of pairs, and not on words or repetition. Each rejection reveals
     one bit about the beliefs, and costs the other player `NUM_AGAIN` questions. If it cost one question, a player could
@@ -56,24 +51,11 @@ class AcceptanceThreshold:
     than the player's own best assignment is worth.
     """
 
-    high: float
-    low: float
-    num_papers: int
-
-    def after_questions(self, num_asked: int) -> float:
-        """Return the threshold after questions about `num_asked` different pairs, linear from `high` to `low`."""
-        share = min(1.0, num_asked / self.num_papers)
-        return self.high + share * (min(self.high, self.low) - self.high) - ROUNDING
-
-
-class ShyPartner(Player):
-    """The scripted partner of one game, deterministic for a given `rng`."""
-
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
         super().__init__(deal)
         self._seen, self._rng, self._parser = deal.seen(player), rng, Parser(deal)
         self._beliefs = beliefs_of(deal, player)
-        self._threshold = estimate_threshold(self._beliefs, ~np.array(deal.known[player]), rng)
+        self._high, self._low = estimate_threshold(self._beliefs, ~np.array(deal.known[player]), rng)
         self._asked: set[Cell] = set()
         self._num_wanted = 0  # questions that it wants before it looks at a proposal again
         self._wants_answer = False
@@ -94,7 +76,9 @@ class ShyPartner(Player):
         was asked about more pairs, as long as there are some."""
         begin = NOT_YET
         if not self._num_wanted:
-            if worth_of(self._beliefs, assignment) >= self._threshold.after_questions(len(self._asked)):
+            share = min(1.0, len(self._asked) / self._deal.size)
+            threshold = self._high + share * (min(self._high, self._low) - self._high) - ROUNDING
+            if worth_of(self._beliefs, assignment) >= threshold:
                 return Accept()
             self._num_wanted = min(NUM_AGAIN, self._deal.size**2 - len(self._asked))
             begin = TOO_LOW
@@ -145,12 +129,14 @@ def beliefs_of(deal: Deal, player: int) -> Beliefs:
     return beliefs
 
 
-def estimate_threshold(beliefs: Beliefs, unseen: npt.NDArray[np.bool_], rng: random.Random) -> AcceptanceThreshold:
-    """Estimate the acceptance threshold of a player with these beliefs, by Monte Carlo over tables that agree with
-    them.
+def estimate_threshold(beliefs: Beliefs, unseen: npt.NDArray[np.bool_], rng: random.Random) -> tuple[float, float]:
+    """Estimate the bounds `high` and `low` of the least worth of an acceptable proposal to a player with these beliefs,
+    by Monte Carlo over tables that agree with them.
 
     The other player knows an `unseen` cell with probability 0.4; then all values are equally likely. Otherwise the cell
-    is worth 50. The best assignment of a table is the agreement of two players who know the whole table.
+    is worth 50. The best assignment of a table is the agreement of two players who know the whole table. `high` is its
+    median worth to the player. `low` is 50 a pair, the worth of an assignment in which the player sees no pair. In
+    small games even the best agreements often look worse to one side, so at most 5% of them are worth less than `low`.
     """
     numbers = np.random.default_rng(rng.getrandbits(64))
     worths = []
@@ -159,4 +145,4 @@ def estimate_threshold(beliefs: Beliefs, unseen: npt.NDArray[np.bool_], rng: ran
         values = numbers.integers(0, MAX_VALUE + 1, beliefs.shape)
         worths.append(worth_of(beliefs, optimum(np.where(others, values, beliefs))))
     low, middle = np.quantile(worths, [SHARE_TOO_LOW, 0.5])
-    return AcceptanceThreshold(float(middle), min(float(UNKNOWN * len(beliefs)), float(low)), len(beliefs))
+    return float(middle), min(float(UNKNOWN * len(beliefs)), float(low))

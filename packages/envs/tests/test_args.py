@@ -1,0 +1,84 @@
+"""Args that cannot work are refused at once, with the reason. reasoning-gym and verifiers have tables of their own.
+
+Their tests run in environments of their own.
+"""
+
+import json
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from slimrl.environments.find import load_taskset
+from slimrl.errors import UserError
+
+NAN = float("nan")
+GAME = {"n": 3, "num_train": 40, "num_test": 20, "max_turns": 12}
+HERE = "openenv:http://127.0.0.1:1"  # where nobody listens
+TIC = "textarena:TicTacToe-v0"
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("alphabet-sort", {"min_turns": 0}, "1 <= min_turns <= max_turns, not 0 and 3"),
+    ("alphabet-sort", {"min_turns": 4}, "1 <= min_turns <= max_turns, not 4 and 3"),
+    ("alphabet-sort", {"min_names": 0}, "1 <= min_names <= max_names, not 0 and 5"),
+    ("alphabet-sort", {"max_names": 1}, "`max_names` must be 2 or more"),
+    ("alphabet-sort", {"max_turns": 20}, "`max_turns` x `max_names` = 100, and there are only"),
+    ("alphabet-sort", {"sort_by": "first"}, "`sort_by` cannot be 'first': Input should be a valid list"),
+    ("alphabet-sort", {"sort_by": []}, 'a list such as ["first", "last"]'),
+    ("alphabet-sort", {"sort_by": ["frist"]}, "first"),
+    ("alphabet-sort", {"power": 0}, "`power` must be 1 or more, not 0"),
+    ("alphabet-sort", {"power": NAN}, "`power` must be 1 or more"),
+    ("alphabet-sort", {"num_examples": -1}, "`num_examples` must be 0 or more, not -1"),
+    ("alphabet-sort", {"num_test": -1}, "`num_test` must be 0 or more, not -1"),
+    ("alphabet-sort", {"max_name": 4}, "max_names"),
+    ("matching-game", {**GAME, "partner": "scripte"}, "no `partner` 'scripte'. Did you mean `scripted`"),
+    ("matching-game", {**GAME, "role": 3}, "`role` is 1 for who begins or 2, not 3"),
+    ("matching-game", {**GAME, "n": 1}, "`n` must be 2 to 10, not 1"),
+    ("matching-game", {**GAME, "n": 11}, "`n` must be 2 to 10, not 11"),
+    ("matching-game", {**GAME, "max_turns": 1}, "`max_turns` must be 2 or more, not 1"),
+    ("matching-game", {**GAME, "max_errors": -1}, "`max_errors` must be 0 or more, not -1"),
+    ("matching-game", {**GAME, "llm": {"model": "x"}}, '`llm` is for `partner = "llm"`'),
+    ("matching-game", {**GAME, "partner": "llm", "llm": {"modle": "x"}}, "no setting `modle`. Did you mean `model`"),
+    ("wordle", {"win": NAN}, "add up to 1, not nan"),
+    ("wordle", {"win": 0.9}, "add up to 1, not 0.9 + 0.1 + 0.3 + 0.1 = 1.4"),
+    ("wordle", {"win": 1.2, "speed": -0.6}, "must be 0 or more"),
+    ("wordle", {"num_answers": 3}, "`num_answers` must be 20 to 4044, not 3"),
+    ("wordle", {"num_answers": 5000}, "`num_answers` must be 20 to 4044, not 5000"),
+    ("wordle", {"hint": True}, "Did you mean `hints`"),
+    ("openenv:echo", {}, "names no environment"),
+    ("openenv:docker/echo-env", {}, "docker run --publish 127.0.0.1:8000:8000 IMAGE"),
+    ("openenv:http://me:secret@host", {}, "a user or a password"),
+    ("openenv:ws://host/ws?token=1", {}, "a query"),
+    ("openenv:http://", {}, "no URL with a host"),
+    (HERE, {"format": "jsn"}, "Did you mean `json`"),
+    (HERE, {"tag": "<a>"}, "is no name of a tag"),
+    (HERE, {"python": "python3"}, "its own"),
+    (HERE, {"num_train": -1}, "`num_train` must be from 0"),
+    (HERE, {"test_file": "x"}, "needs `task_file`"),
+    (HERE, {"task_file": "x", "num_train": 5}, "`num_train` has no effect"),
+    (HERE, {"format": "json", "text_field": "x"}, "`text_field` has no effect"),
+    ("textarena:TicTakToe-v0", {}, "Did you mean `TicTacToe-v0`"),
+    (TIC, {"opponent": "clever"}, "no `opponent` 'clever'"),
+    (TIC, {"player": 2}, "`player` must be one of 0, 1 or"),
+    (TIC, {"player": True}, "`player` must be one of"),
+    (TIC, {"num_players": 3}, "cannot begin with 3 players"),
+    (TIC, {"config": {"size": 4}}, "cannot be made with config"),
+    (TIC, {"num_test": -1}, "`num_test` must be 0 or more"),
+    (TIC, {"opponent": "self", "player": 1}, "`player` has no effect"),
+    ("textarena:GuessTheNumber-v0", {"opponent": "self"}, "has one player"),
+    ("textarena:Othello-v0", {"opponent": "scripted"}, "no `opponent` 'scripted'"),
+    ("textarena:TwentyQuestions-v0", {}, "remote service"),
+    ("textarena:UsedCar-v0-balanced", {}, "cannot be made with config"),
+]
+
+
+def case(env_id: str, args: dict[str, Any], said: str) -> Any:
+    is_slow = env_id.startswith("textarena")  # its import takes seconds
+    marks = [pytest.mark.slow, pytest.mark.skipif(find_spec("textarena") is None, reason="needs the package textarena")]
+    return pytest.param(env_id, args, said, marks=marks if is_slow else (), id=f"{env_id} {json.dumps(args)}")
+
+
+@pytest.mark.parametrize(("env_id", "args", "said"), [case(*one) for one in REFUSED])
+def test_args_that_cannot_work_are_refused(env_id: str, args: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        load_taskset(env_id, args)
+    assert said in str(error.value)
