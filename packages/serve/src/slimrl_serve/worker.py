@@ -219,7 +219,8 @@ class EngineThread:
         self._open[job.request] = job
 
     def _cancel(self, engine: Engine, job: Job) -> None:
-        if job.request is not None and self._open.pop(job.request, None):
+        if job.request is not None and job.request in self._open:
+            del self._open[job.request]
             engine.cancel(job.request)
 
     def _lose(self, jobs: Collection[Job]) -> None:

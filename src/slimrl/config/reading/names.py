@@ -5,7 +5,7 @@ A setting that was read under another name keeps its origin, so that errors show
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from slimrl.plugins import DIALECTS, load_all
 
 # Other names of settings, and names of earlier versions, by command; "" is for all commands. A longer name must precede
 # its own prefix.
-SYNONYMS: Mapping[str, Mapping[Path, Path]] = {
+SYNONYMS: dict[str, dict[Path, Path]] = {
     "": {
         ("trainer", "model", "lora", "target_modules"): ("model", "lora", "targets"),
         ("trainer", "model", "lora"): ("model", "lora"),

@@ -179,7 +179,7 @@ class AlphabetSortEpisode:
         # The turn's share of the mean over all turns. Turns that are never played earn nothing.
         reward = self._scores[-1].similarity ** self._power / len(self._arrivals)
         following = self._requests[num_played : num_played + 1]
-        counts = {
+        counts: dict[str, list[float]] = {
             "similarity": [score.similarity for score in self._scores],  # not raised to the power
             "exact": [score.similarity == 1.0 for score in self._scores],
             "tagged": [score.tagged for score in self._scores],
