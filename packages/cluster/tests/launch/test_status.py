@@ -159,7 +159,8 @@ def test_what_was_started_and_is_not_ready_is_shown(directory: Path, capsys) -> 
     assert "3 of 8 steps" in shown and "at work" in shown and LOADS in shown and "1 of its programs" in shown
 
 
-@pytest.mark.parametrize("process", [f"{os.getpid()} on 10.0.0.2; 78 on 10.0.0.3", "1"])  # torchrun is another process
+# torchrun is another process
+@pytest.mark.parametrize("process", [pytest.param(f"{os.getpid()} on 10.0.0.2; 78 on 10.0.0.3", id="own"), "1"])
 def test_the_ranks_of_a_trainer_are_one_part(process: str, directory: Path) -> None:
     programs(directory, {"trainer": process})
     with joined(directory, "trainer"):
