@@ -24,12 +24,11 @@ from benchmarks.harness.runs import Job, drop_weights, finish, flags
 from benchmarks.harness.warmup import warm_up
 from slimrl.config.reading.saved import read_run_config
 from slimrl.config.run import RLConfig
-from slimrl_tools.plan.episodes import EpisodeGroup, RecordedEpisodes
 from slimrl_tools.plan.measure import this_machine
-from slimrl_tools.plan.pipeline import IDLE, RecordedRun, calibrate, read_run
+from slimrl_tools.plan.pipeline import IDLE, RecordedEpisodes, RecordedRun, calibrate, read_run
 from slimrl_tools.plan.plan import make_planner
 from slimrl_tools.plan.replica import Costs, Recipe
-from slimrl_tools.plan.simulate import Outcome, Placement, simulate
+from slimrl_tools.plan.simulate import EpisodeGroup, Outcome, Placement, simulate
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.system import own_memory
 
@@ -153,7 +152,7 @@ def check_recorded(speeds: Speeds, episodes: RecordedEpisodes) -> dict[str, Any]
     for delay, levels in summaries.items():
         for level in levels:
             run = made(delay, level)
-            outcome = simulate(run.placement, recipe, costs, run.episodes, SIMULATED_STEPS)
+            outcome = simulate(run.placement, recipe, costs, run.episodes.groups, SIMULATED_STEPS)
             name = f"one process, level {level}{'' if float(delay) else ', no wait'}"
             found[name] = compare(run, outcome) | {"calibrates": (delay, level) == ("2", "0")}
     return found
@@ -166,7 +165,7 @@ def foretell(runs: dict[Case, RecordedRun], directories: dict[Case, Path]) -> It
         costs = calibrate(speeds_of(directories[calibrating]), run)
         for case in (case for case in runs if case.kind == calibrating.kind):
             episodes = run.episodes if case.delay_s == calibrating.delay_s else with_delay(run.episodes, case.delay_s)
-            yield case, costs, simulate(runs[case].placement, run.recipe, costs, episodes, SIMULATED_STEPS)
+            yield case, costs, simulate(runs[case].placement, run.recipe, costs, episodes.groups, SIMULATED_STEPS)
 
 
 def table(found: dict[str, dict[str, Any]]) -> str:

@@ -1,14 +1,17 @@
 """Unusual settings, and runs that cannot learn, get a note."""
 
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from slimrl.cli import run
 from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
-from slimrl.launch.advice import advise, note_unusual_lora
+from slimrl.launch.advice import EnvironmentShare, advise, note_unusual_lora
 from slimrl.monitor.console import RunConsole
+from slimrl.monitor.sinks import read_metrics
 from slimrl.types import Script, Taskset
 
 
@@ -73,3 +76,50 @@ def test_a_model_that_earns_nothing_gets_advice_on_its_warm_up(
     console = Noting()
     advise(config, [Tasks(script)], metrics, cast(RunConsole, console))
     assert len(console.notes) == bool(said) and said in "".join(console.notes)
+
+
+NOTE = "of a step, in which nothing is sampled or trained"
+
+
+def test_one_line_reports_the_environments_share_of_the_first_steps() -> None:
+    said: list[str] = []
+    sink = EnvironmentShare(said.append)
+    for wait_s in (2.0, 1.0, 3.0, 9.0, 9.0):
+        sink.write(0, {"time/env_wait_s": wait_s, "time/step_s": 10.0})
+        sink.write(0, {"held_out/reward_greedy": 0.5})
+    (line,) = said
+    assert line.startswith(f"the environment takes 20% {NOTE}: `--max_async_level 1`")
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "level", "is_said"),
+    [
+        pytest.param(0.5, 0, True, marks=pytest.mark.slow),
+        pytest.param(0.0, 0, False, marks=pytest.mark.nightly),
+        pytest.param(0.5, 1, False, marks=pytest.mark.nightly),
+    ],
+)
+def test_a_run_reports_the_large_share_of_its_environment(
+    delay_s: float, level: int, is_said: bool, tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = Path(__file__).parents[2] / "benchmarks" / "harness" / "slow_reverse.py"
+    env = f'[{{id = "{slow}:SlowReverseText", args = {{ delay_s = {delay_s} }} }}]'
+    settings = {
+        "orchestrator.env": env,
+        "model.name": tiny_dir,
+        "model.dtype": "float32",
+        "model.num_threads": 1,
+        "max_steps": 3,
+        "max_async_level": level,
+        "seq_len": 160,
+        "output_dir": tmp_path / "run",
+        "orchestrator.batch_size": 8,
+        "orchestrator.rollouts_per_example": 4,
+        "orchestrator.sampling.max_tokens": 24,
+        "trainer.loss.type": "reinforce",
+        "eval.num_examples": 1,
+    }
+    assert run(["rl", *(text for key, value in settings.items() for text in (f"--{key}", str(value)))]) == 0
+    assert (NOTE in capsys.readouterr().out) == is_said
+    steps = [metrics for _, metrics in read_metrics(tmp_path / "run" / "metrics.jsonl") if "time/env_wait_s" in metrics]
+    assert all(0 <= one["time/env_wait_s"] <= one["time/rollout_s"] for one in steps) and len(steps) == 3

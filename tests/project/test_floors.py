@@ -115,7 +115,7 @@ BUDGETS = {
     "slimrl_sandbox": 1_660,
     "slimrl_search": 3_750,
     "slimrl_serve": 3_610,
-    "slimrl_tools": 7_950,
+    "slimrl_tools": 7_450,
     "slimrl_view": 2_320,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.

@@ -1,7 +1,7 @@
 """Notes about unusual settings, which may be mistakes, and about a run that cannot learn. The notes do not stop a
 run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from slimrl.config.model import LoraConfig
 from slimrl.config.run import RLConfig
@@ -15,6 +15,8 @@ from slimrl.types import Metrics, Taskset
 # the rates of full fine-tuning, which are about 3e-6 to 3e-4.
 LEARNING_RATES = (3e-5, 3e-3)
 FACTORS = (1 / 32, 64.0)
+SHARE_STEPS = 3  # number of measured steps
+LARGE_SHARE = 0.2  # smallest share of a step that is reported
 
 
 def note_unusual_lora(config: LoraConfig, key: str, lr: float, console: RunConsole) -> None:
@@ -42,6 +44,32 @@ def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, cons
     for advice in (_nothing_earned(config, tasksets, metrics), _unknown_right_metric(config, metrics)):
         if advice:
             console.note(f"step 0: {advice}", "yellow")
+
+
+class EnvironmentShare:
+    """A sink that measures the share of a step in which all episodes wait for their environment, and reports a large
+    share once in a run. It is used at `max_async_level = 0`, because environments and training take turns there."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._num, self._wait_s, self._step_s = 0, 0.0, 0.0
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add the times of a step. After `SHARE_STEPS` steps, report a large share."""
+        if "time/env_wait_s" not in metrics or "time/step_s" not in metrics or self._num == SHARE_STEPS:
+            return
+        self._num += 1
+        self._wait_s += metrics["time/env_wait_s"]
+        self._step_s += metrics["time/step_s"]
+        share = self._wait_s / max(self._step_s, 1e-9)
+        if self._num == SHARE_STEPS and share >= LARGE_SHARE:
+            self._note(
+                f"the environment takes {share:.0%} of a step, in which nothing is sampled or trained: "
+                "`--max_async_level 1` trains meanwhile (`slimrl plan --run DIR` predicts the gain)"
+            )
+
+    def close(self, failed: bool = False) -> None:
+        """No-op."""
 
 
 def _nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics) -> str:

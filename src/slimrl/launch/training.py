@@ -24,7 +24,7 @@ from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.advice import note_unusual_lora
+from slimrl.launch.advice import EnvironmentShare, note_unusual_lora
 from slimrl.launch.extensions import end_hooks
 from slimrl.launch.held_out import recall_stage
 from slimrl.launch.open_dir import has_content, initial_weights
@@ -78,6 +78,8 @@ class Run:
 
         # Train, and evaluate again. The console shows steps of RL from here on.
         display = console.steps(config.max_steps, first, before=_rewards_before(parts.output_dir, first))
+        if not config.async_level:
+            monitor.add(EnvironmentShare(console.note))
         for sink in (display, *more_sinks):
             monitor.add(sink)
         train_rl(parts, self.sampling, state, monitor, before)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from packages.tools.tests.plan.test_plan import LARGE
+from packages.tools.tests.plan.made import make_large
 from slimrl.cli import run
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
@@ -24,10 +24,7 @@ def planning_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
-    directory = tmp_path / "large"
-    directory.mkdir()
-    (directory / "config.json").write_text(json.dumps(LARGE))
-    return directory
+    return make_large(tmp_path / "large")
 
 
 def small_machine(_output_dir: Path, _device: str) -> Machine:
@@ -74,40 +71,27 @@ def test_plan_reads_nothing_but_the_config(
 
 
 @pytest.mark.slow
-def test_plan_of_a_file_of_sft(large: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "sft.toml"
-    file.write_text(f'[model]\nname = "{large}"\n[data]\ntype = "expert"\nenv = "reverse-text"\n')
-    assert run(["plan", "@", str(file), "--on", "h200x1"]) == 0
+def test_plan_of_a_file_of_sft(large: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (large / "sft.toml").write_text(f'[model]\nname = "{large}"\n[data]\ntype = "expert"\nenv = "reverse-text"\n')
+    assert run(["plan", "@", str(large / "sft.toml"), "--on", "h200x1"]) == 0
     assert "KV cache" not in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_rl_refuses_what_cannot_fit_before_anything_is_loaded(
-    large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_rl_refuses_what_cannot_fit_before_anything_is_loaded_unless_it_is_told_to_try(
+    large: Path, tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output_dir = tmp_path / "run"
-    assert run(rl_flags(large, output_dir)) == 2
+    assert run(rl_flags(large, tmp_path / "run")) == 2
     shown = capsys.readouterr()
-    assert "plan: " in shown.out
-    assert "cannot fit" in shown.err
-    assert "--plan warn" in shown.err
-    assert not output_dir.exists()
-
-
-@pytest.mark.slow
-def test_a_limit_of_memory_counts_and_the_refusal_can_be_overridden(
-    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert "plan: " in shown.out and "cannot fit" in shown.err and "--plan warn" in shown.err
     monkeypatch.setattr(hook, "this_machine", small_machine)
     # A cache for 40,000 conversations of 160 tokens at once does not fit 2 GB.
     words = ["--inference.max_slots", "40000", "--warmup.max_steps", "0", "--eval.interval_steps", "0"]
-    assert run(rl_flags(tiny_dir, tmp_path / "refused", *words)) == 2
+    assert run(rl_flags(tiny_dir, tmp_path / "run", *words)) == 2
     shown = capsys.readouterr()
-    assert "a control group (memory.max)" in shown.err
-    assert "--inference.max_slots 20000" in shown.err
-    assert "saves" in shown.err
-    short = [*words[2:], "--max_steps", "1", "--plan", "off"]
-    assert run(rl_flags(tiny_dir, tmp_path / "off", *short)) == 0
+    assert "a control group (memory.max)" in shown.err and "--inference.max_slots 20000 saves" in shown.err
+    assert not (tmp_path / "run").exists()
+    assert run(rl_flags(tiny_dir, tmp_path / "run", *words[2:], "--max_steps", "1", "--plan", "off")) == 0
     assert "plan:" not in capsys.readouterr().out
 
 

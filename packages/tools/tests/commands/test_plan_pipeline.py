@@ -1,18 +1,15 @@
 """`slimrl plan --run`: a run is made, and its pipeline simulated with other numbers of GPUs."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from packages.tools.tests.plan.test_plan import LARGE
+from packages.tools.tests.plan.made import make_large
 from slimrl.cli import run
 from tests.commands.test_rl import rl_flags
 
 pytestmark = pytest.mark.slow
-
-
 STEPS = 4
 
 
@@ -52,8 +49,7 @@ def test_other_devices_are_estimated(words: list[str], capsys: pytest.CaptureFix
 def test_a_trainer_that_one_gpu_cannot_hold_gets_more(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(LARGE))
-    large = [*words, "--model.name", str(tmp_path), "--model.dtype", "bfloat16", "--on", "h100"]
+    large = [*words, "--model.name", str(make_large(tmp_path / "large")), "--model.dtype", "bfloat16", "--on", "h100"]
     assert run([*large, "--gpus", "8"]) == 0
     row = next(line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["8"])
     assert int(row[3]) >= 2  # 8 billion weights take 12 bytes each, and a GPU has 80 GB
@@ -79,21 +75,16 @@ def test_bad_input_is_told(words: list[str], more: list[str], shown: str, capsys
     assert shown in capsys.readouterr().err
 
 
-def test_options_of_the_simulation_need_a_run(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*words[:-2], "--gpus", "2"]) == 2
-    assert "act only with --run DIR" in capsys.readouterr().err
-
-
-def test_a_run_without_rollouts_is_refused(
-    words: list[str], finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_simulation_needs_a_run_with_rollouts_and_settings_of_rl(
+    words: list[str], finished: Path, tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(finished, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "rollouts")
-    assert run([*words, "--run", str(tmp_path / "run")]) == 2
-    assert "rollouts has 0 groups" in capsys.readouterr().err
-
-
-def test_sft_has_no_pipeline(finished: Path, tiny_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sft = ["--model.name", str(tiny_dir), "--data.type", "expert", "--data.env", "reverse-text"]
-    assert run(["plan", *sft, "--run", str(finished)]) == 2
-    assert "--run simulates the pipeline of `rl`" in capsys.readouterr().err
+    for argv, shown in (
+        ([*words[:-2], "--gpus", "2"], "act only with --run DIR"),
+        ([*words, "--run", str(tmp_path / "run")], "rollouts has 0 groups"),
+        (["plan", *sft, "--run", str(finished)], "--run simulates the pipeline of `rl`"),
+    ):
+        assert run(argv) == 2
+        assert shown in capsys.readouterr().err

@@ -6,7 +6,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,8 @@ PATIENCE_S = 240.0
 
 
 class AtTerminal:
-    """A person at a terminal of 80 columns in which `slimrl play` runs."""
+    """A person at a terminal of 80 columns in which `slimrl play` runs. `seen` is all so far, without control
+    sequences."""
 
     def __init__(self, *argv: str) -> None:
         self._mine, theirs = os.openpty()
@@ -32,13 +33,7 @@ class AtTerminal:
             words, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, start_new_session=True
         )
         os.close(theirs)
-        self.raw = ""
-        self._read = 0
-
-    @property
-    def seen(self) -> str:
-        """All so far, without control sequences."""
-        return ESCAPE.sub("", self.raw).replace("\r\n", "\n")
+        self._raw, self._read, self.seen = "", 0, ""
 
     def until(self, text: str) -> str:
         """What came up to a text, from where the last one ended."""
@@ -71,9 +66,8 @@ class AtTerminal:
         return self.process.wait(PATIENCE_S)
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        self.process.kill()
+        self.process.wait()
         os.close(self._mine)
 
     def _receive(self, timeout_s: float) -> bool:
@@ -83,15 +77,27 @@ class AtTerminal:
             data = os.read(self._mine, 65536)
         except OSError:  # how Linux says that nobody has the other end any more
             return False
-        self.raw += data.decode("utf-8", "replace")
+        self._raw += data.decode("utf-8", "replace")
+        self.seen = ESCAPE.sub("", self._raw).replace("\r\n", "\n")
         return bool(data)
 
 
 @pytest.fixture
-def person() -> Iterator[AtTerminal]:
-    person = AtTerminal("reverse-text", "--task", "train/w5b4o3t")
-    yield person
-    person.close()
+def seat() -> Iterator[Callable[..., AtTerminal]]:
+    people = list[AtTerminal]()
+
+    def sit_down(*argv: str) -> AtTerminal:
+        people.append(AtTerminal(*argv))
+        return people[-1]
+
+    yield sit_down
+    for person in people:
+        person.close()
+
+
+@pytest.fixture
+def person(seat: Callable[..., AtTerminal]) -> AtTerminal:
+    return seat("reverse-text", "--task", "train/w5b4o3t")
 
 
 @pytest.mark.slow
@@ -134,36 +140,30 @@ def test_ctrl_c_leaves_with_one_line(person: AtTerminal) -> None:
     person.until("half a rep")
     person.interrupts()
     assert person.ends() == 130
-    assert (
-        "Interrupted. To play again: " in person.seen and "slimrl play reverse-text --task train/w5b4o3t" in person.seen
-    )
+    again = "slimrl play reverse-text --task train/w5b4o3t"
+    assert "Interrupted. To play again: " in person.seen and again in person.seen
     assert "Traceback" not in person.seen
 
 
+SLOW = """
+import asyncio
+from slimrl.types import Task
+class Slow:
+    def tasks(self, split): return [Task(split, {})]
+    def environment(self, task): return self
+    async def start(self):
+        print("working", flush=True)
+        await asyncio.sleep(600)
+    async def step(self, reply): ...
+    async def close(self): print("closed", flush=True)
+"""
+
+
 @pytest.mark.slow
-def test_ctrl_c_leaves_while_the_environment_works(tmp_path: Path) -> None:
-    path = tmp_path / "slow.py"
-    path.write_text(
-        "import asyncio\n"
-        "from slimrl.types import Task\n"
-        "class Slow:\n"
-        "    def tasks(self, split):\n"
-        "        return [Task(split, {})]\n"
-        "    def environment(self, task):\n"
-        "        return self\n"
-        "    async def start(self):\n"
-        "        print('working', flush=True)\n"
-        "        await asyncio.sleep(600)\n"
-        "    async def step(self, reply): ...\n"
-        "    async def close(self):\n"
-        "        print('closed', flush=True)\n"
-    )
-    person = AtTerminal(f"{path}:Slow", "--episode_timeout_s", "900")
-    try:
-        person.until("working")
-        person.interrupts()
-        assert person.ends() == 130
-        assert "closed" in person.seen
-        assert "Traceback" not in person.seen
-    finally:
-        person.close()
+def test_ctrl_c_leaves_while_the_environment_works(tmp_path: Path, seat: Callable[..., AtTerminal]) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    person = seat(f"{tmp_path / 'slow.py'}:Slow", "--episode_timeout_s", "900")
+    person.until("working")
+    person.interrupts()
+    assert person.ends() == 130
+    assert "closed" in person.seen and "Traceback" not in person.seen

@@ -119,19 +119,27 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return install
 
 
-def test_packages_are_told_by_their_versions(installed: Callable[..., None]) -> None:
+FAULTS = "torch is missing; transformers is 5.20.0, and ==5.23.0 is wanted; rich is missing"
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ({"transformers": "5.20.0"}, (PROBLEM, FAULTS, "pip install")),
+        (
+            {"torch": "2.13.1+cpu", "transformers": "5.23.0", "rich": "14"},
+            (OK, "torch 2.13.1+cpu; and 1 others", ""),
+        ),
+    ],
+)
+def test_packages_are_told_by_their_versions(
+    versions: dict[str, str], expected: Expected, installed: Callable[..., None]
+) -> None:
     wanted = ["torch>=2.13,<2.16", "transformers==5.23.0", "rich", "win; sys_platform == 'win32'", "x; extra == 'x'"]
     installed("slimrl", "1", wanted)
-    installed("transformers", "5.20.0")
-    faults = "torch is missing; transformers is 5.20.0, and ==5.23.0 is wanted; rich is missing"
-    check(machine.core_finding(), (PROBLEM, faults, "pip install"))
-
-
-def test_packages_in_their_versions_are_well(installed: Callable[..., None]) -> None:
-    installed("slimrl", "1", ["torch>=2.13,<2.16", "transformers==5.23.0", "rich"])
-    for name, number in (("torch", "2.13.1+cpu"), ("transformers", "5.23.0"), ("rich", "14")):
+    for name, number in versions.items():
         installed(name, number)
-    check(machine.core_finding(), (OK, "torch 2.13.1+cpu; and 1 others", ""))
+    check(machine.core_finding(), expected)
 
 
 @pytest.mark.parametrize(

@@ -3,29 +3,22 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from slimrl.config.reading.load import load
-from slimrl.config.run import RLConfig, SFTConfig
+from packages.tools.tests.plan.made import cpu, on, planner, settings, sft_settings
 from slimrl.models.native import ops
-from slimrl_tools.plan.devices import Device, Machine
+from slimrl_tools.plan.devices import Device
 from slimrl_tools.plan.measure import measure, recall_speeds
-from slimrl_tools.plan.plan import Plan, Planner, make_planner
+from slimrl_tools.plan.plan import Plan, Planner
 from slimrl_tools.plan.report import two_lines
 from slimrl_tools.plan.timing import rough_speeds
 
-MACHINE = Machine("a CPU", Device("CPU", "cpu", 24e9, 2e10, 1e12, 2e11), 0, 24e9, 1e12)
+MACHINE = cpu(24)
 SMALL = replace(MACHINE, memory=1e6)
 SHAPE = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 300,
+    **{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 8},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300},
 }
 
 
@@ -36,17 +29,19 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def planner(config_class: Any, model: Path, *more: str) -> Planner:
-    envs = ["--orchestrator.env.0.id"] if config_class is RLConfig else ["--data.type", "expert", "--data.env.id"]
-    words = ["--model.name", str(model), "--model.dtype", "float32", *envs, "reverse-text"]
-    return make_planner(load(config_class, [*words, *more], {}).config, 0.8e9)
+def rl(model: Path, *more: str) -> Planner:
+    return planner(settings(model, "--model.dtype", "float32", *more))
+
+
+def sft(model: Path, *more: str) -> Plan:
+    return on(sft_settings(model, "--model.dtype", "float32", *more), SMALL)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", ["0", "4"])
 def test_speeds_are_measured_once_and_then_known(model: Path, lora: str) -> None:
     pytest.importorskip("peft")
-    plan = planner(RLConfig, model, "--model.lora.rank", lora, "--orchestrator.batch_size", "16").on(MACHINE)
+    plan = rl(model, "--model.lora.rank", lora, "--orchestrator.batch_size", "16").on(MACHINE)
     assert recall_speeds(plan) is None
     speeds = measure(plan)
     assert min(speeds.decode_step, speeds.decode_row, speeds.prefill, speeds.train, speeds.update) > 0
@@ -56,7 +51,7 @@ def test_speeds_are_measured_once_and_then_known(model: Path, lora: str) -> None
 
 @pytest.mark.slow
 def test_a_large_model_is_measured_with_some_of_its_layers(model: Path) -> None:
-    speeds = measure(planner(SFTConfig, model, "--batch_size", "4").on(SMALL))
+    speeds = measure(sft(model, "--batch_size", "4"))
     assert "2 and 4 of 8 layers" in speeds.source
     assert min(speeds.train, speeds.update) > 0
 
@@ -67,7 +62,7 @@ def test_a_large_model_is_measured_with_some_of_its_layers(model: Path) -> None:
 def test_a_speed_that_noise_hides_is_estimated_and_never_kept_as_nothing(
     few: float, more: float, train: float | None, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = planner(SFTConfig, model).on(SMALL)
+    plan = sft(model)
     found = iter([{"train": few, "update": 0.1}, {"train": more, "update": 0.2}])
     monkeypatch.setattr("slimrl_tools.plan.measure._measure", lambda *arguments: next(found))
     speeds = measure(plan)
@@ -79,7 +74,7 @@ def test_a_speed_that_noise_hides_is_estimated_and_never_kept_as_nothing(
 
 @pytest.mark.slow
 def test_estimates_follow_bandwidth_and_operations(model: Path) -> None:
-    plan = planner(RLConfig, model).on(MACHINE)
+    plan = rl(model).on(MACHINE)
     slow, fast = (
         rough_speeds(plan.demand, Device("CPU", "cpu", 24e9, bandwidth, 1e12, flops), plan.workload)
         for bandwidth, flops in ((2e10, 2e11), (4e10, 8e11))
@@ -89,7 +84,7 @@ def test_estimates_follow_bandwidth_and_operations(model: Path) -> None:
 
 
 def test_without_kernels_a_step_is_expected_to_take_twice_as_long(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = planner(RLConfig, model)
+    made = rl(model)
 
     def plan_where(has_kernels: bool) -> Plan:
         monkeypatch.setattr(ops, "available", lambda tensor: has_kernels)

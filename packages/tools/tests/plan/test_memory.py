@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import Qwen2Config, Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks.speed.gpu_memory import SHAPES
+from packages.tools.tests.plan.made import MODEL, settings
 from slimrl.config.model import LoraConfig
 from slimrl.config.train import OptimConfig
 from slimrl.inference.engine import Engine
@@ -35,6 +36,7 @@ HALF = Compute(2, "cpu", has_kernels=True, has_tiles=True)
 FULL = Compute(4, "cpu", has_kernels=True)
 MASTERS, MOMENTS = "masters of the weights (float32)", "moments of AdamW"
 COPY = "the engine's copy of the weights"
+RECOMPUTE = "--trainer.activation_checkpointing", "true"
 
 
 def by_hand() -> Shape:
@@ -56,9 +58,10 @@ def by_hand() -> Shape:
     return Shape("hand", "llama", 2, 8, 16, 8, 4, 2, 10, 1272, 1272, True, matrices)
 
 
-def demand(shape: Shape, compute: Compute, rank: int = 0, packs: int = 1, **more: Any) -> Demand:
-    """What a run asks for, with 40 tokens in a sequence unless it says otherwise."""
-    return Demand(shape, compute, LoraConfig(rank=rank), Rows(packs, 10, 10, 10), more.pop("seq_len", 40), **more)
+def demand(shape: Shape, compute: Compute, *flags: str, packs: int = 1) -> Demand:
+    """What a run asks for, with 40 tokens in a sequence and 3 slots unless it says otherwise."""
+    fixed = ["--seq_len", "40", "--orchestrator.sampling.max_tokens", "8", "--inference.max_slots", "3"]
+    return Demand(settings(MODEL, *fixed, *flags), shape, compute, Rows(packs, 10, 10, 10))
 
 
 def sizes(asked: Demand) -> dict[str, float]:
@@ -69,7 +72,7 @@ def sizes(asked: Demand) -> dict[str, float]:
 
 def test_sizes_are_those_worked_out_by_hand() -> None:
     shape = by_hand()
-    half, full = sizes(demand(shape, HALF, num_slots=3)), sizes(demand(shape, FULL))
+    half, full = sizes(demand(shape, HALF)), sizes(demand(shape, FULL))
     assert (shape.linear, shape.head) == (1152, 80)
     assert half["weights"] == 2544
     assert (half[MASTERS], half[MOMENTS]) == (2544, 10176)
@@ -81,10 +84,10 @@ def test_sizes_are_those_worked_out_by_hand() -> None:
     # 2 b L (slots + 1) C K = 2 * 2 * 2 * 4 * 64 * 4: the capacity of 40 is rounded up to two blocks of 32.
     assert half["KV cache"] == 8192
     assert half[COPY] == 2 * (1152 + 80)
-    assert sizes(demand(shape, HALF, quantized=True))[COPY] == 1232
+    assert sizes(demand(shape, HALF, "--inference.quantization", "int8"))[COPY] == 1232
     # A layer keeps 2 b D + b (2 Q + 2 K) + 4 (2 + heads) = 32 + 48 + 16 bytes a token; beside the layers 4 b D = 64.
     assert demand(shape, HALF).activations(10) == 10 * (2 * 96 + 64)
-    assert demand(shape, HALF, recompute=True).activations(10) == 10 * (2 * 16 + 96 + 64)
+    assert demand(shape, HALF, *RECOMPUTE).activations(10) == 10 * (2 * 16 + 96 + 64)
 
 
 def test_an_adapter_trains_r_times_inputs_and_outputs() -> None:
@@ -131,7 +134,7 @@ def test_an_adapter_holds_what_is_foretold() -> None:
     adapt(module, LoraConfig(rank=4), "")
     if can_fuse(module):
         keep_merged(module)
-    foretold = sizes(demand(shape, Compute(2, "cpu", can_fuse(module)), rank=4))
+    foretold = sizes(demand(shape, Compute(2, "cpu", can_fuse(module)), "--model.lora.rank", "4"))
     assert nbytes(module) - before == foretold["adapter"]
 
 
@@ -143,7 +146,7 @@ def test_the_engine_holds_what_is_foretold(dtype: torch.dtype) -> None:
     engine.step()
     held = sum(nbytes_of(part) for layer in engine._cache._layers.values() for part in layer)
     compute = Compute(2 if dtype == torch.bfloat16 else 4)
-    foretold = sizes(demand(shape_of(module), compute, num_slots=5, seq_len=70))
+    foretold = sizes(demand(shape_of(module), compute, "--inference.max_slots", "5", "--seq_len", "70"))
     assert held == foretold["KV cache"]
     if not can_fuse(module):
         pytest.skip("there are no kernels here, so there are no copies")
@@ -165,7 +168,10 @@ def test_activations_are_those_that_autograd_keeps(dtype: torch.dtype, recompute
     compute = Compute(2 if dtype == torch.bfloat16 else 4, "cpu", True, has_tiles)
     pack = row_of(1024)
     num = len(pack.token_ids_T)
-    found, expected = kept_bytes(module, pack, recompute), demand(shape, compute, recompute=recompute).activations(num)
+    found, expected = (
+        kept_bytes(module, pack, recompute),
+        demand(shape, compute, *(RECOMPUTE if recompute else ())).activations(num),
+    )
     if recompute:  # the inputs of six layers and of the last norm; what a layer makes anew comes in the backward pass
         assert found == pytest.approx(7 * compute.bytes * shape.hidden * num, rel=0.05)
         assert found < expected
@@ -179,7 +185,7 @@ def test_a_step_on_a_gpu_needs_what_fake_tensors_count() -> None:
     for found in json.loads(GPU_MEMORY.read_text(encoding="utf-8"))["results"]:
         rows = Rows(1, found["row_tokens"], found["trained_tokens"], found["row_tokens"])
         shape, compute = meta_shape(Qwen2Config(**SHAPES[found["shape"]])), Compute(2, "cuda", has_kernels=False)
-        asked = Demand(shape, compute, LoraConfig(), rows, 1024)
+        asked = Demand(settings(MODEL), shape, compute, rows)
         parts = [part for part in (*asked.weight_parts(), *asked.training_parts()) if part.phase != "saving"]
         state = sum(part.bytes for part in parts if part.phase == "always")
         assert state == pytest.approx(found["state_bytes"], rel=0.02)

@@ -10,18 +10,20 @@ from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Metrics, Rollout, StopReason
-from slimrl_tools.plan.episodes import (
-    Episode,
-    EpisodeGroup,
+from slimrl_tools.plan.pipeline import (
+    Question,
     RecordedEpisodes,
-    Turn,
+    RecordedRun,
+    calibrate,
+    choose,
     episode_of,
     group_of,
+    pipeline_report,
     read_episodes,
 )
-from slimrl_tools.plan.pipeline import Question, RecordedRun, calibrate, choose, pipeline_report
 from slimrl_tools.plan.replica import Costs, Recipe
-from slimrl_tools.plan.simulate import LULL_S, Placement, simulate
+from slimrl_tools.plan.simulate import LULL_S, Episode, EpisodeGroup, Outcome, Placement, Turn, draw_group
+from slimrl_tools.plan.simulate import simulate as simulate_groups
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Row
 
@@ -32,6 +34,12 @@ COSTS = Costs(SPEEDS)
 RECIPE = Recipe(batch_size=16, group_size=GROUP, resample_factor=3, pack_tokens=100)
 START = Turn(0, 0, 0.0)
 ALONE = Placement("one-process", slots=64)
+
+
+def simulate(
+    placement: Placement, recipe: Recipe, costs: Costs, episodes: RecordedEpisodes, steps: int = 20, seed: int = 0
+) -> Outcome:
+    return simulate_groups(placement, recipe, costs, episodes.groups, steps, seed)
 
 
 def group(lengths: list[int], env_s: float = 0.0, has_signal: bool = True, tokens: int = 25) -> EpisodeGroup:
@@ -86,18 +94,10 @@ def write(run_dir: Path, step: int, draws: int) -> None:
     write_rollouts(RunDir(run_dir).rollouts_of(step), records)
 
 
-@pytest.mark.parametrize(
-    ("played", "turns"),
-    [
-        (
-            rollout([5, 6, 7, 8, 9, 5, 10, 7, 11, 9], "0001100011", (0.25, 0.5, 2.0)),
-            (Turn(0, 0, 0.25), Turn(3, 2, 0.5), Turn(3, 2, 2.0)),
-        ),
-        (rollout([1, 2, 3], "001"), (Turn(0, 0, 0.0), Turn(2, 1, 0.0))),
-    ],
-)
-def test_an_episode_has_what_was_read_sampled_and_waited_for_in_each_turn(played: Rollout, turns: Episode) -> None:
-    assert episode_of(played) == turns
+def test_an_episode_has_what_was_read_sampled_and_waited_for_in_each_turn() -> None:
+    played = rollout([5, 6, 7, 8, 9, 5, 10, 7, 11, 9], "0001100011", (0.25, 0.5, 2.0))
+    assert episode_of(played) == (Turn(0, 0, 0.25), Turn(3, 2, 0.5), Turn(3, 2, 2.0))
+    assert episode_of(rollout([1, 2, 3], "001")) == (Turn(0, 0, 0.0), Turn(2, 1, 0.0))
 
 
 def test_groups_have_the_work_of_their_rows() -> None:
@@ -122,24 +122,21 @@ def test_groups_are_read_from_a_runs_files(tmp_path: Path) -> None:
     assert "step_000001.jsonl to step_000002.jsonl" in episodes.source
 
 
-@pytest.mark.parametrize(
-    ("draws", "line", "shown"),
-    [(0, "", "0 groups"), (2, "", "2 groups"), (0, '{"step": 1}\n', r"step_000001\.jsonl")],
-)
+@pytest.mark.parametrize(("draws", "line", "shown"), [(2, "", "2 groups"), (0, '{"step": 1}\n', r"step_000001\.jsonl")])
 def test_a_run_without_enough_rollouts_is_refused(tmp_path: Path, draws: int, line: str, shown: str) -> None:
     write(tmp_path, 1, draws)
-    if line:
-        RunDir(tmp_path).rollouts_of(1).write_text(line)
+    with RunDir(tmp_path).rollouts_of(1).open("a") as file:
+        file.write(line)
     with pytest.raises(UserError, match=shown):
         read_episodes(tmp_path)
 
 
 def test_a_seed_decides_which_groups_are_drawn() -> None:
-    episodes = uneven()
-    assert episodes.draw(7, 4, seed=1) is episodes.draw(7, 4, seed=1)
-    assert {id(episodes.draw(position, 4, 1)) for position in range(400)} == {id(one) for one in episodes.groups}
+    groups = uneven().groups
+    assert draw_group(groups, 7, 4, seed=1) is draw_group(groups, 7, 4, seed=1)
+    assert {id(draw_group(groups, position, 4, 1)) for position in range(400)} == {id(one) for one in groups}
     # A group of another size is drawn from the episodes of a recorded one.
-    drawn = RecordedEpisodes((group([10, 20], tokens=30),), "made up").draw(0, 6, seed=0)
+    drawn = draw_group([group([10, 20], tokens=30)], 0, 6, seed=0)
     assert (len(drawn.episodes), drawn.row.tokens) == (6, 90)
     assert {turn.sampled for _, turn in drawn.episodes} <= {10, 20}
 
@@ -303,7 +300,7 @@ def question(**changes: object) -> Question:
 
 
 @pytest.mark.slow
-def test_devices_are_divided_as_the_work_is() -> None:
+def test_devices_are_divided_as_the_work_is_and_the_report_shows_the_cost() -> None:
     # A step samples 64 s and trains 6.4 s long: ten replicas to a rank.
     chosen = choose(question(), 11)
     assert (chosen.placement.num_samplers, chosen.placement.num_trainers) == (10, 1)
@@ -312,14 +309,8 @@ def test_devices_are_divided_as_the_work_is() -> None:
     assert choose(question(least_trainers=4), 8).placement.num_trainers >= 4
     with pytest.raises(UserError, match="needs 4 such devices"):
         choose(question(least_trainers=4), 4)
-
-
-@pytest.mark.slow
-def test_the_report_says_what_is_simulated_and_what_it_costs() -> None:
-    asked = question()
-    outcomes = [choose(asked, num) for num in (1, 4, 12, 40)]
-    text = "\n".join(pipeline_report(asked, outcomes, "an imaginary device", price=2.0))
-    assert text.startswith("SIMULATED, not measured")
-    assert "in turn" in text and "Cheapest: " in text
+    outcomes = [choose(question(), num) for num in (1, 4, 12, 40)]
+    text = "\n".join(pipeline_report(question(), outcomes, "an imaginary device", price=2.0))
+    assert text.startswith("SIMULATED, not measured") and "in turn" in text and "Cheapest: " in text
     assert f"{100 * outcomes[1].device_hours * 2.0:,.2f}" in text
     assert "90% of the most steps an hour: 40 GPUs (36 replicas + 4 ranks)" in text

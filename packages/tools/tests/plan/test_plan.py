@@ -1,74 +1,27 @@
 """Plans of whole runs: which process holds what, what does not fit, what would help, and what the time goes to."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from slimrl.config.reading.load import load
-from slimrl.config.run import RLConfig, SFTConfig
-from slimrl_tools.plan.devices import Device, Machine, find_machines
-from slimrl_tools.plan.plan import Plan, Planner, make_planner
+from packages.tools.tests.plan.made import BASE, MODEL, cpu, on, part, planner, settings, sft_settings
 from slimrl_tools.plan.report import full_report, proposals, two_lines, verdict
 from slimrl_tools.plan.timing import Speeds, times_of
 from slimrl_tools.plan.workload import Workload, sample_of
 
-BASE = 0.8e9
-LARGE = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "tie_word_embeddings": False,
-}
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a model of 8 billion weights, of which there is nothing but the config."""
-    directory = tmp_path_factory.mktemp("large")
-    (directory / "config.json").write_text(json.dumps(LARGE))
-    return directory
-
-
-def settings(model: Path | str, *flags: str) -> RLConfig:
-    fixed = ["--model.name", str(model), "--model.dtype", "bfloat16", "--orchestrator.env", '[{id="reverse-text"}]']
-    return load(RLConfig, [*fixed, *flags], {}).config
-
-
-def planner(config: RLConfig | SFTConfig) -> Planner:
-    return make_planner(config, BASE)
-
-
-def cpu(gigabytes: float) -> Machine:
-    return Machine("a CPU", Device("CPU", "cpu", gigabytes * 1e9, 2e10, 1e12, 2e11), 0, gigabytes * 1e9, 1e12)
-
-
-def on(config: RLConfig | SFTConfig, machine: str) -> Plan:
-    return planner(config).on(find_machines(machine)[0])
-
-
-def part(plan: Plan, name: str) -> float:
-    """The bytes of the parts with this name, in all processes."""
-    found = (one for place in plan.places for process in place.processes for one in process.parts)
-    return sum(one.bytes for one in found if name in one.name)
+pytestmark = pytest.mark.slow
 
 
 RANKS = ["trainer, rank 0", "trainer, rank 1"]
 HOSTS = ["trainer, host", "sampler, host", "orchestrator"]
-SMALL, W = "smollm2-135m", 8_030_261_248  # the weights of LARGE
+SMALL, W = MODEL, 8_030_261_248  # the weights of LARGE
 LORA, APART = ("--model.lora.rank", "8"), ("--deployment.type", "processes")
 TAUGHT = "--teacher.type", "model", "--trainer.loss.kl_beta", "0.1"
 SLOTS = "--model.lora.rank", "16", "--inference.max_slots"
 UNDER = "matrices under the adapter"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "flags", "machine", "name", "num_bytes"),
     [
@@ -89,12 +42,10 @@ def test_parts_are_those_worked_out_by_hand(
     large: Path, model: str, flags: tuple[str, ...], machine: str, name: str, num_bytes: int
 ) -> None:
     words = [str(large) if word == "large" else word for word in (model, *flags)]
-    config = settings(*words)
-    plan = on(config, machine) if machine else planner(config).on(cpu(24))
+    plan = on(settings(*words), machine or cpu(24))
     assert part(plan, name.replace("large", str(large))) == num_bytes
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "machine", "names"),
     [
@@ -105,25 +56,23 @@ def test_parts_are_those_worked_out_by_hand(
     ],
 )
 def test_processes_are_on_their_devices(flags: tuple[str, ...], machine: str, names: dict[str, list[str]]) -> None:
-    plan = on(settings(SMALL, *flags), machine) if machine else planner(settings(SMALL, *flags)).on(cpu(24))
+    plan = on(settings(SMALL, *flags), machine or cpu(24))
     assert {place.device: [one.name for one in place.processes] for place in plan.places} == names
     assert all(place.least > BASE * len(place.processes) for place in plan.places if place.device == "cpu")
     assert all(device in "\n".join(full_report(plan, [])) for device in names if device == "cuda:2")
 
 
-@pytest.mark.slow
 def test_ranks_share_an_update_and_a_reference_costs_time(large: Path) -> None:
-    one, four = (planner(settings(large)).on(*find_machines(machine)) for machine in ("h100x2", "h100x5"))
-    taught = planner(settings(large, *TAUGHT)).on(*find_machines("h100x2"))
+    one, four = (on(settings(large), machine) for machine in ("h100x2", "h100x5"))
+    taught = on(settings(large, *TAUGHT), "h100x2")
     assert four.times.step["update"] < one.times.step["update"]
     assert taught.times.step["forward and backward"] > one.times.step["forward and backward"]
     assert "the teacher's scores" in taught.times.step
 
 
-@pytest.mark.slow
 def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
     made = planner(settings(large))
-    plan = made.on(find_machines("a100x1")[0])
+    plan = on(settings(large), "a100x1")
     assert plan.cannot_fit
     found = {tuple(one.settings): one for one in proposals(made, plan)}
     lora = found[("model.lora.rank",)]
@@ -136,33 +85,29 @@ def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
     assert verdict(plan).startswith("It does not fit")
 
 
-@pytest.mark.slow
 def test_proposals_are_put_together_where_none_suffices(large: Path) -> None:
     made = planner(settings(large, "--seq_len", "8192", "--inference.max_slots", "128"))
-    *_, last = proposals(made, made.on(find_machines("rtx4090x1")[0]))
+    *_, last = proposals(made, on(made.config, "rtx4090x1"))
     assert last.fits == (last.price == "all together") == (len(last.settings) > 1)
 
 
-@pytest.mark.slow
 def test_memory_at_most_is_that_of_full_conversations() -> None:
-    (place,) = planner(settings("smollm2-135m", "--seq_len", "128")).on(cpu(64)).places
+    config = settings(MODEL, "--seq_len", "128")
+    (place,) = on(config, cpu(64)).places
     assert place.most > place.expected > place.least
-    short = planner(settings("smollm2-135m", "--seq_len", "128")).on(cpu(place.expected / 1e9 + 0.3))
+    short = on(config, cpu(place.expected / 1e9 + 0.3))
     assert short.fits
     assert "not if every conversation" in verdict(short)
 
 
-@pytest.mark.slow
 def test_sft_has_no_engine(large: Path) -> None:
-    words = ["--model.name", str(large), "--data.type", "expert", "--data.env.id", "reverse-text"]
-    plan = on(load(SFTConfig, words, {}).config, "h200x1")
+    plan = on(sft_settings(large), "h200x1")
     assert part(plan, "KV cache") == 0
     assert [*plan.times.step] == ["forward and backward", "update"]
 
 
-@pytest.mark.slow
 def test_times_add_up_by_hand() -> None:
-    config = settings("smollm2-135m", "--max_steps", "10", "--eval.num_examples", "4", "--eval.temperatures", "[0.0]")
+    config = settings(MODEL, "--max_steps", "10", "--eval.num_examples", "4", "--eval.temperatures", "[0.0]")
     # Two rollouts of 2 and 4 sampled tokens: four steps of the engine, of which two have both and two have one.
     samples = tuple(sample_of([n, *range(1, 4 + num)], [False] * 4 + [True] * num) for n, num in ((8, 2), (9, 4)))
     workload = Workload(samples, 2.0, "by hand", env_s=0.5)
@@ -181,17 +126,15 @@ def test_times_add_up_by_hand() -> None:
     assert times.run["2 evaluations of 4 episodes"] == pytest.approx(2 * sampling)
 
 
-@pytest.mark.slow
 def test_two_lines_say_memory_and_time() -> None:
-    memory, time = two_lines(planner(settings("smollm2-135m")).on(cpu(24)))
+    memory, time = two_lines(on(settings(MODEL), cpu(24)))
     assert memory.startswith("plan: ") and "of main memory" in memory
     assert "a step" in time and "to the end" in time
 
 
-@pytest.mark.slow
 def test_a_cache_that_is_a_small_part_of_a_gpu_stays_while_the_model_trains() -> None:
     def phase(machine: str) -> str:
-        parts = (one for place in on(settings("smollm2-135m", "--seq_len", "4096"), machine).places
+        parts = (one for place in on(settings(MODEL, "--seq_len", "4096"), machine).places
                  for process in place.processes for one in process.parts)  # fmt: skip
         return next(one.phase for one in parts if one.name == "KV cache")
 

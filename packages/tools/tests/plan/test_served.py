@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from packages.tools.tests.plan.test_plan import cpu, planner, settings
+from packages.tools.tests.plan.made import MODEL, cpu, planner, settings
 from slimrl_tools.plan.devices import Device, Machine, find_machines
 from slimrl_tools.plan.plan import Plan
 from slimrl_tools.plan.report import explain_refusal, full_report, proposals, verdict
@@ -16,7 +16,6 @@ from slimrl_tools.plan.served import RUNTIME, served_processes, size_by_name
 pytestmark = pytest.mark.slow
 
 NOBODY = "http://127.0.0.1:9/v1"  # the port of a service that no machine of today runs
-MODEL = "smollm2-135m"
 
 
 def asked(env: str, *more: Mapping[str, Any], flags: tuple[str, ...] = ()) -> Any:

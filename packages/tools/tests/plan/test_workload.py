@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.learning.outlines import outline_of
-from packages.tools.tests.plan.test_plan import cpu, planner, settings
+from packages.tools.tests.plan.made import MODEL, cpu, on, settings
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.io.run_dir import RunDir
@@ -104,7 +104,7 @@ def test_an_outline_gives_back_lengths_and_what_was_shared() -> None:
     c = sample_of([1, 2, 5, 6, 8, 9], [False, False, True, False, True, True])
     outline = outline_of([a, b, c])
     assert outline == [[0, 0, 2, 2], [0, 2, 2, 1, 1, 1], [1, 4, 2, 1, 1, 2]]
-    made = samples_of(outline)
+    made = [*samples_of(outline)]
     assert [one.loss_mask_T for one in made] == [one.loss_mask_T for one in (a, b, c)]
     assert outline_of(made) == outline
     # 1 2 3, 5 6 behind 1 2, then 8: last tokens are only predicted. Each sees those before it and itself.
@@ -154,12 +154,12 @@ def test_a_warm_up_has_rollouts_of_different_tasks() -> None:
 
 @pytest.mark.slow
 def test_each_turn_costs_a_prefill_and_each_wave_its_decoding() -> None:
-    config = settings("smollm2-135m", "--orchestrator.batch_size", "4", "--orchestrator.rollouts_per_example", "2")
+    config = settings(MODEL, "--orchestrator.batch_size", "4", "--orchestrator.rollouts_per_example", "2")
     mask = [False, True, True, False, True]
     samples = tuple(sample_of([number, *range(10 * number, 10 * number + 4)], mask) for number in (1, 2, 3, 4))
     workload = Workload(samples, 1.0, "by hand", useless=0.5)
     assert workload.waves(2, 3) == [4, 2]
-    demand = planner(config).on(cpu(64)).demand
+    demand = on(config, cpu(64)).demand
     times = times_of(config, demand, workload, Speeds(1.0, 0.1, 0.01, 0.5, 3.0, "by hand", head=0.2, attend=0.01))
     assert times.step["decoding"] == pytest.approx(3 * (1.0 + 0.4) + 3 * (1.0 + 0.2))
     # All turns end at the same token, so their observations come together: one pass in each wave.

@@ -14,7 +14,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from packages.tools.tests.sharing.runs import KEY, finished_run
 from slimrl import cli
 from slimrl.io.checksums import find_damage
-from slimrl_tools.sharing import hub as client
+from slimrl_tools.commands import push as client
 
 pytestmark = pytest.mark.slow
 ENDPOINT, OWNER = client.constants.ENDPOINT, "me"

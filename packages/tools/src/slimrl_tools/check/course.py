@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from slimrl.monitor.findings import Finding
-from slimrl_tools.check import subjects
-from slimrl_tools.check.subjects import Subject
+from slimrl_tools.check.subjects import REMEDIES, note, ok, problem, verdict
 from slimrl_tools.check.trial import SCRIPT_ERROR, Played
 
 HELD_NOTE_S, HELD_PROBLEM_S = 0.1, 0.5
@@ -14,11 +13,11 @@ STEP_NOTE_S = 1.0
 LEFT = "partner_left"  # in self-play, the first player without turns left leaves the others waiting: not a fault
 # Failure reasons that determine the subject of the finding.
 FAILURES = {
-    "environment_died": subjects.CRASH,
-    "environment_lost": subjects.CRASH,
-    "timeout": subjects.HANG,
-    "nonfinite_reward": subjects.REWARD,
-    "prompt_too_long": subjects.OPENING,
+    "environment_died": "crash",
+    "environment_lost": "crash",
+    "timeout": "hang",
+    "nonfinite_reward": "reward",
+    "prompt_too_long": "opening",
 }
 NOT_STARTED = "Mend `start`: it gives messages with a role and a text as content, the last one for the policy."
 
@@ -26,38 +25,32 @@ NOT_STARTED = "Mend `start`: it gives messages with a role and a text as content
 def failure_findings(played: Sequence[Played]) -> Iterator[Finding]:
     """Yield a problem for each kind of failure, with its first episode as the example. Findings on `garbage` and
     `metrics` are always yielded."""
-    failed: dict[Subject, list[Played]] = {}
+    failed: dict[str, list[Played]] = {}
     for one in played:
         if one.rollout.failure and one.rollout.failure != LEFT:
             failed.setdefault(_subject_of(one), []).append(one)
     for subject, (first, *others) in failed.items():
-        yield subject.problem(
-            f"{1 + len(others)} of {len(played)} episodes failed; the first with {first}: "
-            f"{first.rollout.failure_detail or first.rollout.failure}",
-            NOT_STARTED if subject is subjects.OPENING else "",
-        )
-    if subjects.GARBAGE not in failed:
+        detail = first.rollout.failure_detail or first.rollout.failure
+        text = f"{1 + len(others)} of {len(played)} episodes failed; the first with {first}: {detail}"
+        yield problem(subject, text, NOT_STARTED if subject == "opening" else "")
+    if "garbage" not in failed:
         kinds = len({one.what for one in played if one.kind != "script"})
-        yield subjects.GARBAGE.ok(f"{kinds} kinds of useless replies break nothing")
-    odd = (
-        f"`{name}` is {value} with {one}"
-        for one in played
-        for name, value in one.rollout.metrics.items()
-        if not math.isfinite(value)
-    )
-    yield subjects.METRICS.verdict(next(odd, ""))
+        yield ok("garbage", f"{kinds} kinds of useless replies break nothing")
+    metrics = ((name, value, one) for one in played for name, value in one.rollout.metrics.items())
+    odd = (f"`{name}` is {value} with {one}" for name, value, one in metrics if not math.isfinite(value))
+    yield verdict("metrics", next(odd, ""))
 
 
-def _subject_of(failed: Played) -> Subject:
+def _subject_of(failed: Played) -> str:
     """Return the subject that a failed episode belongs to."""
     failure = failed.rollout.failure
     if failure in FAILURES:
         return FAILURES[failure]
     if failure not in ("environment_error", SCRIPT_ERROR):
-        return Subject(failure.replace("_", " "), remedy="Read the message.")  # such as a judge that does not answer
+        return failure.replace("_", " ")  # such as a judge that does not answer
     if not failed.rollout.turns and failure == "environment_error":
-        return subjects.OPENING
-    return subjects.EXPERT if failed.kind == "script" else subjects.GARBAGE
+        return "opening"
+    return "expert" if failed.kind == "script" else "garbage"
 
 
 def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
@@ -66,14 +59,14 @@ def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
     whole = [one for one in played if not one.rollout.failure]
     if scripts := [one for one in whole if one.kind == "script"]:
         if endless := [one for one in scripts if not one.is_finished]:
-            yield subjects.ENDS.problem(f"the episode of {endless[0]} did not end within {max_turns} turns")
+            yield problem("ends", f"the episode of {endless[0]} did not end within {max_turns} turns")
         else:
             longest = max(len(one.rollout.turns) for one in scripts)
-            yield subjects.ENDS.ok(f"every script's episode ends, after {longest} turns at most")
+            yield ok("ends", f"every script's episode ends, after {longest} turns at most")
     elif any(one.is_finished for one in whole):
-        yield subjects.ENDS.ok("episodes end by themselves")
+        yield ok("ends", "episodes end by themselves")
     elif whole:
-        yield subjects.ENDS.note(f"no episode ended within {max_turns} turns", subjects.ENDS.remedy)
+        yield note("ends", f"no episode ended within {max_turns} turns", REMEDIES["ends"])
 
 
 def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
@@ -89,43 +82,39 @@ def time_findings(plays: Sequence[Sequence[Played]]) -> Iterator[Finding]:
     """Yield findings on how long an episode blocks the event loop, and on the duration of a step. Each element of
     `plays` holds repeated plays of one episode. The shortest time counts, since other programs can only slow an episode
     down."""
-    one, hold_s = max(
-        ((repeated[0], min(play.hold_s for play in repeated)) for repeated in plays), key=lambda pair: pair[1]
-    )
+    holds = [(min(play.hold_s for play in repeated), repeated[0]) for repeated in plays]
+    hold_s, longest = max(holds, key=lambda pair: pair[0])
     text = f"an episode holds all others for {hold_s * 1000:.1f} ms at most"
     if hold_s < HELD_NOTE_S:
-        yield subjects.BLOCKING.ok(text)
+        yield ok("blocking", text)
+    elif hold_s < HELD_PROBLEM_S:
+        yield note("blocking", f"{text} ({longest})", REMEDIES["blocking"])
     else:
-        tell = subjects.BLOCKING.note if hold_s < HELD_PROBLEM_S else subjects.BLOCKING.problem
-        yield tell(f"{text} ({one})", subjects.BLOCKING.remedy)
+        yield problem("blocking", f"{text} ({longest})")
     # The first time in `env_s` belongs to the start of the environment.
     steps = [
         min(times) for repeated in plays for times in zip(*(play.rollout.env_s[1:] for play in repeated), strict=False)
     ]
     if not steps:
-        yield subjects.TIME_OF_STEP.note("no step was made")
+        yield note("time of a step", "no step was made")
         return
     text = f"{median(steps) * 1000:.2f} ms as a rule, {max(steps) * 1000:.1f} ms at most, of {len(steps)} steps"
-    slow = subjects.TIME_OF_STEP.note(text, "A training step waits for the slowest episode: make it faster.")
-    yield slow if max(steps) >= STEP_NOTE_S else subjects.TIME_OF_STEP.ok(text)
+    if max(steps) < STEP_NOTE_S:
+        yield ok("time of a step", text)
+    else:
+        yield note("time of a step", text, "A training step waits for the slowest episode: make it faster.")
 
 
 def _difference(first: Played, other: Played) -> str:
     """Describe the first difference between two episodes."""
     one, two = first.rollout, other.rollout
     if one.failure != two.failure:
-        outcomes = (
-            f"{rollout.failure}: {rollout.failure_detail:.120}" if rollout.failure else "no failure"
-            for rollout in (one, two)
-        )
+        outcomes = (f"{it.failure}: {it.failure_detail:.120}" if it.failure else "no failure" for it in (one, two))
         return " and then ".join(outcomes)
     if list(map(repr, one.turn_rewards)) != list(map(repr, two.turn_rewards)):
-        return f"the rewards {_numbers(one.turn_rewards)} and then {_numbers(two.turn_rewards)}"
+        rewards = ([float(f"{reward:.6g}") for reward in it.turn_rewards[:8]] for it in (one, two))
+        return f"the rewards {' and then '.join(map(str, rewards))}"
     for place, (here, there) in enumerate(zip(one.messages, two.messages, strict=False)):
         if here != there:
             return f"as message {place} {here['content']!r:.100} and then {there['content']!r:.100}"
     return f"{len(one.messages)} messages and then {len(two.messages)}"
-
-
-def _numbers(rewards: Sequence[float]) -> str:
-    return "[" + ", ".join(f"{reward:.6g}" for reward in rewards[:8]) + (", ...]" if len(rewards) > 8 else "]")

@@ -9,7 +9,7 @@ from typing import Any
 from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl.monitor.findings import Finding
 from slimrl.types import Message, Rollout
-from slimrl_tools.check.subjects import EXPERT_CALLS, OPENING, TOOLS
+from slimrl_tools.check.subjects import note, ok, problem, verdict
 from slimrl_tools.check.trial import Played
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -25,12 +25,12 @@ def opening_finding(openings: Sequence[Sequence[Message]]) -> Finding:
     for messages in openings:
         if fault := opening_fault(messages):
             roles = ", ".join(message["role"] for message in messages)
-            return OPENING.problem(f"{fault} (roles: {roles:.100})")
+            return problem("opening", f"{fault} (roles: {roles:.100})")
     for messages in openings:
         if same := next((one["role"] for one, two in pairwise(messages) if one["role"] == two["role"] != "tool"), ""):
             text = f"two messages of the role `{same}` follow each other, which some chat templates refuse"
-            return OPENING.note(text, "Make them one, for Mistral's and Gemma's templates.")
-    return OPENING.verdict("")
+            return note("opening", text, "Make them one, for Mistral's and Gemma's templates.")
+    return verdict("opening", "")
 
 
 def opening_fault(messages: Sequence[Message]) -> str:
@@ -101,13 +101,14 @@ def tools_finding(tools: Sequence[Any], played: Sequence[Played]) -> Finding:
     """Return a finding on whether the schemas of `tools` are valid, and whether the environment answers wrong calls
     with messages. `played` has one episode for each wrong call."""
     if fault := next(filter(None, map(schema_fault, tools)), ""):
-        return TOOLS.problem(f"the schema of a tool is wrong: {fault}", SCHEMA_REMEDY)
+        return problem("tools", f"the schema of a tool is wrong: {fault}", SCHEMA_REMEDY)
     for one in played:
         if one.rollout.failure:
-            return TOOLS.problem(f"{one.what} breaks the episode: {one.rollout.failure_detail or one.rollout.failure}")
+            detail = one.rollout.failure_detail or one.rollout.failure
+            return problem("tools", f"{one.what} breaks the episode: {detail}")
         if len(one.rollout.turns) > 1 and not any(text.strip() for text in _answers(one.rollout)):
-            return TOOLS.problem(f"{one.what} is answered by an empty message")
-    return TOOLS.ok(f"{len(tools)} with schemas; {len(played)} wrong calls are answered by messages")
+            return problem("tools", f"{one.what} is answered by an empty message")
+    return ok("tools", f"{len(tools)} with schemas; {len(played)} wrong calls are answered by messages")
 
 
 def expert_calls(played: Sequence[Played]) -> Iterator[Finding]:
@@ -117,7 +118,7 @@ def expert_calls(played: Sequence[Played]) -> Iterator[Finding]:
             if message["role"] in ("user", "tool") and (error := ERROR.match(message["content"])):
                 text = f"a call of the expert was answered by `{error[1]:.200}` on task `{one.task.id:.60}`"
                 remedy = "Mend the call, unless the expert is to show mistakes too: a warm-up learns it."
-                yield EXPERT_CALLS.note(text, remedy)
+                yield note("expert's calls", text, remedy)
                 return
 
 

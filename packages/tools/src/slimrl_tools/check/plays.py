@@ -27,7 +27,7 @@ async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
     found: list[Played] = []
     for name in call_user_code("its `scripts` failed", lambda: list(trial.taskset.scripts)):
         for task in tasks:
-            if sum(one.is_breakdown for one in found) < MAX_BREAKDOWNS:
+            if not _is_hopeless(found):
                 found.append(await trial.play_script(name, task))
     return found
 
@@ -41,7 +41,7 @@ async def play_useless(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Pl
 
     async def play(by: Trial, kind: Kind, task: Task, texts: Mapping[str, str], first: Replies = ()) -> None:
         for what, text in texts.items():
-            if sum(one.is_breakdown for one in found) < MAX_BREAKDOWNS:
+            if not _is_hopeless(found):
                 found.append(await by.play_constant(kind, what, task, text, first))
 
     for task in spread(tasks, FEW):
@@ -50,8 +50,7 @@ async def play_useless(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Pl
             continue
         in_tags = replies_in_tags(opening)
         await play(short, "garbage", task, {**GENERAL, **in_tags})
-        longer = [one for one in scripts if len(one.rollout.turns) > 1]
-        if (best := _best(longer, task, [EXPERT])) and best.replies:
+        if best := _best([one for one in scripts if len(one.rollout.turns) > 1], task, [EXPERT]):
             later = {f"{what} after a good reply": text for what, text in in_tags.items()}
             await play(short, "garbage", task, later, best.replies[:1])
         copies = {"a copy of the last message": opening[-1]["content"]}
@@ -111,6 +110,11 @@ def spread(items: Sequence[T], num: int) -> list[T]:
     [0, 3, 6]
     """
     return list(items) if len(items) <= num else [items[place * len(items) // num] for place in range(num)]
+
+
+def _is_hopeless(played: Sequence[Played]) -> bool:
+    """Return True if so many episodes broke down that further ones would only take time."""
+    return sum(one.is_breakdown for one in played) >= MAX_BREAKDOWNS
 
 
 def _best(played: Sequence[Played], task: Task, liked: Sequence[str]) -> Played | None:

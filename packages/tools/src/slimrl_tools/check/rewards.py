@@ -8,8 +8,7 @@ from slimrl.environments.base import CONSTANT
 from slimrl.environments.scripts import EXPERT
 from slimrl.monitor.findings import Finding, Level
 from slimrl.stats import Estimate, paired_difference
-from slimrl_tools.check import subjects
-from slimrl_tools.check.subjects import Subject
+from slimrl_tools.check.subjects import note, ok, problem
 from slimrl_tools.check.trial import Played
 
 RANDOM = "random"
@@ -23,23 +22,24 @@ def reward_findings(played: Sequence[Played], has_expert: bool) -> Iterator[Find
     """Yield the findings on the rewards of scripts and useless replies. `has_expert` is True if the environment has a
     script `expert`, even if its episodes failed."""
     scripts = _by_player([one for one in played if one.kind == "script" and one.is_finished])
-    expert = scripts.get(EXPERT, {})
-    if expert:
+    if expert := scripts.get(EXPERT, {}):
         yield (found := _expert_finding(expert, scripts))
         if found.level is not Level.PROBLEM:  # rewards of the expert are needed for a comparison
             yield _random_finding(expert, scripts.get(RANDOM))
-            if CONSTANT in scripts:
-                yield _constant_finding(expert, scripts[CONSTANT])
+            if constant := scripts.get(CONSTANT):
+                yield _constant_finding(expert, constant)
     elif not has_expert:
         remedy = 'Add `scripts = {"expert": ...}`: it shows that tasks can be done, and a warm-up learns from it.'
-        yield subjects.EXPERT.note("there is none, so it is not known that a right answer pays", remedy)
+        yield note("expert", "there is none, so it is not known that a right answer pays", remedy)
     whole = [one for one in played if not one.rollout.failure]
     if silent := [one for one in whole if one.kind == "nothing"]:
-        yield _silence_finding(max(silent, key=lambda one: one.rollout.reward))
-    if useless := [one for one in whole if one.kind == "garbage"]:
-        yield _useless_finding(subjects.PAY_OF_GARBAGE, _by_player(useless), expert, 1.0)
-    if copied := [one for one in whole if one.kind == "copy"]:
-        yield _useless_finding(subjects.COPYING, _by_player(copied), expert, COPY_SHARE)
+        best = max(silent, key=lambda one: one.rollout.reward)
+        reward, subject = best.rollout.reward, "doing nothing"
+        text = f"{best.what} earns {reward:.3g} on task `{best.task.id:.60}`"
+        yield problem(subject, text) if reward > NOISE else ok(subject, f"earns {reward:.3g} at most")
+    for kind, subject, share in (("garbage", "pay of garbage", 1.0), ("copy", "copying", COPY_SHARE)):
+        if useless := [one for one in whole if one.kind == kind]:
+            yield _useless_finding(subject, _by_player(useless), expert, share)
 
 
 def _by_player(played: Sequence[Played]) -> dict[str, dict[str, float]]:
@@ -56,32 +56,29 @@ def _expert_finding(expert: ByTask, scripts: Mapping[str, ByTask]) -> Finding:
     rewards = expert.values()
     text = f"earns {fmean(rewards):.3g} on average of {len(rewards)} tasks ({min(rewards):.3g} to {max(rewards):.3g})"
     if max(rewards) <= NOISE:
-        remedy = "Whoever does all right must be rewarded: mend either of them."
-        return subjects.EXPERT.problem(f"{text}: nothing", remedy)
-    better = {
-        name: ahead.mean
-        for name, others in scripts.items()
-        if name != EXPERT and (ahead := _difference(others, expert)) and _is_above_zero(ahead)
-    }
-    if better:
-        name = max(better, key=lambda one: better[one])
-        remedy = "A warm-up learns from the expert: let it play as well as it can, unless it is to show mistakes too."
-        return subjects.EXPERT.note(f"{text}, and the script `{name}` {better[name]:.3g} more", remedy)
-    return subjects.EXPERT.ok(text)
+        return problem("expert", f"{text}: nothing", "Whoever does all right must be rewarded: mend either of them.")
+    leads = {name: _difference(others, expert) for name, others in scripts.items() if name != EXPERT}
+    better = {name: lead.mean for name, lead in leads.items() if lead and _is_above_zero(lead)}
+    if not better:
+        return ok("expert", text)
+    name = max(better, key=lambda one: better[one])
+    remedy = "A warm-up learns from the expert: let it play as well as it can, unless it is to show mistakes too."
+    return note("expert", f"{text}, and the script `{name}` {better[name]:.3g} more", remedy)
 
 
 def _random_finding(expert: ByTask, random: ByTask | None) -> Finding:
     """Return a finding on whether the expert earns more than random play."""
+    subject = "random play"
     if random is None:
         remedy = 'Add a script "random", which knows the form and nothing else: what is learnt begins above it.'
-        return subjects.RANDOM_PLAY.note("there is no script `random` to compare with", remedy)
+        return note(subject, "there is no script `random` to compare with", remedy)
     gain, text = _difference(expert, random), f"earns {fmean(random.values()):.3g}"
     if gain and _is_above_zero(gain):
-        return subjects.RANDOM_PLAY.ok(f"{text} on average, {gain.mean:.3g} less than the expert")
+        return ok(subject, f"{text} on average, {gain.mean:.3g} less than the expert")
     if gain and gain.high > NOISE:
         found = f"{text}, the expert {gain.mean:+.3g} ({gain.interval}) on {gain.num} tasks, which may be chance"
-        return subjects.RANDOM_PLAY.note(found, "Raise --num_examples to see whether the expert is better.")
-    return subjects.RANDOM_PLAY.problem(f"{text} on average, no less than the expert")
+        return note(subject, found, "Raise --num_examples to see whether the expert is better.")
+    return problem(subject, f"{text} on average, no less than the expert")
 
 
 def _constant_finding(expert: ByTask, constant: ByTask) -> Finding:
@@ -90,19 +87,11 @@ def _constant_finding(expert: ByTask, constant: ByTask) -> Finding:
     text = f"the best one earns {earned:.3g} on average, the expert {possible:.3g}"
     if earned > CONSTANT_SHARE * possible:
         remedy = "A policy may learn to say it to all tasks. Take more tasks with other answers, or pay rare ones more."
-        return subjects.CONSTANT_ANSWER.note(text, remedy)
-    return subjects.CONSTANT_ANSWER.ok(text)
+        return note("constant answer", text, remedy)
+    return ok("constant answer", text)
 
 
-def _silence_finding(best: Played) -> Finding:
-    """Return a finding on whether empty replies earn nothing. `best` is the episode of empty replies with the highest
-    reward."""
-    if best.rollout.reward > NOISE:
-        return subjects.SILENCE.problem(f"{best.what} earns {best.rollout.reward:.3g} on task `{best.task.id:.60}`")
-    return subjects.SILENCE.ok(f"earns {best.rollout.reward:.3g} at most")
-
-
-def _useless_finding(subject: Subject, by_reply: Mapping[str, ByTask], expert: ByTask, share: float) -> Finding:
+def _useless_finding(subject: str, by_reply: Mapping[str, ByTask], expert: ByTask, share: float) -> Finding:
     """Return a finding on the useless reply with the highest mean reward: a problem if it earns at least `share` of the
     expert's reward on the same tasks."""
     name, rewards = max(by_reply.items(), key=lambda item: fmean(item[1].values()))
@@ -110,10 +99,10 @@ def _useless_finding(subject: Subject, by_reply: Mapping[str, ByTask], expert: B
     text = f"`{name}` earns {best:.3g} on average, the most of {len(by_reply)}"
     if not expert:
         found = f"{text}; without an expert there is nothing to compare it with"
-        return subject.note(found) if best > NOISE else subject.ok(found)
+        return note(subject, found) if best > NOISE else ok(subject, found)
     possible = _mean_over(expert, rewards)
     text = f"{text}; the expert {possible:.3g}"
-    return subject.problem(text) if best > NOISE and best >= share * possible - NOISE else subject.ok(text)
+    return problem(subject, text) if best > NOISE and best >= share * possible - NOISE else ok(subject, text)
 
 
 def _is_above_zero(difference: Estimate) -> bool:

@@ -13,7 +13,7 @@ from slimrl.errors import UserError
 from slimrl.monitor.findings import Finding, Level
 from slimrl.rollout.loop import run_episodes
 from slimrl.types import Split, Task, Taskset
-from slimrl_tools.check import course, messages, rewards, subjects, tasks
+from slimrl_tools.check import course, messages, rewards, tasks
 from slimrl_tools.check.plays import (
     choose_samples,
     openings_of,
@@ -24,6 +24,7 @@ from slimrl_tools.check.plays import (
     play_useless,
     spread,
 )
+from slimrl_tools.check.subjects import problem, verdict
 from slimrl_tools.check.trial import Played, Trial
 
 NUM_STAGES = 5
@@ -103,12 +104,12 @@ class Check:
         again = run_episodes(play_again(self.trial, samples))
         pairs = [(first, other) for first, *others in again for other in others]
         fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")
-        self.findings.append(subjects.REPEATABLE.verdict(fault))
+        self.findings.append(verdict("repeatable", fault))
         self.advance()
         if not fault:  # episodes that vary cannot be compared
             pairs = run_episodes(play_beside(self.trial, [first for first, *_ in again]))
             fault = course.deviation(pairs, "beside another episode, {who} gave {what}")
-            self.findings.append(subjects.ISOLATED.verdict(fault))
+            self.findings.append(verdict("isolated", fault))
             if not self._is_broken("ids", "json", "crash"):
                 self.findings += self._check_places(samples)
         self.findings += course.time_findings(again)
@@ -122,13 +123,13 @@ class Check:
         try:
             there = run_episodes(play(self.worker()))
             fault = course.deviation(zip(here, there, strict=True), "in another process, {who} gave {what}")
-            yield subjects.WORKER.verdict(fault)
+            yield verdict("worker", fault)
         except UserError as error:
-            yield subjects.WORKER.problem(str(error))
+            yield problem("worker", str(error))
         read = run_episodes(play(self.here, lambda task: Task(task.id, json.loads(json.dumps(task.data)))))
         text = "a task that was written to JSON and read again ({who}) gave {what}"
         if fault := course.deviation(zip(here, read, strict=True), text):
-            yield subjects.JSON.problem(fault, "Take lists where the data has tuples: JSON knows no other.")
+            yield problem("json", fault, "Take lists where the data has tuples: JSON knows no other.")
 
     def _is_broken(self, *subjects: str) -> bool:
         return any(one.subject in subjects and one.level is Level.PROBLEM for one in self.findings)

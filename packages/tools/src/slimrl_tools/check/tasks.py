@@ -14,8 +14,7 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.io.user_code import call_user_code
 from slimrl.monitor.findings import Finding, Level
 from slimrl.types import Split, Task, Taskset
-from slimrl_tools.check import subjects
-from slimrl_tools.check.subjects import TASKS
+from slimrl_tools.check.subjects import note, ok, problem, verdict
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 HASH_SEEDS = ("1", "2")
@@ -29,7 +28,7 @@ def crash_of_tasks(taskset: Taskset) -> Iterator[Finding]:
         call_user_code("tasks('train') failed", lambda: taskset.tasks("train"))
     except UserError as error:  # reading the tasks later reports any other error
         if isinstance(error.__cause__, RolloutError):
-            yield subjects.CRASH.problem(str(error))
+            yield problem("crash", str(error))
 
 
 def check_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], list[Finding]]:
@@ -43,31 +42,22 @@ def check_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], list[Finding]
     began = time.perf_counter()
     again, second = _read_tasks(taskset)
     again_s = time.perf_counter() - began
-    text = f"{first_s:.2f} s for all splits, {again_s:.2f} s at the next call"
+    took = f"{first_s:.2f} s for all splits, {again_s:.2f} s at the next call"
     if again_s >= LONG_S:
-        time_of_tasks = subjects.TIME_OF_TASKS.problem(text)
+        time_of_tasks = problem("time of tasks", took)
     elif first_s >= LONG_S:
-        time_of_tasks = subjects.TIME_OF_TASKS.note(text, "What takes long belongs into `prepare()`, or into a file.")
+        time_of_tasks = note("time of tasks", took, "What takes long belongs into `prepare()`, or into a file.")
     else:
-        time_of_tasks = subjects.TIME_OF_TASKS.ok(text)
+        time_of_tasks = ok("time of tasks", took)
     if second.level is Level.PROBLEM:
-        repeated = subjects.SAME_TASKS.problem(f"a second call failed: {second.found}", second.remedy)
+        repeated = problem("same tasks", f"a second call failed: {second.found}", second.remedy)
     else:
         fault = _difference(found, again)
-        repeated = subjects.SAME_TASKS.verdict(fault and f"a second call of tasks() gives others: {fault}")
-    data_faults = (
-        f"the data of task `{task.id:.80}` {fault}"
-        for task in chain(*found.values())
-        if (fault := _json_fault(task.data))
-    )
-    return found, [
-        first,
-        time_of_tasks,
-        subjects.IDS.verdict(_double_ids(found)),
-        subjects.JSON.verdict(next(data_faults, "")),
-        subjects.SPLITS.verdict(_shared_fault(found)),
-        repeated,
-    ]
+        repeated = verdict("same tasks", fault and f"a second call of tasks() gives others: {fault}")
+    faults = ((task.id, _json_fault(task.data)) for task in chain(*found.values()))
+    of_data = next((f"the data of task `{name:.80}` {fault}" for name, fault in faults if fault), "")
+    shared = verdict("splits", _shared_fault(found))
+    return found, [first, time_of_tasks, verdict("ids", _double_ids(found)), verdict("json", of_data), shared, repeated]
 
 
 def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Finding:
@@ -81,9 +71,9 @@ def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Find
         with ThreadPoolExecutor() as pool:
             others = list(pool.map(read, HASH_SEEDS))
     except UserError as error:
-        return subjects.OTHER_PROCESS.problem(str(error), "Make the tasks in every process in the same way.")
+        return problem("other process", str(error), "Make the tasks in every process in the same way.")
     fault = next(filter(None, (_difference(tasks, other) for other in others)), "")
-    return subjects.OTHER_PROCESS.verdict(fault and f"another process has other tasks: {fault}")
+    return verdict("other process", fault and f"another process has other tasks: {fault}")
 
 
 def _read_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], Finding]:
@@ -96,16 +86,17 @@ def _read_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], Finding]:
         try:
             found[split] = call_user_code(f"{call} failed", partial(_list, taskset, split))
         except UserError as error:
-            return found, TASKS.problem(str(error), remedy)
+            return found, problem("tasks", str(error), remedy)
         odd = [task for task in found[split] if not isinstance(task, Task) or not isinstance(task.id, str)]
         if odd:
-            return found, TASKS.problem(f"{call} gives what is no `Task` with a text as id: {odd[0]!r:.80}", remedy)
+            text = f"{call} gives what is no `Task` with a text as id: {odd[0]!r:.80}"
+            return found, problem("tasks", text, remedy)
     if not found["train"]:
-        return found, TASKS.problem("tasks('train') gives none")
+        return found, problem("tasks", "tasks('train') gives none")
     counts = ", ".join(f"{len(tasks)} in {split}" for split, tasks in found.items())
     if not found["test"]:
-        return found, TASKS.note(f"{counts}: none to evaluate on", "Hold some tasks out, as the split test.")
-    return found, TASKS.ok(counts)
+        return found, note("tasks", f"{counts}: none to evaluate on", "Hold some tasks out, as the split test.")
+    return found, ok("tasks", counts)
 
 
 def _list(taskset: Taskset, split: Split) -> list[Any]:
@@ -115,8 +106,7 @@ def _list(taskset: Taskset, split: Split) -> list[Any]:
 def _double_ids(tasks: Tasks) -> str:
     """Describe duplicate ids within a split; return an empty text if there are none."""
     for split, found in tasks.items():
-        twice = [name for name, num in Counter(task.id for task in found).items() if num > 1]
-        if twice:
+        if twice := [name for name, num in Counter(task.id for task in found).items() if num > 1]:
             return f"{len(twice)} ids are used more than once in {split}, such as `{twice[0]:.80}`"
     return ""
 

@@ -9,7 +9,6 @@ from itertools import pairwise, repeat
 from typing import Literal, TypeVar
 
 from slimrl.config.rollout import LimitsConfig
-from slimrl.environments.base import new_episode
 from slimrl.environments.scripts import play_script
 from slimrl.errors import UserError
 from slimrl.eval.baselines import ReplayClient, make_script_policy, turns_of
@@ -17,7 +16,7 @@ from slimrl.inference.client import Completion
 from slimrl.models.chat.template import QUESTION, ChatFormat
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, read_opening, run_episode
 from slimrl.rollout.games import run_groups, self_play_specs
-from slimrl.types import Environment, Message, Rollout, SamplingParams, Split, StopReason, Task, Taskset
+from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Taskset
 
 T = TypeVar("T")
 Replies = Sequence[list[int]]  # the token ids of each reply, including its end
@@ -100,12 +99,9 @@ class Trial:
 
     async def replay(self, first: Played, taskset: Taskset | None = None, task: Task | None = None) -> Played:
         """Play an episode with the replies of `first`, with another `taskset` or on another `task` if given."""
-        timed = _TimedTaskset(taskset or self.taskset)
-        spec = self._spec(timed, task or first.task)
+        spec = self._spec(taskset or self.taskset, task or first.task)
         rollout, hold_s = await _with_longest_hold(run_episode(spec, self._context(first.replies)))
-        # Other programs may stop this process at any time, but seldom during a call of the environment.
-        called_s = max([timed.made_s, *rollout.env_s])
-        return Played(first.kind, first.what, spec.task, rollout, min(hold_s, called_s))
+        return Played(first.kind, first.what, spec.task, rollout, hold_s)
 
     async def play_constant(self, kind: Kind, what: str, task: Task, reply: str, first: Replies = ()) -> Played:
         """Play an episode in which the policy gives the replies `first`, and then always `reply`. In self-play, the
@@ -135,23 +131,6 @@ class _PoliteClient(ReplayClient):
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         await asyncio.sleep(0)
         return await super().sample(prompt, params)
-
-
-@dataclass(slots=True)
-class _TimedTaskset(Taskset):
-    """A taskset that records the seconds to create its last episode."""
-
-    taskset: Taskset
-    made_s: float = 0.0
-
-    def tasks(self, split: Split) -> Sequence[Task]:
-        return self.taskset.tasks(split)
-
-    def environment(self, task: Task) -> Environment:
-        began = time.perf_counter()
-        episode = new_episode(self.taskset, task)
-        self.made_s = time.perf_counter() - began
-        return episode
 
 
 async def _with_longest_hold(work: Awaitable[T]) -> tuple[T, float]:

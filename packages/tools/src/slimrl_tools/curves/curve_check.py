@@ -19,9 +19,8 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.monitor.metrics import select_held_out_rewards
 from slimrl.monitor.series import Series, load_series, smooth
-from slimrl.stats import Estimate
-from slimrl_tools.curves.reference import Difference, Recipe, all_recipes, evaluations_of, recognise
-from slimrl_tools.curves.tolerance import Band, Level, curve_band, level_halves, standard_error
+from slimrl_tools.curves.reference import Difference, Mean, Recipe, all_recipes, evaluations_of, recognise
+from slimrl_tools.curves.tolerance import Band, Level, curve_band, level_halves
 
 REWARD = "reward/mean"
 # Other metrics, each with the meaning of values below and above its band.
@@ -158,12 +157,11 @@ def _compare_held_out(
             yield Finding(f"{name}, {kind}", _quantity(kind, pair)[0], level.mid - half, level.mid + half)
 
 
-def _quantity(kind: str, pair: tuple[Estimate, Estimate]) -> tuple[float, float]:
-    """Compute the number `kind` of `QUANTITIES` from a run's first and last evaluation. Return it and its standard
-    error."""
+def _quantity(kind: str, pair: tuple[Mean, Mean]) -> Mean:
+    """Compute the number `kind` of `QUANTITIES` from a run's first and last evaluation, with its standard error."""
     terms = [*zip(QUANTITIES[kind], pair, strict=True)]
-    value = sum(factor * estimate.mean for factor, estimate in terms)
-    return value, math.hypot(*(factor * standard_error(estimate) for factor, estimate in terms))
+    value = sum(factor * mean for factor, (mean, _) in terms)
+    return value, math.hypot(*(factor * error for factor, (_, error) in terms))
 
 
 def _causes(recipe: Recipe, series: Mapping[str, Series], outside: Sequence[Finding]) -> Iterator[str]:

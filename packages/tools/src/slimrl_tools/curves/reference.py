@@ -23,7 +23,7 @@ from slimrl.errors import UserError
 from slimrl.io.files import without_nan
 from slimrl.monitor.metrics import select_held_out_rewards
 from slimrl.monitor.series import Series, common_steps
-from slimrl.stats import Estimate
+from slimrl.stats import Z_95
 from slimrl_tools.curves.tolerance import curve_band
 
 # Settings that may differ from the recipe's; the comparison is then reported as loose.
@@ -40,6 +40,7 @@ SAME_NUMBERS = re.compile(
 # even if its other settings differ.
 SUBJECT = re.compile(r"orchestrator\.env\.\d+\.(id|args\..*)|model\.name")
 ENVIRONMENT = re.compile(r"orchestrator\.env\.\d+\.id")
+Mean = tuple[float, float]  # a mean and its standard error
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class Recipe:
         """Return the steps at which all seeds have the metric `name`, and its values with one row per seed."""
         return common_steps(self.curves[name])
 
-    def evaluations(self, name: str) -> list[tuple[Estimate, Estimate]]:
-        """Return each seed's first and last evaluation by the metric `name`, such as `held_out/reward_greedy`."""
+    def evaluations(self, name: str) -> list[tuple[Mean, Mean]]:
+        """Return each seed's first and last evaluation by the metric `name` (`evaluations_of`)."""
         seeds = [{key: rows[number] for key, rows in self.curves.items()} for number in range(self.num_seeds)]
         return [found for seed in seeds if (found := evaluations_of(seed, name))]
 
@@ -148,22 +149,21 @@ def reference_curves(run_dir: Path) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def evaluations_of(series: Mapping[str, Series], name: str) -> tuple[Estimate, Estimate] | None:
-    """Return a run's first and last evaluation by the metric `name`, such as `held_out/reward_greedy`; None if the run
-    lacks this metric."""
+def evaluations_of(series: Mapping[str, Series], name: str) -> tuple[Mean, Mean] | None:
+    """Return a run's first and last evaluation by the metric `name`, such as `held_out/reward_greedy`, each as its mean
+    and the mean's standard error; None if the run lacks this metric. The error is 0 without an interval."""
     if name not in series:
         return None
     steps, means = series[name]
-    low, high, num = (_values_at(series.get(key), steps) for key in (f"{name}_low", f"{name}_high", "held_out/num"))
-    first, last = (
-        Estimate(float(means[at]), low[at], high[at], 0 if math.isnan(num[at]) else int(num[at])) for at in (0, -1)
-    )
+    low, high = (_values_at(series.get(f"{name}_{end}"), steps) for end in ("low", "high"))
+    errors = np.nan_to_num((high - low) / (2 * Z_95))
+    first, last = ((float(means[at]), float(errors[at])) for at in (0, -1))
     return first, last
 
 
-def _values_at(series: Series | None, steps: np.ndarray) -> list[float]:
+def _values_at(series: Series | None, steps: np.ndarray) -> np.ndarray:
     found = dict(zip(*(column.tolist() for column in series), strict=True)) if series else {}
-    return [found.get(step, math.nan) for step in steps.tolist()]
+    return np.array([found.get(step, math.nan) for step in steps.tolist()])
 
 
 def _reference_curve(recipe: Recipe, name: str) -> dict[str, list[Any]] | None:

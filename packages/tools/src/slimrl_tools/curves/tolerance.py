@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slimrl.monitor.series import smooth
-from slimrl.stats import Z_95, Estimate, student_quantile
+from slimrl.stats import student_quantile
 
 CHANCE = 0.005  # probability that a run like the seeds leaves a band: once for the curve, once for the evaluations
 PRIOR = 4.0
@@ -93,11 +93,6 @@ def level_halves(levels: Sequence[Level], errors: Sequence[float], num_compariso
         max(MIN_HALF, width * math.sqrt(pooled * (1 + 1 / len(level.values)) + error**2))
         for level, error in zip(levels, errors, strict=True)
     ]
-
-
-def standard_error(estimate: Estimate) -> float:
-    """Return the standard error of a mean with a 95% interval; 0 without an interval."""
-    return 0.0 if math.isnan(estimate.low) else (estimate.high - estimate.low) / (2 * Z_95)
 
 
 def _quantile(freedom: float, num_comparisons: float) -> float:

@@ -1,17 +1,9 @@
-"""A table of devices, to plan for machines that are not available: memory, bandwidth, and operations per second.
-
-The manufacturers' numbers for dense matrices (without sparsity), with sums in float32, as PyTorch computes:
-
-- RTX 30: "NVIDIA Ampere GA102 GPU Architecture", tables 2 and 9; RTX 40: "NVIDIA Ada GPU Architecture", appendix A;
-  RTX 50: "NVIDIA RTX Blackwell GPU Architecture", appendix A
-- T4, A10, A100, L4, L40S, RTX A6000, RTX 6000 Ada, H100, H200: the data sheet of each, halved if it prints only numbers
-  with sparsity; B200: "NVIDIA DGX B200 datasheet", an eighth of it; A10G: AWS, instances G5
-
-Operations are in bfloat16, except for the T4: it lacks bfloat16 and computes in float32.
-"""
+"""The devices of machines that may not be available (`devices.toml`), and machines with such devices."""
 
 import re
+import tomllib
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Literal
 
 from slimrl.errors import UserError, nearest
@@ -46,7 +38,7 @@ class Device:
 class Machine:
     """A host with or without GPUs. A run computes on `device`, which is one of the GPUs or the CPU.
 
-    `gpus` lists the GPUs by number; it is empty if there are no GPUs, or if all GPUs are like `device`. `memory` is the
+    `gpus` lists the GPUs by number; it is empty without GPUs, and if all GPUs are like `device`. `memory` is the
     main memory that a run may use, and `disk` the free space of its directory, in bytes; 0 means unknown. `limit` names
     the source of the memory limit; it is empty if only the machine's size limits the memory.
     """
@@ -66,36 +58,11 @@ class Machine:
         return self.gpus[number] if number < len(self.gpus) else self.device
 
 
-def _gpu(name: str, memory_gib: float, gb_per_s: float, tflops: float, float_tflops: float) -> tuple[str, Device]:
-    return name, Device(name, "cuda", memory_gib * GIB, gb_per_s * GB, tflops * TERA, float_tflops * TERA)
-
-
-DEVICES = dict(
-    (
-        _gpu("rtx3060", 12, 360, 25.6, 12.7),
-        _gpu("rtx3070", 8, 448, 40.6, 20.3),
-        _gpu("rtx3080", 10, 760, 59.5, 29.8),
-        _gpu("rtx3090", 24, 936, 71, 35.6),
-        _gpu("rtx4060ti16g", 16, 288, 44.1, 22.1),
-        _gpu("rtx4070", 12, 504, 58.3, 29.1),
-        _gpu("rtx4080", 16, 717, 97.5, 48.7),
-        _gpu("rtx4090", 24, 1008, 165, 82.6),
-        _gpu("rtx5080", 16, 960, 112.6, 56.3),
-        _gpu("rtx5090", 32, 1792, 209.5, 104.8),
-        _gpu("rtxa6000", 48, 768, 154.8, 38.7),
-        _gpu("rtx6000ada", 48, 960, 364, 91.1),
-        _gpu("t4", 16, 320, 8.1, 8.1),
-        _gpu("a10", 24, 600, 125, 31.2),
-        _gpu("a10g", 24, 600, 70, 35),
-        _gpu("l4", 24, 300, 121, 30.3),
-        _gpu("l40s", 48, 864, 362, 91.6),
-        _gpu("a100", 80, 2039, 312, 19.5),
-        _gpu("a100-40g", 40, 1555, 312, 19.5),
-        _gpu("h100", 80, 3350, 989, 67),
-        _gpu("h200", 141, 4800, 989, 67),
-        _gpu("b200", 180, 8000, 2250, 75),
-    )
-)
+TABLE = tomllib.loads((files("slimrl_tools.plan") / "devices.toml").read_text(encoding="utf-8"))
+DEVICES = {
+    name: Device(name, "cuda", memory * GIB, bandwidth * GB, flops * TERA, float_flops * TERA)
+    for name, (memory, bandwidth, flops, float_flops) in TABLE.items()
+}
 
 
 def find_machines(text: str) -> list[Machine]:

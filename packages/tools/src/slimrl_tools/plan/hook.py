@@ -23,10 +23,15 @@ class PlanHook:
     """Prints the plan, refuses a run that cannot fit, and stores the plan for the closing table."""
 
     def begin(self, config: RLConfig, output_dir: Path | None, note: Callable[[str, str], None]) -> None:
-        """Plan a placed run, and store the plan in `output_dir`. Raises UserError if the run cannot fit."""
+        """Plan a placed run, and store the plan in `output_dir`, which this process has opened (`launch/open_dir.py`).
+        Raises UserError if the run cannot fit."""
         plan = foretell(config, note)
         if plan and output_dir:
-            keep_plan(plan, output_dir)
+            path, times = RunDir(output_dir).prediction, plan.times
+            numbers = {"peak_gb": round(plan.peak_gb, 3), "step_s": round(times.step_s, 3), "run_s": round(times.run_s)}
+            content = {**numbers, "times": plan.speeds.source}
+            with explain_write_errors(path):
+                replace_file(path, [json.dumps(content, indent=1).encode()])
 
     def end(self, output_dir: Path, step: int, console: RunConsole) -> None:
         """Do nothing: the closing table has read the plan already."""
@@ -45,8 +50,15 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
     # The nodes of a cluster have other memory than this machine, and other speeds.
     if config.plan == "off" or not left.max_steps or config.deployment.type == "ray":
         return None
+    # Set the threads before the first matrix product, which measures this machine's speed, as when a policy is loaded.
+    set_threads(config.model.num_threads)
+    keep_freed_memory()
     try:
-        plan, refusal = _foresee(left)
+        planner = make_planner(left, own_memory())
+        plan = planner.on(this_machine(Path(config.output_dir), config.model.device))
+        if speeds := recall_speeds(plan):
+            plan = planner.on(plan.machine, speeds)
+        refusal = explain_refusal(plan, proposals(planner, plan)) if plan.cannot_fit else ""
         lines = two_lines(plan)
     except UserError:
         raise
@@ -62,24 +74,3 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
     if refusal:
         note(refusal, "yellow")
     return plan
-
-
-def _foresee(config: RLConfig) -> tuple[Plan, str]:
-    """Return the plan of a placed run, and the reason to refuse the run; the reason is empty if the run can fit."""
-    # Set the threads before the first matrix product, which measures this machine's speed, as when a policy is loaded.
-    set_threads(config.model.num_threads)
-    keep_freed_memory()
-    planner = make_planner(config, own_memory())
-    plan = planner.on(this_machine(Path(config.output_dir), config.model.device))
-    if speeds := recall_speeds(plan):
-        plan = planner.on(plan.machine, speeds)
-    return plan, explain_refusal(plan, proposals(planner, plan)) if plan.cannot_fit else ""
-
-
-def keep_plan(plan: Plan, output_dir: Path) -> None:
-    """Write the prediction for the closing table to `output_dir`, which this process has opened
-    (`launch/open_dir.py`)."""
-    times = {"step_s": round(plan.times.step_s, 3), "run_s": round(plan.times.run_s), "times": plan.speeds.source}
-    content = json.dumps({"peak_gb": round(plan.peak_gb, 3)} | times, indent=1)
-    with explain_write_errors(RunDir(output_dir).prediction):
-        replace_file(RunDir(output_dir).prediction, [content.encode()])

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from slimrl.config.rollout import InferenceConfig
 from slimrl.config.run import RLConfig
 from slimrl.config.train import TrainerConfig
 from slimrl.inference.engine import Engine
@@ -124,7 +125,8 @@ def _path(plan: Plan) -> Path:
     device = training_device(config, demand.compute)
     processor = torch.backends.cpu.get_cpu_capability() if device == "cpu" else torch.cuda.get_device_name(device)
     about = [torch.__version__, torch.get_num_threads(), processor, config.command, config.seq_len]
-    about += [demand.num_slots, demand.quantized, demand.recompute, round(workload.num)]
+    inference = config.inference if isinstance(config, RLConfig) else InferenceConfig()
+    about += [inference.max_slots, inference.quantization, demand.recompute, round(workload.num)]
     about += [round(math.log2(workload.mean_length)), config.model.lora.model_dump()]
     about += [asdict(replace(demand.shape, name="", saved=0)), asdict(demand.compute)]
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]

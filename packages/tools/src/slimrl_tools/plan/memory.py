@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from slimrl.config.model import LoraConfig
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.inference.cache import SlotCache
-from slimrl.inference.engine import PREFILL_BUDGET
+from slimrl.inference.engine import PREFILL_BUDGET, is_kept
 from slimrl.models.allocator import LARGE
 from slimrl.trainer.logprobs import CHUNK
 from slimrl_tools.plan.devices import RESERVED
@@ -44,7 +43,7 @@ class Part:
     bytes: float
     phase: Phase = "always"
 
-    def divided(self, num: int) -> "Part":
+    def divided(self, num: float) -> "Part":
         """Return the share of this part on one of `num` devices."""
         return Part(self.name, self.bytes / num, self.phase)
 
@@ -133,32 +132,29 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The model and the sizes of a run. `rows` are the packs of a training step, and `prefilled` is the largest number
-    of tokens in one prefill.
+    """The model and the sizes of a run: its settings, the policy's shape, and the packs of a training step.
 
-    `num_slots` and `seq_len` belong to the engine; `num_slots` is 0 for a run without sampling. `quantized` is True if
-    the engine samples with one byte per weight. `references` maps names to the models beside the policy. `scored` is
-    the number of tokens that a teacher reads at once; 0 without a teacher. `keeps_cache` is True if the KV cache stays
-    allocated during training.
+    `references` maps names to the models beside the policy. `scored` is the number of tokens that a teacher reads at
+    once; 0 without a teacher. `device_bytes` is the memory of the GPU that trains; 0 on a CPU.
     """
 
+    config: RLConfig | SFTConfig
     shape: Shape
     compute: Compute
-    lora: LoraConfig
     rows: Rows
-    seq_len: int
-    num_slots: int = 0
-    prefilled: int = 0
-    quantized: bool = False
-    recompute: bool = False
-    keeps_cache: bool = False
     references: Mapping[str, Shape] = field(default_factory=dict)
     scored: int = 0
+    device_bytes: float = 0.0
 
     @property
     def is_adapter(self) -> bool:
         """Return True if an adapter is trained."""
-        return self.lora.rank > 0
+        return self.config.model.lora.rank > 0
+
+    @property
+    def recompute(self) -> bool:
+        """Return True if the backward pass computes each layer's forward pass anew."""
+        return (self.config.trainer if isinstance(self.config, RLConfig) else self.config).activation_checkpointing
 
     @property
     def is_fused(self) -> bool:
@@ -168,7 +164,7 @@ class Demand:
     @property
     def num_trained(self) -> int:
         """Return the number of trained weights."""
-        return self.shape.num_trained(self.lora)
+        return self.shape.num_trained(self.config.model.lora)
 
     @property
     def weights(self) -> int:
@@ -178,14 +174,7 @@ class Demand:
     @property
     def adapted(self) -> int:
         """Return the bytes of all matrices with an adapter: b times inputs times outputs of each matrix."""
-        return self.compute.bytes * sum(a * b for _, a, b in self.shape.adapter_matrices(self.lora))
-
-    @property
-    def kv_cache(self) -> int:
-        """Return the bytes of the KV cache, 2 b L (slots + 1) C K: keys and values of each slot and of a spare slot
-        (`inference/cache.py`). C is the number of tokens per slot, rounded up to whole blocks."""
-        positions = SlotCache(self.num_slots, self.seq_len).capacity if self.num_slots else 0
-        return 2 * self.compute.bytes * self.shape.layers * (self.num_slots + 1) * positions * self.shape.key
+        return self.compute.bytes * sum(a * b for _, a, b in self.shape.adapter_matrices(self.config.model.lora))
 
     @property
     def hole(self) -> float:
@@ -204,15 +193,23 @@ class Demand:
     def sampling_parts(self, alone: bool = False) -> list[Part]:
         """Return the engine's parts beside the weights. An engine that is `alone` in its process holds them always.
 
-        To sample on a CPU, the fused forwards store copies of all matrices and the head in reading order, with 1 byte
-        per weight if quantized. Other forwards copy nothing.
+        The KV cache has 2 b L (slots + 1) C K bytes: keys and values of each slot and of a spare slot
+        (`inference/cache.py`). C is the number of tokens per slot, rounded up to whole blocks. To sample on a CPU, the
+        fused forwards store copies of all matrices and the head in reading order, with 1 byte per weight if quantized.
+        Other forwards copy nothing.
         """
+        config, shape, b = self.config, self.shape, self.compute.bytes
+        assert isinstance(config, RLConfig)
+        slots = config.inference.max_slots
         phase: Phase = "always" if alone else "sampling"
-        each = (1 if self.quantized else self.compute.bytes) if self.is_fused else 0
+        cache = 2 * b * shape.layers * (slots + 1) * SlotCache(slots, config.seq_len).capacity * shape.key
+        is_always = alone or config.async_level > 0 or is_kept(cache, int(self.device_bytes))
+        each = (1 if config.inference.quantization == "int8" else b) if self.is_fused else 0
+        prefilled = min(self.rows.tokens, slots * config.seq_len)
         return [
-            Part("KV cache", self.kv_cache, "always" if self.keeps_cache else phase),
-            Part("the engine's copy of the weights", each * (self.shape.linear + self.shape.head), phase),
-            Part("prefill and logits", self._sampling_work(self.num_slots, self.prefilled), "sampling"),
+            Part("KV cache", cache, "always" if is_always else "sampling"),
+            Part("the engine's copy of the weights", each * (shape.linear + shape.head), phase),
+            Part("prefill and logits", self._sampling_work(slots, prefilled), "sampling"),
         ]
 
     def reference_parts(self) -> list[Part]:
@@ -286,11 +283,11 @@ class Demand:
         kept = (shape.layers * inputs + layer) if self.recompute else shape.layers * layer
         return num_tokens * (kept + 4 * inputs)
 
-    def disk_parts(self, config: RLConfig | SFTConfig, workload: Workload) -> Iterator[Part]:
+    def disk_parts(self, workload: Workload) -> Iterator[Part]:
         """Yield the parts of the largest disk use: `ckpt.keep` checkpoints (12 bytes per trained weight) and as many
         copies of the weights, one more of each during a write, the weights named `best`, and every rollout. A warm-up
         stores its own checkpoints and weights."""
-        checkpoint = 3 * FLOAT * self.num_trained
+        config, checkpoint = self.config, 3 * FLOAT * self.num_trained
         adapter = FLOAT * self.num_trained if self.is_adapter else 0  # stored beside the merged weights
         weights = self.weights + TOKENIZER + adapter
 

@@ -1,5 +1,7 @@
-"""Simulates the pipeline of a run: fits the costs of work, divides devices, and shows the outcomes."""
+"""Simulates the pipeline of a run: reads a recorded run, fits the costs of work to it, divides devices, and shows the
+outcomes."""
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -11,17 +13,20 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.placement import AGE
+from slimrl.monitor.rollouts import RolloutRecord, read_rollouts
 from slimrl.monitor.sinks import read_metrics
-from slimrl.types import Metrics
+from slimrl.types import Metrics, Rollout
 from slimrl_tools.plan.devices import Machine
-from slimrl_tools.plan.episodes import RecordedEpisodes, read_episodes
 from slimrl_tools.plan.measure import recall_speeds
 from slimrl_tools.plan.plan import Planner, place_for, with_settings
 from slimrl_tools.plan.replica import Costs, Recipe
-from slimrl_tools.plan.simulate import Outcome, Placement, simulate
+from slimrl_tools.plan.simulate import Episode, EpisodeGroup, Outcome, Placement, Turn, simulate
 from slimrl_tools.plan.timing import DISK, Speeds
+from slimrl_tools.plan.workload import NO_WORK, rollout_sample, row_of
 
 SKIPPED = 1  # first steps of a run, during which products are compiled
+MOST_FILES = 40  # files of a run's last steps: lengths change during a run, and reading takes time
+FEWEST_GROUPS = 4
 LINK = 2e10  # bytes per second between devices, assumed: PCIe 4 with 16 lanes, or 200 Gbit/s between hosts
 GATHERS = 3  # exchanges of all weights between ranks per pack: forward pass, backward pass, gradients
 MOST_RANKS = 1024
@@ -35,6 +40,52 @@ FEWEST_STEPS, MOST_STEPS = 5, 40
 SAME = 0.02  # relative difference in speed below which two divisions count as equal
 ENOUGH = 0.9
 HEAD = "GPUs", "replicas + ranks", "steps/h", "tokens/s", "age", "p95", "dropped", "idle: samplers", "trainer", "waits"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEpisodes:
+    """The recorded groups of a run. `source` names their files."""
+
+    groups: tuple[EpisodeGroup, ...]
+    source: str
+
+
+def read_episodes(run_dir: Path, first: int = SKIPPED) -> RecordedEpisodes:
+    """Read the groups in a run's last rollout files, without the steps before `first`. Raises UserError if there are
+    fewer than `FEWEST_GROUPS`."""
+    named = [RunDir(run_dir).rollouts_of(step) for step in RunDir(run_dir).rollout_files() if step >= first]
+    paths = [path for path in named if path.is_file()][-MOST_FILES:]
+    by_draw: dict[int, list[RolloutRecord]] = {}
+    for path in paths:
+        try:
+            for record in read_rollouts(path):
+                by_draw.setdefault(record.draw, []).append(record)
+        except (LookupError, ValueError, TypeError) as error:
+            raise UserError(f"{path} is no file of rollouts ({type(error).__name__}: {error}). Delete it.") from None
+    if len(by_draw) < FEWEST_GROUPS:
+        raise UserError(
+            f"{run_dir}/rollouts has {len(by_draw)} groups, and {FEWEST_GROUPS} are the fewest from which a longer run "
+            "can be drawn. Name the output_dir of an `rl` run that has made a few steps."
+        )
+    num = sum(map(len, by_draw.values()))
+    source = f"{len(by_draw)} groups of {num} episodes, of {paths[0].name} to {paths[-1].name} in {run_dir}"
+    return RecordedEpisodes(tuple(map(group_of, by_draw.values())), source)
+
+
+def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
+    """Make a group of the rollouts of one task. A failed rollout is simulated, too, but the trainer does not use it."""
+    samples = [sample for record in records if (sample := rollout_sample(record.rollout))]
+    has_signal = any(record.has_signal and not record.rollout.failure for record in records)
+    row = row_of(samples) if samples else NO_WORK
+    return EpisodeGroup(tuple(episode_of(record.rollout) for record in records), row, has_signal)
+
+
+def episode_of(rollout: Rollout) -> Episode:
+    """Return a rollout as an episode: the tokens read and sampled in each turn, and the environment's seconds."""
+    starts = [0, *(turn.stop for turn in rollout.turns)]
+    turns = [(turn.start - before, len(turn)) for before, turn in zip(starts, rollout.turns, strict=False)]
+    waits = itertools.chain(rollout.env_s, itertools.repeat(0.0))  # a failed call has no recorded time
+    return tuple(Turn(*turn, wait_s) for turn, wait_s in zip([(0, 0), *turns], waits, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +104,7 @@ class RecordedRun:
 
     def simulated(self, costs: Costs) -> Outcome:
         """Simulate the run with these costs."""
-        return simulate(self.placement, self.recipe, costs, self.episodes, MOST_STEPS)
+        return simulate(self.placement, self.recipe, costs, self.episodes.groups, MOST_STEPS)
 
 
 def read_run(run_dir: Path, machine: Machine, first: int = SKIPPED) -> RecordedRun:
@@ -66,11 +117,10 @@ def read_run(run_dir: Path, machine: Machine, first: int = SKIPPED) -> RecordedR
     path = RunDir(run_dir).metrics
     lines = read_metrics(path) if path.exists() else []
     steps = [metrics for step, metrics in lines if step >= first and "time/step_s" in metrics]
-    slots, level, deployment = placed.inference.max_slots, placed.async_level, placed.deployment
-    placement = Placement("one-process", level, slots=slots)
-    if deployment.are_apart:
+    placement = Placement("one-process", placed.async_level, slots=placed.inference.max_slots)
+    if (deployment := placed.deployment).are_apart:
         ranks = len(placed.trainer_gpu_ids) or deployment.num_trainers
-        placement = Placement("processes", level, deployment.num_samplers, ranks, slots)
+        placement = replace(placement, kind="processes", num_samplers=deployment.num_samplers, num_trainers=ranks)
     return RecordedRun(placement, recipe_of(placed), read_episodes(run_dir, first), steps)
 
 
@@ -88,8 +138,7 @@ def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
     The two factors can be separated only if sampling and training do not overlap: at level 0, or in one process. Raises
     UserError for a run without times, or with several processes above level 0.
     """
-    missing = [name for name in NEEDED if not any(name in metrics for metrics in run.steps)]
-    if missing:
+    if missing := [name for name in NEEDED if not any(name in metrics for metrics in run.steps)]:
         raise UserError(f"the run's metrics.jsonl lacks {', '.join(missing)}: let the run make a few steps more.")
     are_apart = run.placement.kind == "processes"
     if are_apart and run.placement.level:
@@ -136,10 +185,9 @@ class Question:
     def outcome(self, placement: Placement) -> Outcome:
         """Simulate a placement."""
         groups = self.episodes.groups
-        turns = sum(len(one) - 1 for group in groups for one in group.episodes)
-        each = self.recipe.batch_size * turns / sum(len(group.episodes) for group in groups)
-        steps = max(FEWEST_STEPS, min(MOST_STEPS, round(MOST_TURNS / each)))
-        return simulate(placement, self.recipe, self.costs, self.episodes, steps)
+        turns = statistics.fmean(len(one) - 1 for group in groups for one in group.episodes)
+        steps = max(FEWEST_STEPS, min(MOST_STEPS, round(MOST_TURNS / (self.recipe.batch_size * turns))))
+        return simulate(placement, self.recipe, self.costs, groups, steps)
 
 
 def make_question(planner: Planner, machine: Machine, run_dir: str, is_here: bool) -> Question:
@@ -150,21 +198,16 @@ def make_question(planner: Planner, machine: Machine, run_dir: str, is_here: boo
     assert isinstance(config, RLConfig)
     if is_here:
         run = read_run(Path(run_dir), machine)
-        episodes = run.episodes
-        costs = calibrate(recall_speeds(plan) or plan.speeds, run)
+        episodes, costs = run.episodes, calibrate(recall_speeds(plan) or plan.speeds, run)
     else:
-        episodes = read_episodes(Path(run_dir), SKIPPED)
+        episodes = read_episodes(Path(run_dir))
         costs = Costs(plan.speeds, source=f"{plan.speeds.source}, for {machine.device.name}")
         least = _least_trainers(planner, machine)
     over_link = plan.demand.weights / LINK
     # Without broadcast, weights are written to the disk and read again.
     to_replica = over_link if config.deployment.weights == "broadcast" else 2 * plan.demand.weights / DISK
-    costs = replace(
-        costs,
-        weights_s=costs.weights_s or to_replica,
-        weights_more_s=over_link,
-        gather_s=GATHERS * over_link,
-    )
+    gather_s = GATHERS * over_link
+    costs = replace(costs, weights_s=costs.weights_s or to_replica, weights_more_s=over_link, gather_s=gather_s)
     level = config.max_async_level
     level, alone = (AGE, 0) if level == "auto" else (level, level)
     return Question(recipe_of(config), costs, episodes, level, alone, config.inference.max_slots, least)
@@ -174,23 +217,18 @@ def _least_trainers(planner: Planner, machine: Machine) -> int:
     """Return the smallest power of 2 of ranks with which the trainer fits devices like `machine.device`. Raises
     UserError if more than `MOST_RANKS` ranks are needed."""
     num = 1
-    while not _fits(planner, machine, num):
+    while num <= MOST_RANKS:
+        settings = {"inference_gpu_ids": [0], "trainer_gpu_ids": list(range(1, num + 1))}
+        config = with_settings(planner.config, settings | {"deployment.type": "processes"})
+        plan = replace(planner, config=config).on(replace(machine, num_gpus=num + 1))
+        ranks = [place for place in plan.places if any(one.name.startswith("trainer") for one in place.processes)]
+        if all(place.expected <= place.capacity for place in ranks if place.device != "cpu"):
+            return num
         num *= 2
-        if num > MOST_RANKS:
-            raise UserError(
-                f"the trainer does not fit {machine.device.name}, however many share it: a rank has the layers that it "
-                "computes whole. `slimrl plan` without --run says what takes the memory, and what to change."
-            )
-    return num
-
-
-def _fits(planner: Planner, machine: Machine, num_ranks: int) -> bool:
-    """Return True if `num_ranks` trainer ranks fit on separate devices."""
-    settings = {"inference_gpu_ids": [0], "trainer_gpu_ids": list(range(1, num_ranks + 1))}
-    config = with_settings(planner.config, settings | {"deployment.type": "processes"})
-    plan = replace(planner, config=config).on(replace(machine, num_gpus=num_ranks + 1))
-    ranks = [place for place in plan.places if any(one.name.startswith("trainer") for one in place.processes)]
-    return all(place.expected <= place.capacity for place in ranks if place.device != "cpu")
+    raise UserError(
+        f"the trainer does not fit {machine.device.name}, however many share it: a rank has the layers that it "
+        "computes whole. `slimrl plan` without --run says what takes the memory, and what to change."
+    )
 
 
 def choose(question: Question, num_devices: int) -> Outcome:

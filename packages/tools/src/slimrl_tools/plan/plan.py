@@ -1,7 +1,7 @@
 """Plans a run on a machine: its processes with their memory, its disk and time, and whether it fits."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import torch
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
 from slimrl.errors import UserError
-from slimrl.inference.engine import is_kept
 from slimrl.launch.placement import place_on
 from slimrl.models.native import ops
 from slimrl.trainer.checkpoint import read_progress
@@ -129,7 +128,7 @@ class Planner:
         worst = processes(demand_of(config, self.shape, worst_rows(config), machine))
         places = tuple(place(device, found, worst[device]) for device, found in processes(demand).items())
         known = speeds or rough_speeds(demand, machine.device, self.workload)
-        times, disk = times_of(config, demand, self.workload, known), [*demand.disk_parts(config, self.workload)]
+        times, disk = times_of(config, demand, self.workload, known), [*demand.disk_parts(self.workload)]
         return Plan(config, machine, demand, self.workload, places, disk, times, known)
 
 
@@ -191,9 +190,9 @@ def training_device(config: Configs, compute: Compute) -> str:
 
 def demand_of(config: Configs, shape: Shape, rows: Rows, machine: Machine) -> Demand:
     """Return the demand of a run on a machine, if the packs of each step have the sizes `rows`."""
-    compute, lora = compute_of(config, machine), config.model.lora
+    compute = compute_of(config, machine)
     if isinstance(config, SFTConfig):
-        return Demand(shape, compute, lora, rows, config.seq_len, recompute=config.activation_checkpointing)
+        return Demand(config, shape, compute, rows)
     teacher, references, scored = config.teacher, dict[str, Shape](), 0
     named = teacher.name if isinstance(teacher, ModelTeacherConfig) else ""
     is_reference = isinstance(teacher, ModelTeacherConfig) and not named
@@ -203,22 +202,9 @@ def demand_of(config: Configs, shape: Shape, rows: Rows, machine: Machine) -> De
         references[f"teacher {named}"] = read_shape(named)
     if isinstance(teacher, PolicyTeacherConfig | ModelTeacherConfig):
         scored = max(config.trainer.micro_batch_tokens, teacher.seq_len)
-    slots = config.inference.max_slots
-    demand = Demand(
-        shape,
-        compute,
-        lora,
-        rows,
-        config.seq_len,
-        num_slots=slots,
-        prefilled=min(rows.tokens, slots * config.seq_len),
-        quantized=config.inference.quantization == "int8",
-        recompute=config.trainer.activation_checkpointing,
-        references=references,
-        scored=scored,
-    )
-    device_bytes = machine.device_at(training_device(config, compute)).memory if compute.kind == "cuda" else 0
-    return replace(demand, keeps_cache=config.async_level > 0 or is_kept(demand.kv_cache, int(device_bytes)))
+    on_gpu = compute.kind == "cuda"
+    device_bytes = machine.device_at(training_device(config, compute)).memory if on_gpu else 0.0
+    return Demand(config, shape, compute, rows, references, scored, device_bytes)
 
 
 def processes_of(config: Configs, demand: Demand, base: float) -> list[ProcessMemory]:
@@ -229,7 +215,11 @@ def processes_of(config: Configs, demand: Demand, base: float) -> list[ProcessMe
     if isinstance(config, SFTConfig):
         return [process("sft", device, trained, base, steps)]
     if config.deployment.are_apart:
-        return [*_trainers(config, demand, base), *_sampler(config, demand, base), *_orchestrator(config, demand, base)]
+        return [
+            *_trainers(config, demand, base),
+            *_samplers(config, demand, base),
+            *_orchestrator(config, demand, base),
+        ]
     others, teacher_device = demand.reference_parts(), _teacher_device(config, device)
     parts = [*trained, *demand.sampling_parts(), *([] if teacher_device != device else others), *_environments(config)]
     found = [process("one process", device, parts, base, steps)]
@@ -250,14 +240,13 @@ def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemo
     others = [] if isinstance(config.teacher, ModelTeacherConfig) else demand.reference_parts()
     shared = [part.divided(num) if part.phase == "always" else part for part in others]
     parts = [*(part.divided(num) for part in demand.weight_parts()), *demand.training_parts(num), *shared]
-    devices = [f"cuda:{gpu}" for gpu in ids] or ["cpu"] * num
     names = ["trainer"] if num == 1 else [f"trainer, rank {rank}" for rank in range(num)]
     steps = config.max_steps, demand.hole / num
-    ranks = [process(*pair, parts, base, steps) for pair in zip(names, devices, strict=True)]
+    ranks = [process(name, device, parts, base, steps) for name, device in zip(names, _devices(ids, num), strict=True)]
     return ranks if not ids else [*ranks, process("trainer, host", "cpu", (), num * base)]
 
 
-def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
+def _samplers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
     """Return the processes that sample; none if an external server samples."""
     inference, ids, many = config.inference, config.inference_gpu_ids, config.deployment.num_samplers
     if inference.base_url:
@@ -268,11 +257,14 @@ def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemor
     parts = [part.divided(num) for part in shared] + [Part("vLLM's own", VLLM_BASE)] * is_vllm
     # The base matrices that adapters are merged into (`slimrl_serve/weights.py`).
     kept = Part("matrices under the adapter", 0 if is_vllm else demand.adapted)
-    name = "vLLM" if is_vllm else "sampler"
-    if not ids:
-        return [process(name, "cpu", [*parts, kept], base)] * many
-    found = [process(name, f"cuda:{gpu}", parts, base) for gpu in ids]
-    return [*found, process("sampler, host", "cpu", [replace(kept, bytes=many * kept.bytes)], many * base)]
+    name, here = "vLLM" if is_vllm else "sampler", parts if ids else [*parts, kept]
+    found = [process(name, device, here, base) for device in _devices(ids, many)]
+    return found if not ids else [*found, process("sampler, host", "cpu", [kept.divided(1 / many)], many * base)]
+
+
+def _devices(ids: Sequence[int], num: int) -> list[str]:
+    """Return the devices of a part's processes: GPUs, or `num` times the CPU."""
+    return [f"cuda:{gpu}" for gpu in ids] or ["cpu"] * num
 
 
 def _orchestrator(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:

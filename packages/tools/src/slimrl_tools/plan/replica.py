@@ -24,11 +24,6 @@ class Recipe:
     resample_factor: int
     pack_tokens: int
 
-    @property
-    def num_groups(self) -> int:
-        """Return the number of groups in a batch."""
-        return self.batch_size // self.group_size
-
 
 @dataclass(frozen=True, slots=True)
 class Costs:
@@ -81,7 +76,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._clock)
 
     def time(self) -> float:
-        """Return the simulated seconds since the start."""
         return self._clock.now
 
 
@@ -112,7 +106,7 @@ class Replica:
         self._waiting: deque[_Reply] = deque()
         self._running: list[_Reply] = []
         self._clock = 0.0  # steps so far
-        self._debt_s = self._added_s = 0.0  # seconds of work that delay all sequences: prefill, new weights
+        self._debt_s = 0.0  # seconds of work that delay all sequences: prefill, new weights
         self._wake = asyncio.Event()
         self._busy_s, self._since = 0.0, math.inf
         self._task = asyncio.create_task(self._run())
@@ -138,48 +132,43 @@ class Replica:
     def hold(self, seconds: float, computes: bool = True) -> None:
         """Delay all sequences by `seconds`. If `computes` is True, the replica works meanwhile, for example loads
         weights; otherwise another part of the run uses its device."""
-        self._added_s += seconds
+        self._debt_s += seconds
         self._busy_s -= 0.0 if computes else seconds
         self._wake.set()
 
     async def _run(self) -> None:
         while True:
-            self._finish_replies()
+            for reply in self._running:
+                if reply.end <= self._clock + EPSILON and not reply.done.done():
+                    self.tokens += reply.sampled
+                    reply.done.set_result(None)
             await asyncio.sleep(MOMENT_S)  # until all requests of a group have arrived
             self._wake.clear()
-            self._running = [reply for reply in self._running if not reply.done.done()]
             self._admit()
             step_s = self._factor * (self._speeds.decode_step + len(self._running) * self._speeds.decode_row)
             left = min((reply.end for reply in self._running), default=self._clock) - self._clock
-            seconds = self._debt_s + left * step_s
-            if seconds <= EPSILON * step_s:
+            owed_s = self._debt_s
+            if owed_s + left * step_s <= EPSILON * step_s:
                 await self._wake.wait()
                 continue
             self._since = now()
-            timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+            timer = asyncio.get_running_loop().call_later(owed_s + left * step_s, self._wake.set)
             await self._wake.wait()
             timer.cancel()
             work = now() - self._since
             self._busy_s, self._since = self.busy_s, math.inf
-            paid = min(work, self._debt_s)
+            paid = min(work, owed_s)
             self._debt_s -= paid
             self._clock += (work - paid) / step_s if self._running else 0.0
 
-    def _finish_replies(self) -> None:
-        for reply in self._running:
-            if reply.end <= self._clock + EPSILON and not reply.done.done():
-                self.tokens += reply.sampled
-                reply.done.set_result(None)
-
     def _admit(self) -> None:
-        read = 0
+        """Start waiting replies in free slots. Replies of cancelled episodes are removed."""
+        self._running, read = [reply for reply in self._running if not reply.done.done()], 0
         while self._waiting and len(self._running) < self._slots:
             reply = self._waiting.popleft()
-            if not reply.done.done():  # skip replies of cancelled episodes
+            if not reply.done.done():
                 read += reply.read
                 reply.end = math.ceil(self._clock - EPSILON) + reply.sampled  # it starts at the next whole step
                 self._running.append(reply)
-        # A prefill reads all weights once more.
-        prefill_s = self._speeds.decode_step + read * self._speeds.prefill if read else 0.0
-        self._debt_s += self._added_s + self._factor * prefill_s
-        self._added_s = 0.0
+        if read:  # a prefill reads all weights once more
+            self._debt_s += self._factor * (self._speeds.decode_step + read * self._speeds.prefill)

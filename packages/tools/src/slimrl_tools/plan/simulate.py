@@ -10,16 +10,57 @@ for a search, which simulates a million turns.
 
 import asyncio
 import math
+import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from slimrl_tools.plan.episodes import Episode, EpisodeGroup, RecordedEpisodes
 from slimrl_tools.plan.replica import Costs, Recipe, Replica, VirtualLoop, now
-from slimrl_tools.plan.workload import Row
+from slimrl_tools.plan.workload import NO_WORK, Row
 
 LULL_S = 0.05  # an engine beside a trainer is paused after this time without a request (`inference/local_client.py`)
 WARM_STEPS = 3  # steps beyond the level until the pool is full and batches reach their final age
+EVENTS = "started", "trained", "dropped_stale", "dropped_useless"
+
+
+class Turn(NamedTuple):
+    """A reply of `sampled` tokens to `read` new tokens, and the seconds `env_s` in which the environment answers it.
+
+    The first turn of an episode samples nothing; its `env_s` is the time to start the environment. The second turn
+    reads the prompt, which is the same in all episodes of a group.
+    """
+
+    read: int
+    sampled: int
+    env_s: float
+
+
+Episode = tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeGroup:
+    """The episodes of one task. `row` is the trainer's work on them; `has_signal` is True if the trainer uses them."""
+
+    episodes: tuple[Episode, ...]
+    row: Row
+    has_signal: bool
+
+
+def draw_group(groups: Sequence[EpisodeGroup], number: int, size: int, seed: int) -> EpisodeGroup:
+    """Draw group `number` of a simulated run, reproducibly for a `seed`. If the recorded group has another size, draw
+    `size` of its episodes with replacement.
+
+    No distribution is fitted: a long reply stays together with the slow tool that it calls, and the longest simulated
+    episode is the longest recorded episode, and is as rare.
+    """
+    rng = random.Random(f"{seed}/{number}")
+    group = groups[rng.randrange(len(groups))]
+    if len(group.episodes) == size:
+        return group
+    episodes = tuple(rng.choices(group.episodes, k=size))
+    return EpisodeGroup(episodes, group.row.times(size / len(group.episodes)), group.has_signal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +113,12 @@ class Outcome:
 
 
 def simulate(
-    placement: Placement, recipe: Recipe, costs: Costs, episodes: RecordedEpisodes, steps: int = 20, seed: int = 0
+    placement: Placement, recipe: Recipe, costs: Costs, groups: Sequence[EpisodeGroup], steps: int = 20, seed: int = 0
 ) -> Outcome:
-    """Simulate `steps` training steps, after a warm-up that fills the pool."""
+    """Simulate `steps` training steps with groups drawn from `groups`, after a warm-up that fills the pool."""
 
     async def play() -> Outcome:
-        run = _Run(placement, recipe, costs, episodes, seed)
+        run = _Run(placement, recipe, costs, groups, seed)
         warm = placement.level + WARM_STEPS
         await (run.take_turns if placement.kind == "one-process" else run.overlap)(warm + steps)
         return run.outcome(warm)
@@ -111,10 +152,9 @@ class _Run:
     newest version."""
 
     def __init__(
-        self, placement: Placement, recipe: Recipe, costs: Costs, episodes: RecordedEpisodes, seed: int
+        self, placement: Placement, recipe: Recipe, costs: Costs, groups: Sequence[EpisodeGroup], seed: int
     ) -> None:
-        self.placement, self.recipe, self.costs = placement, recipe, costs
-        self.episodes, self.seed = episodes, seed
+        self.placement, self.recipe, self.costs, self.groups, self.seed = placement, recipe, costs, groups, seed
         self.replicas = [Replica(costs, placement.slots) for _ in range(placement.num_samplers)]
         slots = placement.slots * placement.num_samplers
         # The same number of episodes at once as in `launch/parts.py`.
@@ -127,7 +167,7 @@ class _Run:
         # For each step: the time of its end, the seconds of training, the replicas' computing time so far, and its
         # batch.
         self.records: list[tuple[float, float, float, _Batch]] = []
-        self.counts: Counter[str] = Counter()  # numbers of groups by event
+        self.counts: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))  # numbers of groups by event
 
     def _announce(self) -> None:
         self._changed.set()
@@ -146,18 +186,22 @@ class _Run:
                 await asyncio.sleep(LULL_S)
                 if not was_open and not engine.num_open:
                     break
-            began, train_s = now(), self.costs.train_s(batch.row, self.recipe, 1)
-            engine.hold(train_s, computes=False)
-            await asyncio.sleep(train_s)
+            engine.hold(self.costs.train_s(batch.row, self.recipe, 1), computes=False)
+            await self._train_on(batch)
             self.version = step + 1
             engine.hold(self.costs.sampling * self.costs.speeds.copy)
-            self._record(began, batch)
 
     async def overlap(self, steps: int) -> None:
         """Simulate several processes: samplers, orchestrator and trainer work at the same time."""
         async with asyncio.TaskGroup() as group:
             others = [group.create_task(self._orchestrate(steps)), group.create_task(self._transfer())]
-            await self._train(steps)
+            for step in range(steps):
+                while step not in self.batches:
+                    await self._changed.wait()
+                await asyncio.sleep(self.costs.batch_s)
+                await self._train_on(self.batches.pop(step))
+                self.published = step + 1
+                self._announce()
             for one in others:
                 one.cancel()
 
@@ -167,18 +211,6 @@ class _Run:
             while self.version < step - min(1, self.placement.level):
                 await self._changed.wait()
             self.batches[step] = await self._collect(step)
-            self._announce()
-
-    async def _train(self, steps: int) -> None:
-        for step in range(steps):
-            while step not in self.batches:
-                await self._changed.wait()
-            batch = self.batches.pop(step)
-            await asyncio.sleep(self.costs.batch_s)
-            began = now()
-            await asyncio.sleep(self.costs.train_s(batch.row, self.recipe, self.placement.num_trainers))
-            self.published = step + 1
-            self._record(began, batch)
             self._announce()
 
     async def _transfer(self) -> None:
@@ -193,19 +225,23 @@ class _Run:
             self.version = newest
             self._announce()
 
+    async def _train_on(self, batch: _Batch) -> None:
+        seconds = self.costs.train_s(batch.row, self.recipe, self.placement.num_trainers)
+        await asyncio.sleep(seconds)
+        self.records.append((now(), seconds, sum(replica.busy_s for replica in self.replicas), batch))
+
     async def _collect(self, step: int) -> _Batch:
         """Play groups until the batch of `step` is full, or the limit of resampling is reached
         (`Orchestrator.collect`)."""
-        wanted = self.recipe.num_groups
-        self._drop_before(step - self.placement.level)
+        wanted, level = self.recipe.batch_size // self.recipe.group_size, self.placement.level
+        self._drop_before(step - level)
         looked: list[_Group] = []
         kept: list[_Group] = []
         while (num := min(wanted - len(kept), wanted * self.recipe.resample_factor - len(looked))) > 0:
-            ahead = wanted * (self.placement.level - max(0, step - self.version))
-            for _ in range(num + ahead - len(self.in_flight) - len(self.finished)):
-                self._issue()
+            ahead = wanted * (level - max(0, step - self.version))
+            self._issue(num + ahead - len(self.in_flight) - len(self.finished))
             # Take at least one group, oldest version first. At level 0 wait until all groups are finished.
-            while not self.finished if self.placement.level else self.in_flight:
+            while not self.finished if level else self.in_flight:
                 await self._changed.wait()
             self.finished.sort(key=lambda group: group.version)
             taken, self.finished = self.finished[:num], self.finished[num:]
@@ -213,7 +249,7 @@ class _Run:
             kept += [group for group in taken if group.played.has_signal]
         self.counts.update(trained=len(kept), dropped_useless=len(looked) - len(kept))
         return _Batch(
-            sum((group.played.row for group in kept), start=Row(0, 0, 0)),
+            sum((group.played.row for group in kept), start=NO_WORK),
             tuple(step - group.version for group in kept),
             sum(turn.sampled for group in looked for episode in group.played.episodes for turn in episode),
         )
@@ -225,18 +261,20 @@ class _Run:
         dropped group would be late again, and would never finish.
         """
         old = [group for group in (*self.finished, *self.in_flight) if group.version < version]
+        for group in old:
+            group.playing.cancel()
         self.finished = [group for group in self.finished if group.version >= version]
         self.in_flight = [group for group in self.in_flight if group.version >= version]
         self.counts.update(dropped_stale=len(old))
-        for group in old:
-            group.playing.cancel()
-            self._issue()
+        self._issue(len(old))
 
-    def _issue(self) -> None:
-        group = _Group(self.version, self.episodes.draw(self.counts["started"], self.recipe.group_size, self.seed))
-        group.playing = asyncio.create_task(self._play(group))
-        self.counts.update(started=1)
-        self.in_flight.append(group)
+    def _issue(self, num: int) -> None:
+        for _ in range(num):
+            played = draw_group(self.groups, self.counts["started"], self.recipe.group_size, self.seed)
+            group = _Group(self.version, played)
+            group.playing = asyncio.create_task(self._play(group))
+            self.counts.update(started=1)
+            self.in_flight.append(group)
 
     async def _play(self, group: _Group) -> None:
         await asyncio.gather(*(self._play_episode(group, episode) for episode in group.played.episodes))
@@ -261,24 +299,18 @@ class _Run:
             finally:
                 replica.num_episodes -= 1
 
-    def _record(self, began: float, batch: _Batch) -> None:
-        busy_s = sum(replica.busy_s for replica in self.replicas)
-        self.records.append((now(), now() - began, busy_s, batch))
-
     def outcome(self, warm: int) -> Outcome:
         """Return the outcome of the simulation, without its first `warm` steps."""
         (began, _, busy_before, _), *steps = self.records[warm - 1 :]
         ended, _, busy_after, _ = steps[-1]
-        seconds, batches = ended - began, [batch for *_, batch in steps]
-        ages = sorted(age for batch in batches for age in batch.ages) or [0]
-        trained_s = sum(train_s for _, train_s, *_ in steps)
-        counts = {name: self.counts[name] for name in ("started", "trained", "dropped_stale", "dropped_useless")}
-        counts |= {"waiting": len(self.finished), "in_flight": len(self.in_flight)}
+        seconds, trained_s = ended - began, sum(train_s for _, train_s, *_ in steps)
+        ages = sorted(age for *_, batch in steps for age in batch.ages) or [0]
+        counts = {**self.counts, "waiting": len(self.finished), "in_flight": len(self.in_flight)}
         return Outcome(
             self.placement,
             step_s=seconds / len(steps),
             train_s=trained_s / len(steps),
-            tokens_per_s=sum(batch.row.trained for batch in batches) / seconds,
+            tokens_per_s=sum(batch.row.trained for *_, batch in steps) / seconds,
             age_mean=sum(ages) / len(ages),
             age_p95=ages[math.ceil(0.95 * len(ages)) - 1],
             age_max=ages[-1],

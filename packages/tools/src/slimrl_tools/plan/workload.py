@@ -13,7 +13,6 @@ of its alternating parts.
 
 import itertools
 import json
-import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -34,7 +33,6 @@ from slimrl.types import Rollout, Sample
 
 MOST_TOKENS = 200_000  # tokens of the samples that represent a batch; a larger batch counts as a multiple
 MOST_TASKS = 16  # tasks of an assumed batch
-VOCABULARY = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,9 @@ class Row:
 
     def __add__(self, other: "Row") -> "Row":
         return Row(self.tokens + other.tokens, self.trained + other.trained, self.pairs + other.pairs)
+
+
+NO_WORK = Row(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,25 +227,20 @@ def from_assumption(config: RLConfig | SFTConfig) -> Workload:
     `max_turns` replies of half of `max_tokens`, with messages of the environment of the same length between them. For
     `sft`, conversations fill half of `seq_len`."""
     if isinstance(config, SFTConfig):
-        batch, group, num = config.batch_size, 1, max(1, config.seq_len // 4)
-        mask, source = [False] * num + [True] * num, "assumed: conversations of half of seq_len, half of it replies"
+        batch, num_tasks, prompt = config.batch_size, config.batch_size, max(1, config.seq_len // 4)
+        parts, source = [prompt] * 2, "assumed: conversations of half of seq_len, half of it replies"
     else:
         episodes = config.orchestrator
-        batch, group = episodes.batch_size, episodes.rollouts_per_example
+        batch, num_tasks = episodes.batch_size, min(episodes.batch_size // episodes.rollouts_per_example, MOST_TASKS)
         reply, prompt = max(1, episodes.sampling.max_tokens // 2), max(1, min(256, config.seq_len // 4))
         most = 1 if all(has_one_turn(env.id, env.args) for env in episodes.env) else episodes.max_turns
         turns = max(1, min(most, (config.seq_len - prompt) // (2 * reply)))
-        mask = [False] * prompt + ([True] * reply + [False] * reply) * (turns - 1) + [True] * reply
+        parts = [prompt, *[reply] * (2 * turns - 1)]
         source = f"assumed: a prompt of {prompt} tokens, {turns} replies of {reply}"
-    # The rollouts of a group share only their prompt.
-    rng, num_prompt = random.Random(0), mask.index(True)
-    num_tasks = min(max(1, batch // group), MOST_TASKS if isinstance(config, RLConfig) else batch)
-    prompts = [[rng.randrange(VOCABULARY) for _ in range(num_prompt)] for _ in range(num_tasks)]
-    made = (
-        sample_of([*prompt, *(rng.randrange(VOCABULARY) for _ in mask[num_prompt:])], mask)
-        for _, prompt in itertools.product(range(min(group, batch)), prompts)
-    )
-    samples = few(_cut(made, config.seq_len))
+    # The rollouts of a group share only their prompt. Rollout number `task` is the first one of its task.
+    copies = 1 if isinstance(config, SFTConfig) else config.orchestrator.rollouts_per_example
+    outline = ([task, prompt if copy else 0, *parts] for copy in range(copies) for task in range(num_tasks))
+    samples = few(_cut(samples_of(outline), config.seq_len))
     return Workload(samples, batch / len(samples), source)
 
 
@@ -274,12 +270,12 @@ def subject_of(config: RLConfig) -> dict[str, Any]:
     }
 
 
-def samples_of(outline: Iterable[Sequence[int]]) -> list[Sample]:
-    """Return samples of invented tokens with the lengths and common prefixes of an outline."""
+def samples_of(outline: Iterable[Sequence[int]]) -> Iterator[Sample]:
+    """Yield samples of invented tokens with the lengths and common prefixes of an outline."""
     fresh, samples = itertools.count(), list[Sample]()
     for like, shared, *parts in outline:
         known = samples[like].token_ids_T[:shared] if shared else ()
         tokens = [*known, *itertools.islice(fresh, sum(parts) - shared)]
         mask = [place % 2 == 1 for place, length in enumerate(parts) for _ in range(length)]
         samples.append(sample_of(tokens, mask, 1.0 if len(samples) % 2 else -1.0))
-    return samples
+        yield samples[-1]

@@ -12,8 +12,8 @@ from slimrl.config.reading.names import IsKnown
 from slimrl.config.reading.schema import Path, spec_of, spell
 from slimrl.config.reading.sources import Setting, read_value, show
 from slimrl.errors import UserError
-from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
-from slimrl_tools.prime_rl.rules import Outcome, Table, find_outcome, is_listed, name_of
+from slimrl_tools.prime_rl.keys import CONTENT, RL_KEYS, SFT_KEYS, Table, find_outcome, is_listed
+from slimrl_tools.prime_rl.rules import Outcome, name_of
 
 LISTS = {
     "taken": "taken as it is",
@@ -27,29 +27,6 @@ TABLES: Mapping[str, Table] = {"rl": RL_KEYS, "probe": RL_KEYS, "sft": SFT_KEYS}
 # Sections of slimrl for which prime-rl also takes a plain value: a model's name, or `--ckpt` to turn checkpoints on.
 SECTIONS_AS_VALUES = (("model",), ("ckpt",), ("wandb",))
 UNKNOWN = "neither slimrl nor this translation knows this key"
-
-# Settings with different defaults in the two programs, reported if a file omits them: prime-rl's default, then
-# slimrl's.
-DEFAULTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "rl": {
-        "seq_len": ("2048", "1024"),
-        "orchestrator.batch_size": ("128", "64"),
-        "orchestrator.rollouts_per_example": ("1, and 16 since v0.6", "8"),
-        "orchestrator.sampling.max_tokens": ("as long as the context", "64"),
-        "orchestrator.max_turns": ("as the environment says", "10"),
-        "trainer.optim.lr": ("1e-6", "1e-5"),
-        "trainer.optim.weight_decay": ("0.01", "0"),
-        "trainer.optim.beta2": ("0.999", "0.99"),
-        "trainer.loss.type": ("its own, which masks tokens", "aipo, which caps the ratio"),
-    },
-    "sft": {
-        "seq_len": ("128", "1024"),
-        "batch_size": ("128", "32"),
-        "optim.lr": ("1e-6", "1e-5"),
-        "optim.weight_decay": ("0.01", "0"),
-        "optim.beta2": ("0.999", "0.99"),
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +121,8 @@ PRIME_RL = PrimeRL()
 
 def _left_open(settings: Sequence[Setting], kind: str) -> list[str]:
     """Return a line for each setting that a file omits and for which the two programs have different defaults."""
-    given = {spell(one.path) for one in settings}
-    return [f"{key}: {theirs} there, {ours} here" for key, (theirs, ours) in DEFAULTS[kind].items() if key not in given]
+    given, defaults = {spell(one.path) for one in settings}, CONTENT["defaults"][kind]
+    return [f"{key}: {theirs} there, {ours} here" for key, (theirs, ours) in defaults.items() if key not in given]
 
 
 def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:

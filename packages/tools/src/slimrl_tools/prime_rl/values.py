@@ -1,9 +1,11 @@
-"""Converts the values of prime-rl's keys to slimrl's values, and has the rules of single keys. A conversion raises
-ValueError for an impossible value."""
+"""The functions that `keys.toml` names: conversions of prime-rl's values to slimrl's, and rules of single keys.
+
+A conversion raises ValueError for an impossible value.
+"""
 
 from typing import Any
 
-from slimrl_tools.prime_rl.rules import Found, Outcome, Rule, impossible, renamed
+from slimrl_tools.prime_rl.rules import Found, Outcome, renamed
 
 ENVIRONMENTS = ("alphabet-sort", "matching-game", "reverse-text", "wiki-search", "wordle")
 # Matrices of architectures that slimrl refuses to train; other trainers name them by default, for any model.
@@ -33,6 +35,26 @@ def lora_targets(value: Any) -> list[str]:
     if not kept:
         raise ValueError(f"slimrl adapts attention and MLP, and none of {value}")
     return kept
+
+
+def number(value: Any) -> float:
+    """Return a number with a decimal point."""
+    return float(value)
+
+
+def is_on(value: Any) -> bool:
+    """Return True unless the value turns a section off."""
+    return value is not False
+
+
+def temperatures(value: Any) -> list[float]:
+    """Return a temperature as the only one of a list."""
+    return [float(value)]
+
+
+def loss_type(name: Any) -> Any:
+    """Return the name of a loss, with slimrl's default in place of prime-rl's."""
+    return "aipo" if name == "default" else name
 
 
 def only_item(value: Any) -> Any:
@@ -132,10 +154,11 @@ def micro_batch(found: Found) -> Outcome:
     return renamed("micro_batch_tokens", found.value * length, "counted in tokens here")
 
 
-def first_of(key: str) -> Rule:
-    """Return a rule that renames a key of the first data set to `key`. The key is impossible for further data sets."""
-    refuse = impossible("slimrl trains on one of the data sets: put them together into one data set")
-    return lambda found: renamed(key, found.value) if found.stars[0] == "0" else refuse(found)
+def first_of(found: Found, key: str) -> Outcome:
+    """Rename a key of the first data set to `key`. The key is impossible for further data sets."""
+    if found.stars[0] == "0":
+        return renamed(key, found.value)
+    return Outcome("impossible", "slimrl trains on one of the data sets: put them together into one data set")
 
 
 def _bare(name: Any) -> str:

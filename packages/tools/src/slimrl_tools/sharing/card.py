@@ -68,7 +68,6 @@ def card_text(facts: RunFacts, has_picture: bool, repository: str = "", is_adapt
         "losses": [*zip(*facts.series.get("sft/val_loss", ((), ())), strict=True)],
         "recipe": recipe.config_file if recipe and not differences else "",
         "settings": shareable_text(config_toml(Resolved(config, {})), ".toml"),
-        "about": _about(facts, is_adapter),
         "code": _code,
         "args_of": lambda env: f" {_code(toml_literal(shareable(env.args)))}" if env.args else "",
     }
@@ -118,18 +117,6 @@ def _eval_results(facts: RunFacts) -> Iterator[EvalResult]:
             metric_args={"decoding": mode, **_numbers(estimate)}
             | ({"before": {"weights": first.name, **_numbers(before)}} if before else {}),
         )
-
-
-def _about(facts: RunFacts, is_adapter: bool) -> str:
-    config, base, how = facts.config, facts.base, f"{facts.step} steps of supervised fine-tuning"
-    if isinstance(config, RLConfig):
-        how = f"{facts.step} steps of reinforcement learning ({config.trainer.loss.type})"
-        how = f"{config.warmup.max_steps} supervised steps and {how}" if config.warmup.max_steps else how
-    link = f"[{base.hub_name}](https://huggingface.co/{base.hub_name})" if base.hub_name else _code(base.name)
-    note = f" ({base.note})" if base.note else ""
-    tasks, version = ", ".join(map(_code, facts.environments)), facts.versions["slimrl"] or "from its sources"
-    what = "A LoRA adapter for" if is_adapter else "The weights of"
-    return f"{what} {link}{note} after {how} on {tasks}, by slimrl {version}."
 
 
 def _numbers(estimate: Estimate) -> dict[str, Any]:

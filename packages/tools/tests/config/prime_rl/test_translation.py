@@ -14,8 +14,7 @@ from slimrl.config.reading.sources import from_file
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
 from slimrl_tools.commands.translate import run_translate
-from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
-from slimrl_tools.prime_rl.rules import Table, find_outcome, is_listed
+from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS, Table, find_outcome, is_listed
 from tests.project.distributions import ROOT
 from tests.project.pages import unknown_settings
 
