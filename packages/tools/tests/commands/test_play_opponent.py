@@ -17,7 +17,7 @@ from slimrl_tools.commands.play import run_play
 from slimrl_tools.play.opponent import Opposed, own_place, seat_model
 from slimrl_tools.play.terminal import Terminal
 from tests.rollout.scripted import make_context
-from tests.rollout.test_self_play import Counter, Counting, CountingClient, Games
+from tests.rollout.test_games import Counter, Counting, CountingClient, Games
 
 SAMPLING = SamplingParams(max_tokens=200)
 
