@@ -5,7 +5,7 @@ share, such as the teacher's context, are computed once.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import nn
@@ -81,7 +81,8 @@ def make_distillation(
         longest -= 1  # a server samples one token after the scored tokens, and needs room for this token
     else:
         load = _loader(parts, teacher, dtype, here, reference)
-        made = ModuleTeacher(load, config.trainer.micro_batch_tokens, lambda: make_room(here) if here else None)
+        rest: Callable[[], None] = partial(make_room, here) if here else lambda: None
+        made = ModuleTeacher(load, config.trainer.micro_batch_tokens, rest)
         about = "the policy itself"
         if isinstance(teacher, ModelTeacherConfig):
             about = teacher.name or "the weights that RL begins with"
