@@ -317,10 +317,10 @@ def test_a_server_that_has_lost_broadcast_weights_ends_the_run() -> None:
 def test_a_server_that_takes_its_time_is_waited_for() -> None:
     class Slow(FakeVllm):
         def inference_v1_generate(self, asked: Asked) -> Answer:
-            threading.Event().wait(0.6)
+            threading.Event().wait(3.0)
             return super().inference_v1_generate(asked)
 
-    with fake(Slow(), timeout_s=0.3) as (client, _):
+    with fake(Slow(), timeout_s=2.0) as (client, _):
         assert sample(client).token_ids == (11, 11)
 
 
@@ -336,7 +336,7 @@ def test_with_few_descriptors_requests_wait_here_and_looks_do_not(monkeypatch: p
             if self.most_open == 8:
                 self.are_open.set()
             self.are_open.wait(10)
-            threading.Event().wait(0.4)  # time for a ninth, and longer than the sampler may be silent
+            threading.Event().wait(2.4)  # time for a ninth, and longer than the sampler may be silent
             self.num_open -= 1
             return super().inference_v1_generate(asked)
 
@@ -345,7 +345,7 @@ def test_with_few_descriptors_requests_wait_here_and_looks_do_not(monkeypatch: p
 
     monkeypatch.setattr("slimrl_cluster.inference.server_link.allow_descriptors", lambda num: 70)
     vllm = Slow()
-    with fake(vllm, timeout_s=0.3) as (client, _):
+    with fake(vllm, timeout_s=2.0) as (client, _):
         assert [one.token_ids for one in asyncio.run(several(client))] == [(11, 11)] * 12
     assert vllm.most_open == 8
 
