@@ -119,8 +119,8 @@ def test_settings_beyond_all_measure_are_refused_in_a_line(file, tmp_path, monke
 
 
 VALUES = {
-    "arrays": ("[" * 50_000 + "]" * 50_000, "expected integer >= 1"),
-    "tables": ("{a=" * 20_000 + "1" + "}" * 20_000, "expected integer >= 1"),
+    "arrays": ("[" * 50_000 + "]" * 50_000, "nested too deep"),
+    "tables": ("{a=" * 20_000 + "1" + "}" * 20_000, "nested too deep"),
     "objects": ('{"a":' * 20_000 + "1" + "}" * 20_000, "expected integer >= 1"),
     "digits": ("9" * 5_000, "expected integer >= 1"),
     "hex": ("0x" + "f" * 5_000, "more than 64 bits"),

@@ -26,7 +26,7 @@ CONTEXT_LEN = 512
 SLOTS = 4
 
 
-def config_of(model: Path, **settings: Any) -> ServeConfig:
+def config_of(directory: Path, /, **settings: Any) -> ServeConfig:
     return ServeConfig(
         **{
             "port": 0,
@@ -35,28 +35,28 @@ def config_of(model: Path, **settings: Any) -> ServeConfig:
             "max_queue": 256,
             "served_model_name": "tiny",
             "grace_s": 1,
-            "model": ModelConfig(name=str(model), device="cpu", dtype="float32", num_threads=1),
+            "model": ModelConfig(name=str(directory), device="cpu", dtype="float32", num_threads=1),
             **settings,
         }
     )
 
 
 @contextmanager
-def serving(model: Path, **settings: object) -> Iterator[InferenceServer]:
+def serving(directory: Path, /, **settings: object) -> Iterator[InferenceServer]:
     """Serve a model directory until the block ends, with threads that take turns as they do in the command."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        with InferenceServer(config_of(model, **settings)) as server:
+        with InferenceServer(config_of(directory, **settings)) as server:
             yield server
     finally:
         sys.setswitchinterval(before)
 
 
 @contextmanager
-def connected(model: Path, **settings: object) -> Iterator[tuple[InferenceServer, httpx.Client]]:
+def connected(directory: Path, /, **settings: object) -> Iterator[tuple[InferenceServer, httpx.Client]]:
     """A server of its own, and a client of it."""
-    with serving(model, **settings) as server, httpx.Client(base_url=server.address, timeout=30) as http:
+    with serving(directory, **settings) as server, httpx.Client(base_url=server.address, timeout=30) as http:
         yield server, http
 
 

@@ -9,14 +9,18 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 from slimrl.judges.word_lists import COMMON, FILLERS, KINDS, MODIFIERS, OF_NUMBERS, RELATIONS, TURNS
 from slimrl.judges.words import NUMBER, bare, is_sign, normalise, numbers_of, spell_as, units_of, without_decoration
 
 INVERTED = re.compile(r"([^,\d]+),([^,\d]+)")  # "Handel, George Frideric"
 INITIAL = re.compile(r"\w\.")
+PUNCTUATED = re.compile(r"[^\w\s.'’-]")
 WHO = re.compile(r"(?:\w+ )?who(?:m|se)?\b", re.IGNORECASE)  # "By whom" too
+SENTENCE_END = (".", "!", "?", ":")
 INFLECTION = re.compile(r"(?<=\w\w\w)(?:s|ed|er|or|ing|ion|i?e|y|d|r)+$")
+DOUBLED = re.compile(r"([^\W\d_])\1$")
 MAX_BESIDE = 12  # words that an answer may have in addition to the reference's, as in "It was founded in 1874"
 REACH = 3  # maximum distance in words at which a modifier changes the reference, as in "up to about 5"
 MIN_F1 = 0.8
@@ -49,8 +53,9 @@ class Asked:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """The capitalised words after the first word."""
-        inner = (raw for raw in self._question.split()[1:] if raw != raw.lower())
+        """The capitalised words, except at the start of a sentence."""
+        pairs = pairwise(self._question.split())
+        inner = (raw for before, raw in pairs if raw != raw.lower() and not before.endswith(SENTENCE_END))
         return frozenset(_plain(word) for raw in inner for word in normalise(raw))
 
     @cached_property
@@ -61,10 +66,10 @@ class Asked:
 def stem(word: str) -> str:
     """Return the word without its inflection.
 
-    >>> stem("discovered"), stem("cities"), stem("city"), stem("making"), stem("borneo")
-    ('discov', 'cit', 'cit', 'mak', 'borneo')
+    >>> stem("discovered"), stem("cities"), stem("city"), stem("making"), stem("running"), stem("borneo")
+    ('discov', 'cit', 'cit', 'mak', 'run', 'borneo')
     """
-    return INFLECTION.sub("", word)
+    return DOUBLED.sub(r"\1", INFLECTION.sub("", word))
 
 
 def matches(answer: str, references: Sequence[str], question: str = "", min_f1: float = MIN_F1) -> bool:
@@ -139,9 +144,10 @@ def _places(words: list[str], wanted: list[str]) -> list[int]:
 
 
 def _is_named(wanted: list[str], asked: Asked) -> bool:
-    """Return True if the question has a word of the reference. Fillers and kinds are ignored if the reference has other
-    words."""
-    return any(map(asked.has, [word for word in wanted if word not in FILLERS | KINDS] or wanted))
+    """Return True if the question has a word of the reference. Fillers, kinds and units of numbers are ignored if the
+    reference has other words."""
+    units = {word for number, word in pairwise(wanted) if NUMBER.fullmatch(number)}
+    return any(map(asked.has, [word for word in wanted if word not in FILLERS | KINDS | units] or wanted))
 
 
 def _changes(before: list[str], behind: list[str], asked: Asked) -> bool:
@@ -186,7 +192,7 @@ def _optional_words(reference: str, asked: Asked) -> frozenset[str]:
     """
     parts, words = reference.split(), normalise(reference)
     initials = frozenset(word for part in parts[:-1] if INITIAL.fullmatch(part) for word in normalise(part))
-    is_capital = parts[0][0].isupper() and parts[-1][0].isupper()
+    is_capital = parts[0][0].isupper() and parts[-1][0].isupper() and not PUNCTUATED.search(reference)
     things = COMMON & {*(words[:-1] if asked.is_for_somebody else words)}
     if not is_capital or things or numbers_of(words) or (FILLERS | TURNS) & {*words}:
         return initials | KINDS & {*words}
@@ -199,7 +205,7 @@ def _relations(words: Sequence[str]) -> Counter[str]:
 
 
 def _turns(words: Sequence[str]) -> Counter[str]:
-    return Counter(word for word in words if word in TURNS or is_sign(word))
+    return Counter(word for word in words if word in TURNS or word.endswith("n't") or is_sign(word))
 
 
 def _plain(word: str) -> str:

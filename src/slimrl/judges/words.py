@@ -21,12 +21,14 @@ NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS.split())
 TENS, ONES = ("", "x", "xx", "xxx", "xl"), ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
 NUMERALS = {ten + one: str(10 * tens + ones) for tens, ten in enumerate(TENS) for ones, one in enumerate(ONES)}
 NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
-# Replaced before compatible characters are unified: 10² is not 102, and 3½ is not 31/2.
+# Replaced before compatible characters are unified: 10² is not 102, 3½ is not 31/2, and ≠ would lose its stroke.
 POWER = re.compile(r"(?<=\d)(?=[⁺⁻]?[⁰¹²³⁴-⁹])")
 INDEX = re.compile(r"(?<=\d)(?=[₀-₉])")
 FRACTION = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
+COMPARISONS = str.maketrans({"≠": "!=", "≤": "<=", "⩽": "<=", "≥": ">=", "⩾": ">=", "¬": "!"})
 # Replaced after that. The longest dash is left out, because it is not a minus.
 SAME = str.maketrans({"\u2019": "'", **dict.fromkeys("‐‑‒–−", "-"), "⁄": "/", "∕": "/"})
+UNSEEN = re.compile("[\u034f\ufe00-\ufe0f\u20e3]")  # variation selectors and similar characters
 SEPARATED_NUMBER = re.compile(r"(?<![\d.,/^])\d{1,3}([, ])\d{3}(?:\1\d{3})*(?!\d)")
 CURRENCY = "$¢£¤¥฿₠-⃀"
 UNIT = re.compile(f"[{CURRENCY}%‰‱°]")
@@ -65,8 +67,8 @@ def normalise(text: str) -> list[str]:
     up to twenty, and Roman numerals after a word, become digits. A symbol counts as a word. Marks are kept, each after
     its letter. A month is put after its day.
 
-    >>> normalise("The U.S. has 1,000 km²"), normalise("−5 < .5"), normalise("World War I, May 5")
-    (['u.s', 'has', '1000', 'km2'], ['-5', '<', '0.5'], ['world', 'war', '1', '5', 'may'])
+    >>> normalise("The U.S. has 1,000 km²"), normalise("−5 ≠ .5"), normalise("World War I, May 5")
+    (['u.s', 'has', '1000', 'km2'], ['-5', '!=', '0.5'], ['world', 'war', '1', '5', 'may'])
     """
     plain = SEPARATED_NUMBER.sub(_without_separators, _compatible(text))
     words: list[str] = []
@@ -81,6 +83,8 @@ def normalise(text: str) -> list[str]:
             words.pop()  # an article precedes a word; the letters of "A, B" and "vitamin A" do not
         words.append(_tidy(word))
         end = found.end()
+    while words and set(words[-1]) == {"!"}:
+        words.pop()  # it would negate the next word, but there is none
     words = [NUMBERS.get(word, word) for word in words]
     for place in range(len(words) - 1):
         if words[place] in MONTHS and re.fullmatch(r"\d\d?", words[place + 1]):
@@ -132,8 +136,9 @@ def spell_as(word: str, wanted: Collection[str]) -> str:
 
 def _compatible(text: str) -> str:
     """Return the text in lower case. Different characters with the same meaning are replaced by the same character."""
-    text = FRACTION.sub(" ", INDEX.sub("_", POWER.sub("^", text)))
-    return unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold()).translate(SAME)
+    text = FRACTION.sub(" ", INDEX.sub("_", POWER.sub("^", text.translate(COMPARISONS))))
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    return UNSEEN.sub("", folded.translate(SAME))
 
 
 def _without_separators(number: re.Match[str]) -> str:

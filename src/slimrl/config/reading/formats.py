@@ -45,7 +45,10 @@ def flatten(value: Any, path: Path = ()) -> list[tuple[Path, Any]]:
 
 def read_toml(text: str) -> Parsed:
     """Return the values of a TOML document, and the line of every key. Raise TextError."""
-    tree = _parse_toml(text)
+    try:
+        tree: dict[str, Any] | None = _parse_toml(text)
+    except RecursionError:
+        tree = None  # the loop finds the line
     lines: dict[Path, int] = {}
     counts: dict[Path, int] = {}  # elements of each array of tables so far
     table: Path = ()
@@ -61,7 +64,7 @@ def read_toml(text: str) -> Parsed:
         except ValueError:
             continue  # the value continues on the next line
         except RecursionError:
-            raise TextError(first, TOO_DEEP) from None
+            raise RefusedError(first, TOO_DEEP) from None
         if statement.lstrip().startswith("["):
             # A header alone parses to nested empty tables. The innermost table is the one that it names.
             is_array = statement.lstrip().startswith("[[")
@@ -71,6 +74,8 @@ def read_toml(text: str) -> Parsed:
         else:
             lines |= {(*table, *path): first for path in paths if path}
         statement = ""
+    if tree is None:
+        raise RefusedError(first, TOO_DEEP)
     return tree, lines
 
 
@@ -88,11 +93,9 @@ def _table_of(names: Path, counts: dict[Path, int], is_array: bool) -> Path:
 
 
 def _parse_toml(text: str) -> dict[str, Any]:
-    """Return the values of a TOML document. Raise TextError."""
+    """Return the values of a TOML document. Raise TextError, or RecursionError if it is nested too deep."""
     try:
         return tomllib.loads(text)
-    except RecursionError:
-        raise RefusedError(1, TOO_DEEP) from None
     except ValueError as error:
         why, _, place = str(error).partition(" (at ")
         line = re.match(r"line (\d+)", place)  # or the end of the document
