@@ -77,7 +77,7 @@ def _read(name: str) -> tuple[str, Callable[[str], Any]]:
         raise UserError(f"{name}: this is a directory, expected a config file. {hint}")
     if not os.path.lexists(path):
         if not os.path.isdir(path.parent):
-            raise UserError(f"{name:.300}: no such file. There is no directory {str(path.parent):.300}.")
+            raise UserError(f"{name:.300}: no such file. There is no directory {path.parent!s:.300}.")
         beside = [one.name for one in path.parent.iterdir() if one.suffix in PARSERS]
         raise UserError(f"{name}: no such file.{nearest(path.name, beside, NEAR_FILE)}")
     if path.suffix.lower() not in PARSERS:
