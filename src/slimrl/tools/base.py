@@ -5,27 +5,16 @@ A mistake in a call becomes text that the policy reads, and the episode continue
 
 import inspect
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import UnknownType, best_match
-from jsonschema.validators import extend
-from pydantic import TypeAdapter
-from pydantic.errors import PydanticUserError
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-
 from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.text import is_writable
+from slimrl.tools.json_schema import mistake_of, schema_of_hint
 from slimrl.types import Message
 
 Tool = Callable[..., Any]
-# Without regular expressions: a search for the pattern of a server in the text of a policy could take for ever.
-Validator = extend(Draft202012Validator, {"pattern": None, "patternProperties": None})
-BAD_SCHEMA = (UnknownType, Unresolvable, re.error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 EXAMPLES = {"string": '"words"', "integer": "1", "number": "1.5", "boolean": "True", "array": "[]", "object": "{}"}
 
 
@@ -99,34 +88,30 @@ def tool_of(function: Callable[..., Any], where: str = "") -> TypedTool:
         hints = get_type_hints(function)
     except Exception as error:
         raise UserError(f"{where}: its types cannot be read: {describe(error)}") from error
-    schema: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
-    types: dict[str, TypeAdapter[Any]] = {}
+    properties: dict[str, Any] = {}
+    required = []
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise UserError(f"{where}: each parameter needs a name, and `{parameter}` has none of its own.")
-        hint = hints.get(name, str)
         try:
-            types[name] = TypeAdapter(hint)
-            own = types[name].json_schema()
-        except PydanticUserError as error:
+            properties[name] = schema_of_hint(hints.get(name, str))
+        except TypeError as error:
             raise UserError(
-                f"{where}: `{name}` has the type {hint!r:.80}, which a call cannot hold. Take str, int, float, bool, "
-                "list, dict or Literal."
+                f"{where}: `{name}` has {error}, which a call cannot hold. Take str, int, float, bool, list, dict or "
+                "Literal."
             ) from error
-        if shared := own.pop("$defs", None):
-            schema.setdefault("$defs", {}).update(shared)
-        schema["properties"][name] = own
         if parameter.default is parameter.empty:
-            schema["required"].append(name)
-    return TypedTool(function.__name__, inspect.getdoc(function) or "", schema, _guard(function, types))
+            required.append(name)
+    schema = {"type": "object", "properties": properties, "required": required}
+    return TypedTool(function.__name__, inspect.getdoc(function) or "", schema, _guard(function))
 
 
-def _guard(function: Callable[..., Any], types: Mapping[str, TypeAdapter[Any]]) -> Callable[..., Any]:
-    """Wrap the function, so that it receives values of its types, and its errors become text that the policy reads."""
+def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the function, so that its errors become text that the policy reads."""
 
     async def call(**arguments: Any) -> Any:
         try:
-            result = function(**{name: types[name].validate_python(value) for name, value in arguments.items()})
+            result = function(**arguments)
             return await result if inspect.isawaitable(result) else result
         except (ToolError, RolloutError):
             raise
@@ -158,25 +143,10 @@ def arguments_of(
         raise ToolError(f"{name}: there is no parameter `{unknown[0]:.80}`. {called}")
     if missing := [key for key in tool.schema.get("required", ()) if key not in arguments]:
         raise ToolError(f"{name}: `{missing[0]:.80}` is missing. {called}")
-    if mistake := find_mistake(arguments, tool.schema):
-        raise ToolError(f"{name}: {mistake}. {called}")
+    for key, value in arguments.items():
+        if mistake := mistake_of(value, parameters.get(key), tool.schema):
+            raise ToolError(f"{name}: `{key:.80}` {mistake}. {called}")
     return arguments
-
-
-def find_mistake(value: Any, schema: Mapping[str, Any]) -> str:
-    """Describe the mistake in a value that its JSON schema does not permit. Return an empty text if the value is valid,
-    or if the schema itself is not: the tool must check the value then.
-
-    >>> find_mistake({"a": "3"}, {"properties": {"a": {"type": "integer"}}})
-    "`a`: '3' is not of type 'integer'"
-    """
-    try:
-        # With an empty registry, a reference to another address is an error and not a download.
-        found = best_match(Validator(schema, registry=Registry()).iter_errors(value))
-    except (*BAD_SCHEMA, RecursionError):
-        return ""
-    place = f"`{found.json_path.removeprefix('$.'):.80}`: " if found and found.path else ""
-    return f"{place}{found.message:.200}" if found else ""
 
 
 def by_name(tool: Tool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,6 @@ from slimrl.types import Message
 CALL_FORMATS = ("tags", "native", "code")
 LOOK = "Look it up"
 END = "When you know it, end with <answer>the answer</answer>."
-NOR_ANSWER = "nor an answer in <answer> tags."
 CLOSING_TAG = "</tool>"
 # A call extends to the first closing tag outside of quoted texts. If a quote is not closed, it extends to the first
 # closing tag of all.
@@ -67,11 +66,6 @@ class CallFormat(Protocol):
     async def close(self) -> None: ...
 
 
-def _mistake(frame: Frame, error: str) -> Reaction:
-    """Return the reaction to a reply without a valid call."""
-    return Reaction([frame.message(f"Error: {error}")], (CallAttempt("", error=error),))
-
-
 class TagFormat:
     """The format `<tool>search_pages("query")</tool>`, with one call per turn: of several calls, only the first is
     made."""
@@ -95,11 +89,12 @@ class TagFormat:
     async def react(self, reply: str) -> Reaction:
         call = _find_call(reply)
         if call is None:
-            return _mistake(self._frame, f"there was neither a call in <tool> tags {NOR_ANSWER}")
+            error = "there was neither a call in <tool> tags nor an answer in <answer> tags."
+            return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=error),))
         try:
             name, positional, keywords = parse_call(call["call"])
         except ToolError as error:
-            return _mistake(self._frame, str(error))
+            return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=str(error)),))
         called, text = await make_call(self._tools, name, positional, keywords, str)
         return Reaction([self._frame.message(text)], (called,))
 
@@ -116,7 +111,8 @@ class NativeFormat:
 
     def __init__(self, tools: Mapping[str, Tool], max_tokens: int) -> None:
         self._tools = tools
-        self._result, self._remark = Frame("tool", max_tokens), Frame("user", max_tokens)
+        self._result = Frame("tool", max_tokens)
+        self._remark = Frame("user", max_tokens)
 
     def opening(self, task: str, question: str, what: str = LOOK) -> list[Message]:
         tools = [schema_of(tool) for tool in self._tools.values()]
@@ -132,13 +128,18 @@ class NativeFormat:
     async def react(self, reply: str) -> Reaction:
         parts = ToolReader().read(reply, closed=True)
         answered = [await self._call(part) for part in parts if isinstance(part, ToolCall)]
-        found = Reaction([self._result.message(text) for _, text in answered], tuple(called for called, _ in answered))
+        messages = [self._result.message(text) for _, text in answered]
+        calls = [called for called, _ in answered]
         # An opening tag that is left in a text part is the start of a call that could not be parsed.
         if any(isinstance(part, str) and OPEN in part for part in parts):
-            form = f'{OPEN}\n{{"name": "tool", "arguments": {{...}}}}\n{CLOSE}'
-            broken = _mistake(self._result, f"this is no call. Write each as {form}")
-            return Reaction(found.messages + broken.messages, found.calls + broken.calls)
-        return found if answered else _mistake(self._remark, f"there was neither a call of a tool {NOR_ANSWER}")
+            error = f'this is no call. Write each as {OPEN}\n{{"name": "tool", "arguments": {{...}}}}\n{CLOSE}'
+            messages.append(self._result.message(f"Error: {error}"))
+            calls.append(CallAttempt("", error=error))
+        elif not calls:
+            error = "there was neither a call of a tool nor an answer in <answer> tags."
+            messages.append(self._remark.message(f"Error: {error}"))
+            calls.append(CallAttempt("", error=error))
+        return Reaction(messages, tuple(calls))
 
     def write_call(self, tool: str, /, *positional: Any, **keywords: Any) -> str:
         arguments = by_name(self._tools[tool], positional, keywords) if positional else keywords

@@ -73,7 +73,7 @@ def test_a_hostile_reply_earns_nothing_and_breaks_nothing(line, name):
 def test_what_the_schema_does_not_take_is_answered(line):
     _, (turn, _) = played(line, '<action>{"direction": "up"}</action>', RIGHT)
     assert turn.messages[0]["content"] == (
-        "Error: act: `direction`: 'up' is not one of ['left', 'right']. "
+        "Error: act: `direction` must be one of 'left', 'right', not 'up'. "
         'It is called as act(direction: "left" | "right", steps: integer = ...).'
     )
 

@@ -36,8 +36,7 @@ class Formats:
 
     def __init__(self, make_compiler: Callable[[], GrammarCompiler]) -> None:
         self._compiler = functools.cache(make_compiler)  # reading the vocabulary takes a second or two
-        self._compile = functools.lru_cache(NUM_KEPT)(lambda source: self._compiler().compile(source))
-        self._try = functools.lru_cache(NUM_KEPT)(try_to_compile)
+        self._grammars: dict[str, asyncio.Task[Grammar]] = {}  # by source; the latest one is the last
         # One thread compiles at a time. A task that is cancelled leaves its thread running.
         self._compiles, self._trials = ThreadPoolExecutor(1, "grammar"), ThreadPoolExecutor(NUM_TRIALS, "grammar")
 
@@ -54,16 +53,32 @@ class Formats:
             raise bad_request(
                 f"{param} comes to {len(source)} characters of grammar; {MAX_SOURCE} are the most.", param
             )
-        run = asyncio.get_running_loop().run_in_executor
         try:
             async with asyncio.timeout(COMPILE_S):
-                if is_costly(source.replace(OWN[0], "").replace(OWN[1], "")):
-                    await run(self._trials, self._try, source)
-                return await run(self._compiles, self._compile, source)
+                return await asyncio.shield(self._find(source))
         except GrammarError as error:
             raise bad_request(f"{param} cannot be obeyed: {error}.", param) from error
         except TimeoutError as error:
             raise ApiError(503, f"{param} was not compiled within {COMPILE_S:g} s.", param=param) from error
+
+    def _find(self, source: str) -> "asyncio.Task[Grammar]":
+        """Return the task that compiles a source. Requests for the same source share it. It is kept, unless it failed:
+        on a busy machine a trial may take too long by chance."""
+        task = self._grammars.pop(source, None)
+        if task is None or (task.done() and (task.cancelled() or task.exception())):
+            task = asyncio.create_task(self._compile(source))
+            # Read a failure, because asyncio warns of one that nobody has read.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._grammars[source] = task
+        for old in [*self._grammars][:-NUM_KEPT]:
+            del self._grammars[old]
+        return task
+
+    async def _compile(self, source: str) -> Grammar:
+        run = asyncio.get_running_loop().run_in_executor
+        if is_costly(source.replace(OWN[0], "").replace(OWN[1], "")):
+            await run(self._trials, try_to_compile, source)
+        return await run(self._compiles, lambda: self._compiler().compile(source))
 
 
 def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:

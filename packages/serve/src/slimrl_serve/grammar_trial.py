@@ -15,6 +15,7 @@ from slimrl.errors import require
 
 MAX_BYTES = 2**31  # of memory
 TRIAL_S = 5.0
+READY = b"ready"  # the process has read the grammar
 PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from slimrl_serve.grammar_trial import main; main()"
 # Slow parts: patterns, intersections, counted repeats and multiples, also if letters are written as escapes. Long
 # sources are slow too, because the time for many properties or a long pattern grows with the square of the length.
@@ -40,8 +41,9 @@ def try_to_compile(source: str) -> None:
         subprocess.run(command, input=text, capture_output=True, timeout=TRIAL_S, check=True)
     except subprocess.TimeoutExpired:
         raise GrammarError(f"it takes longer than {TRIAL_S:g} s to compile; make it simpler") from None
-    except subprocess.CalledProcessError:
-        raise GrammarError("it takes too much memory to compile; make it simpler") from None
+    except subprocess.CalledProcessError as error:
+        if error.stdout == READY:  # otherwise the process failed before it read the grammar
+            raise GrammarError("it takes too much memory to compile; make it simpler") from None
 
 
 def main() -> None:
@@ -52,6 +54,8 @@ def main() -> None:
             resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
         resource.setrlimit(resource.RLIMIT_CPU, (int(2 * TRIAL_S), int(2 * TRIAL_S)))  # in case the server is gone
     source = sys.stdin.read()
+    sys.stdout.buffer.write(READY)
+    sys.stdout.flush()
     with contextlib.suppress(ValueError, RecursionError):
         if not source.startswith("{"):
             source = llguidance.grammar_from("grammar", source)

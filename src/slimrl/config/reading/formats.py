@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -14,7 +14,16 @@ from slimrl.errors import UserError
 
 TOO_DEEP = "it is nested too deep"
 MAX_VALUES = 100_000  # in a YAML file, each alias counted with all its values
-FEW_LINES = 50  # a longer list must have as many `[` as `]`; a text in a shorter one may have more of one
+# Matches whole strings, whole comments, brackets and line ends. A string in triple quotes may end with up to five
+# quotes. If a string is not terminated, the match includes the rest, so that no part is read twice.
+TOKEN = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
+    r"|'''.*?(?:'{3,5}|\Z)"
+    r'|"(?:\\[^\n]|[^"\\\n])*"?'
+    r"|'[^'\n]*'?"
+    r"|#[^\n]*|[][{}\n]",
+    re.DOTALL,
+)
 MAPPING, SEQUENCE = BaseResolver.DEFAULT_MAPPING_TAG, BaseResolver.DEFAULT_SEQUENCE_TAG
 Parsed = tuple[Any, dict[Path, int]]
 
@@ -52,17 +61,10 @@ def read_toml(text: str) -> Parsed:
     lines: dict[Path, int] = {}
     counts: dict[Path, int] = {}  # elements of each array of tables so far
     table: Path = ()
-    first, statement, depth = 1, "", 0
-    for number, line in enumerate(text.split("\n"), start=1):
-        first, statement = (first, f"{statement}\n{line}") if statement else (number, line)
-        depth = (depth if first < number else 0) + line.count("[") - line.count("]")
-        may_end = "]" in line and (depth <= 0 or number - first < FEW_LINES)
-        if first < number and not (may_end or '"""' in line or "'''" in line):
-            continue
+    first = 1
+    for first, statement in _statements(text):
         try:
             paths = [path for path, _ in flatten(tomllib.loads(statement))]
-        except ValueError:
-            continue  # the value continues on the next line
         except RecursionError:
             raise RefusedError(first, TOO_DEEP) from None
         if statement.lstrip().startswith("["):
@@ -73,10 +75,24 @@ def read_toml(text: str) -> Parsed:
             lines[table] = first
         else:
             lines |= {(*table, *path): first for path in paths if path}
-        statement = ""
     if tree is None:
         raise RefusedError(first, TOO_DEEP)
     return tree, lines
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the statements of a valid TOML document, each with the number of its first line. A line end ends a
+    statement, unless it is inside brackets or a string."""
+    line = first_line = 1
+    start = depth = 0
+    for found in TOKEN.finditer(text):
+        token = found[0]
+        depth = max(0, depth + (token in "[{") - (token in "]}"))
+        line += token.count("\n")
+        if token == "\n" and not depth:
+            yield first_line, text[start : found.end()]
+            start, first_line = found.end(), line
+    yield first_line, text[start:]
 
 
 def _table_of(names: Path, counts: dict[Path, int], is_array: bool) -> Path:

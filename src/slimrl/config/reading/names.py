@@ -109,7 +109,8 @@ class Names:
             self.note(f"{source[0].source} has names of {dialect.name}'s, and is read so:")
             for line in translation.lines():
                 self.note(f"  {line}")
-            source = translation.settings
+            # Several of its keys may become one setting; the last one counts.
+            source = [*{setting.path: setting for setting in translation.settings}.values()]
         # Drop the header `[trainer.model]` around the synonym `lora`: no such section exists.
         headers = {other[:end] for other in SYNONYMS[""] for end in range(1, len(other))}
         settings = [setting for setting in source if setting.value != {} or setting.path not in headers]

@@ -113,10 +113,13 @@ def spec_of(annotation: Any) -> Spec:
     return Spec(FieldInfo.from_annotation(annotation))
 
 
+ANYTHING = spec_of(Any)  # made once, because a file may have thousands of keys in such a section
+
+
 def below(spec: Spec, key: str) -> Spec | None:
     """Return the spec of the value at `key` inside `spec`, or None if the key is unknown there."""
     if spec.is_open:
-        return spec_of(Any)
+        return ANYTHING
     if spec.is_list:
         return spec.item if key.isdecimal() else None
     return next((Spec(one.model_fields[key]) for one in spec.sections if key in one.model_fields), None)

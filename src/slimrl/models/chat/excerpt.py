@@ -4,7 +4,6 @@ Knows nothing of tokenizers: the caller passes the function that counts a text's
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable
 
 # Matches the end of a sentence (in several scripts), of a line, or of an entry in a list of rows.
@@ -37,5 +36,10 @@ def _longest_fit(text: str, max_tokens: int, count: Callable[[str], int]) -> int
         if too_long >= len(text):
             return len(text)
         fits, too_long = too_long, 2 * too_long
-    # The number of tokens of each prefix, from the longest that is known to fit.
-    return bisect_right(range(too_long), max_tokens, fits, key=lambda end: count(text[:end])) - 1
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if count(text[:middle]) <= max_tokens:
+            fits = middle
+        else:
+            too_long = middle
+    return fits

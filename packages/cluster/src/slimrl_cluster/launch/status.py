@@ -62,7 +62,8 @@ def write_scale(run: RunDir, num: int) -> None:
 def read_scale(run: RunDir) -> int:
     """Return the requested number of samplers; 0 without a request."""
     path = run.transport / SCALE
-    return int(path.read_text(encoding="utf-8")) if path.is_file() else 0
+    text = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+    return int(text) if text.isdecimal() else 0
 
 
 def find_status(output_dir: Path) -> RunStatus:

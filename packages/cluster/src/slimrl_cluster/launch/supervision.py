@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from slimrl.config.deployment import Part
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
@@ -26,6 +27,7 @@ from slimrl_cluster.launch.status import read_scale, write_programs, write_scale
 from slimrl_cluster.services.children import Children
 from slimrl_cluster.services.programs import ADDRESS, End, Needs, Program, Programs
 from slimrl_cluster.services.ray_programs import RayPrograms
+from slimrl_cluster.transport.roster import file_members
 
 POLL_S = 0.1
 LOOK_S = 1.0  # seconds between two checks of the wanted number of samplers, and two reports on the programs
@@ -33,6 +35,7 @@ PEER_REPORT_TIMEOUT_S = 60.0  # seconds to wait for the cause when a part report
 LAST_LINES = 20
 SLIMRL = [sys.executable, "-m", "slimrl"]
 RESUME = "--resume"
+PAIR: tuple[Part, Part] = ("trainer", "orchestrator")
 
 
 def run_supervisor(resolved: Resolved[RLConfig]) -> int:
@@ -98,6 +101,7 @@ class Supervision:
         self._share = max(1, gpus // config.deployment.num_samplers)  # number of GPUs per sampler
         self._most = gpus // self._share if gpus else sys.maxsize
         self._pair: tuple[Program, ...] = ()  # trainer and orchestrator
+        self._joined: set[str] = set()  # the parts of the pair that have been members of the run
         self._written: tuple[object, ...] = ()
         self._wanted, self._looked = 0 if config.inference.base_url else config.deployment.num_samplers, 0.0
 
@@ -146,6 +150,7 @@ class Supervision:
             raise UserError(f"{end.text}.")
         self._note(end.text)
         self._note(f"trainer and orchestrator go on from the last checkpoint; {self._deaths.describe()}")
+        self._joined = set()
         self._pair = self._start_pair([] if self._config.resume else [RESUME])
         self._note_processes()
 
@@ -157,10 +162,21 @@ class Supervision:
             ends = [one.end for one in self._pair if one.end and not one.end.is_good]
             if causes := [one for one in ends if not one.has_refused]:
                 return causes[0]
-            if len(ends) == 2 or num_trainers(self._config) == 1:
+            if len(ends) == 2 or (num_trainers(self._config) == 1 and not self._has_lost_a_part()):
                 break
             time.sleep(POLL_S)
         return end
+
+    def _has_lost_a_part(self) -> bool:
+        """Return True if trainer or orchestrator has left its place, but its `end` is not known yet. A process needs a
+        while to end after that."""
+        present = self._present()
+        return any(part in self._joined - present and not one.end for part, one in zip(PAIR, self._pair, strict=True))
+
+    def _present(self) -> set[str]:
+        """Return the parts of the pair that are members of the run now."""
+        on_cluster = {facts["part"] for facts in self._programs.members().values()}
+        return on_cluster | {part for part in PAIR if file_members(self._run, part)}
 
     def _replace_dead_samplers(self) -> None:
         """Restart dead samplers. Raises UserError if they die too often, or refuse their settings."""
@@ -180,6 +196,7 @@ class Supervision:
         """Start or stop samplers until there are as many as wanted. Write the programs to the run's directory, for
         `slimrl status`."""
         self._looked = time.monotonic()
+        self._joined |= self._present()
         wanted = min(read_scale(self._run) or self._wanted, self._most)
         if not self._config.inference.base_url and not self._pair[1].end and wanted != self._wanted:
             self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")

@@ -230,6 +230,8 @@ class RayPrograms:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with ThreadPoolExecutor(max(1, len(self._programs))) as pool:
-            list(pool.map(lambda program: program.stop(), self._programs))
-        self.ray.shutdown()
+        try:
+            with ThreadPoolExecutor(max(1, len(self._programs))) as pool:
+                list(pool.map(lambda program: program.stop(), self._programs))
+        finally:
+            self.ray.shutdown()

@@ -37,13 +37,13 @@ class Served:
         self._in_process = self._seats[self._seat].harness is None and default_harness_id(name) == "bash"
         self._policy = PolicyClient()
         self._holder: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[None] | None = None
+        self._ready: asyncio.Future[Any] | None = None  # holds the interception and the shared tools
         self._released = asyncio.Event()
         self._num_users = 0
 
     async def play(self, task: Task, ask: Ask) -> Turn:
         """Play one episode of the env. Raise RolloutError if verifiers reports that the episode failed."""
-        await self._enter()
+        shared = await self._enter()
         asking: list[str] = []
 
         def note(trace: Any) -> None:
@@ -51,13 +51,14 @@ class Served:
             asking.append(trace.id)
 
         try:
-            return await self._play(task, note)
+            return await self._play(task, note, shared)
         finally:
             for trace_id in asking:  # further requests of the episode are refused
                 self._policy.asks.pop(trace_id, None)
             await self._leave()
 
-    async def _play(self, given: Task, note: Any) -> Turn:
+    async def _play(self, given: Task, note: Any, shared: tuple[Any, Any]) -> Turn:
+        interception, tools = shared
         data = self._task_class.data_type().model_validate(given.data)
         task = self._task_class(data, self.env.config.taskset.task)
         traced = TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
@@ -67,9 +68,9 @@ class Served:
             is_policy = name == self._seat
             agent = _EpisodeAgent(
                 self._resolve(config, is_policy),
-                interception=self.env._interception,
+                interception=interception,
                 name=name,
-                shared_tools=self.env._shared_tools,
+                shared_tools=tools,
                 task_cls=self._task_class,
                 gate=None,
                 completed=episode.traces,
@@ -78,7 +79,7 @@ class Served:
                 warned_resources=set(),
             )
             if is_policy and self._in_process:
-                agent.harness = ChatLoop(agent.config.harness, self.env._interception.sessions)
+                agent.harness = ChatLoop(agent.config.harness, interception.sessions)
             return agent
 
         agents = Agents(self.env.config, seat)
@@ -110,9 +111,9 @@ class Served:
         harness = NullHarnessConfig(id="null") if is_ours else default_agent_harness(self.env.config.taskset.id)
         return resolve_agent(config, model=MODEL, client=POLICY if is_policy else None, harness=harness)
 
-    async def _enter(self) -> None:
-        """Wait for the shared resources, for one more episode, which must call `_leave`. The first episode opens the
-        resources."""
+    async def _enter(self) -> tuple[Any, Any]:
+        """Return the shared resources, the interception server and the tool servers, for one more episode, which must
+        call `_leave`. The first episode opens them."""
         loop = asyncio.get_running_loop()
         if self._holder is None or self._holder.done() or self._holder.get_loop() is not loop:
             self._num_users, self._ready, self._released = 0, loop.create_future(), asyncio.Event()
@@ -120,7 +121,8 @@ class Served:
         assert self._ready is not None
         self._num_users += 1
         try:
-            await asyncio.shield(self._ready)
+            shared: tuple[Any, Any] = await asyncio.shield(self._ready)
+            return shared
         except BaseException:
             await self._leave()
             raise
@@ -134,13 +136,14 @@ class Served:
             self._released.set()
             await asyncio.wait({holder})
 
-    async def _hold(self, ready: "asyncio.Future[None]", released: asyncio.Event) -> None:
+    async def _hold(self, ready: "asyncio.Future[Any]", released: asyncio.Event) -> None:
         """Keep the shared resources open until `released` is set. This needs its own task, because the task that opens
         the resources must also close them."""
         try:
             async with self.env.serving():
                 self.env._interception.clients[POLICY.model_dump_json()] = self._policy
-                ready.set_result(None)
+                # Passed on, because a holder that closes late clears the attributes of `env`.
+                ready.set_result((self.env._interception, self.env._shared_tools))
                 await released.wait()
         except Exception as error:
             if ready.done():

@@ -141,8 +141,10 @@ async def run_unless_gone(
     finally:
         task.cancel()
         gone.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
-        close(client_left)
+        try:
+            await asyncio.gather(task, gone, return_exceptions=True)
+        finally:
+            close(client_left)
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

@@ -1,0 +1,133 @@
+"""Checks a value against a JSON schema, as far as arguments of tools need it, and converts type hints to schemas.
+
+It supports types, `enum`, `const`, `anyOf`, `oneOf`, `allOf`, items, properties, bounds and local references. Other
+keywords of a schema are ignored: the tool itself must check them.
+"""
+
+import operator
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Union, get_args, get_origin
+
+MAX_DEPTH = 32
+NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
+KINDS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+# The bounds of a schema. Each has a function that compares a number with the bound, and its words in a message.
+BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
+    "minimum": (operator.ge, "at least"),
+    "maximum": (operator.le, "at most"),
+    "exclusiveMinimum": (operator.gt, "above"),
+    "exclusiveMaximum": (operator.lt, "below"),
+}
+LENGTHS = {"minLength": "minimum", "maxLength": "maximum", "minItems": "minimum", "maxItems": "maximum"}
+
+
+def mistake_of(value: Any, schema: Any, root: Any = None, depth: int = MAX_DEPTH) -> str:
+    """Describe the mistake in a value, in words that follow the value's name. Return an empty text if the value is
+    valid.
+
+    >>> mistake_of("3", {"type": "integer"}), mistake_of([1, "x"], {"type": "array", "items": {"type": "integer"}})
+    ("must be an integer, not '3'", "must have at 1 what is valid: it must be an integer, not 'x'")
+    """
+    root = schema if root is None else root
+    if depth == 0 or not isinstance(schema, Mapping):
+        return ""
+    if isinstance(reference := schema.get("$ref"), str):
+        return mistake_of(value, _local(root, reference), root, depth - 1)
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds and not any(_is_a(value, kind) for kind in kinds):
+        return f"must be {' or '.join(_with_article(kind) for kind in kinds)}, not {value!r:.80}"
+    if "const" in schema and value != schema["const"]:
+        return f"must be {schema['const']!r:.80}, not {value!r:.80}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"must be one of {', '.join(f'{one!r:.40}' for one in schema['enum'][:20])}, not {value!r:.80}"
+    for name in ("anyOf", "oneOf"):
+        if (ways := schema.get(name)) and all(wrong := [mistake_of(value, way, root, depth - 1) for way in ways]):
+            return wrong[0]
+    for part in schema.get("allOf", ()):
+        if wrong_part := mistake_of(value, part, root, depth - 1):
+            return wrong_part
+    return _mistake_of_bounds(value, schema) or _inner_mistake(value, schema, root, depth)
+
+
+def schema_of_hint(hint: Any) -> dict[str, Any]:
+    """Return the schema of a type hint. Raise TypeError for a type without a schema.
+
+    >>> schema_of_hint(list[int]), schema_of_hint(Literal["up", "down"])
+    ({'type': 'array', 'items': {'type': 'integer'}}, {'enum': ['up', 'down']})
+    """
+    if hint is Any:
+        return {}
+    if hint in NAMES:
+        return {"type": NAMES[hint]}
+    if hint is None or hint is type(None):
+        return {"type": "null"}
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return {"enum": list(args)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [schema_of_hint(arg) for arg in args]}
+    if origin is list:
+        return {"type": "array", "items": schema_of_hint(args[0])}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": schema_of_hint(args[1])}
+    raise TypeError(f"the type {hint!r:.80}")
+
+
+def _is_a(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    return kind not in KINDS or isinstance(value, KINDS[kind])
+
+
+def _with_article(kind: str) -> str:
+    return kind if kind == "null" else f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
+
+
+def _local(root: Any, reference: str) -> Any:
+    found = root
+    for name in reference.removeprefix("#/").split("/"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _mistake_of_bounds(value: Any, schema: Mapping[str, Any]) -> str:
+    if isinstance(value, (str, list)):
+        for name, kind in LENGTHS.items():
+            belongs = name.endswith("Length") == isinstance(value, str)
+            if belongs and isinstance(bound := schema.get(name), int) and not BOUNDS[kind][0](len(value), bound):
+                return f"must have a length of {BOUNDS[kind][1]} {bound}, not {len(value)}"
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        for name, (holds, words) in BOUNDS.items():
+            if isinstance(bound := schema.get(name), (int, float)) and not holds(value, bound):
+                return f"must be {words} {bound}, not {value!r:.80}"
+    return ""
+
+
+def _inner_mistake(value: Any, schema: Mapping[str, Any], root: Any, depth: int) -> str:
+    """Describe the mistake within a list or an object. Return an empty text if its content is valid."""
+    if isinstance(value, list):
+        inner = [(str(place), item, schema.get("items")) for place, item in enumerate(value)]
+    elif isinstance(value, dict):
+        known = schema.get("properties") or {}
+        if missing := [name for name in schema.get("required", ()) if name not in value]:
+            return f"must have `{missing[0]:.80}`"
+        more = schema.get("additionalProperties", True)
+        if more is False and (unknown := [name for name in value if name not in known]):
+            return f"must not have `{unknown[0]:.80}`"
+        inner = [(name, item, known.get(name, more)) for name, item in value.items()]
+    else:
+        return ""
+    for name, item, kind in inner:
+        if wrong := mistake_of(item, kind, root, depth - 1):
+            return f"must have at {name:.80} what is valid: it {wrong}"
+    return ""
