@@ -1,4 +1,4 @@
-"""The words of a short text, in one spelling if different spellings have the same meaning.
+"""Splits a short text into words. Different spellings with the same meaning become one spelling.
 
 Case, articles, punctuation and separators of thousands are removed. Everything that distinguishes two answers is kept:
 signs, decimal points, powers, fractions, symbols, and marks that make another letter.
@@ -25,7 +25,7 @@ NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
 POWER = re.compile(r"(?<=\d)(?=[⁺⁻]?[⁰¹²³⁴-⁹])")
 INDEX = re.compile(r"(?<=\d)(?=[₀-₉])")
 FRACTION = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
-# Replaced after that. The longest dash is left out, because it is not a minus.
+# Replaced after compatible characters are unified. The longest dash is left out, because it is not a minus.
 SAME = str.maketrans({"\u2019": "'", **dict.fromkeys("‐‑‒–−", "-"), "⁄": "/", "∕": "/"})
 SEPARATED_NUMBER = re.compile(r"(?<![\d.,/^])\d{1,3}([, ])\d{3}(?:\1\d{3})*(?!\d)")
 CURRENCY = "$¢£¤¥฿₠-⃀"

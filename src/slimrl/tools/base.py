@@ -23,7 +23,7 @@ from slimrl.io.text import is_writable
 from slimrl.types import Message
 
 Tool = Callable[..., Any]
-# Without regular expressions: a search for the pattern of a server in the text of a policy could take for ever.
+# Regular expressions are ignored: a search for a server's pattern in a policy's text could take forever.
 Validator = extend(Draft202012Validator, {"pattern": None, "patternProperties": None})
 BAD_SCHEMA = (UnknownType, Unresolvable, re.error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 EXAMPLES = {"string": '"words"', "integer": "1", "number": "1.5", "boolean": "True", "array": "[]", "object": "{}"}
@@ -164,8 +164,8 @@ def arguments_of(
 
 
 def find_mistake(value: Any, schema: Mapping[str, Any]) -> str:
-    """Describe the mistake in a value that its JSON schema does not permit. Return an empty text if the value is valid,
-    or if the schema itself is not: the tool must check the value then.
+    """Describe why a value does not match its JSON schema. Return an empty text if the value is valid. Return it also
+    if the schema itself is invalid, because then the tool must check the value.
 
     >>> find_mistake({"a": "3"}, {"properties": {"a": {"type": "integer"}}})
     "`a`: '3' is not of type 'integer'"

@@ -1,4 +1,5 @@
-"""Shortens a text to a number of tokens. It is cut after a sentence, and a note states how many characters are missing.
+"""Shortens a text to a number of tokens. The text is cut after a sentence. A note states the number of missing
+characters.
 
 Knows nothing of tokenizers: the caller passes the function that counts a text's tokens.
 """
@@ -13,7 +14,7 @@ FIRST_GUESS = 4  # characters per token
 
 
 def shorten(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the text if it fits `max_tokens` tokens, else a beginning that fits and a note, which is not counted.
+    """Return the text if it fits `max_tokens` tokens. Otherwise, return its start and a note; only the start must fit.
     >>> shorten("One two three. Four five six.", 4, lambda text: len(text.split()))
     'One two three.\\n[14 more characters were left out]'
     """
@@ -37,5 +38,5 @@ def _longest_fit(text: str, max_tokens: int, count: Callable[[str], int]) -> int
         if too_long >= len(text):
             return len(text)
         fits, too_long = too_long, 2 * too_long
-    # The number of tokens of each prefix, from the longest that is known to fit.
+    # Search the prefix lengths from `fits`, the longest that is known to fit.
     return bisect_right(range(too_long), max_tokens, fits, key=lambda end: count(text[:end])) - 1

@@ -1,18 +1,19 @@
-"""Removes the padding of columnar files. In such a file every object has the keys of all other objects, filled with
-nulls, and an integer may be stored as a decimal. JSONL that was converted from such a file has the same padding."""
+"""Removes the padding of columnar files. In a columnar file every object has the keys of all other objects, with null
+as their value. Integers may be stored as decimals. JSONL that was converted from a columnar file has the same padding.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def without_padding(row: Any, is_columnar: bool) -> Any:
-    """Return the row without null values and with whole numbers as integers, if it is from a columnar file or padded. A
-    null argument of a call is kept only in arguments that are a JSON text."""
+    """Return a padded row without null values, and with whole numbers as integers. Rows of JSONL without padding are
+    returned unchanged. Arguments of a tool call keep null values only if they are a JSON text."""
     return _stripped(row) if isinstance(row, dict) and (is_columnar or _is_padded(row)) else row
 
 
 def _is_padded(row: Mapping[str, Any]) -> bool:
-    """Return True if a row of JSONL has null `tool_calls` in a message that is not the assistant's."""
+    """Return True if a row of JSONL is padded: a message of another role than the assistant has null `tool_calls`."""
     lists = (value for value in row.values() if isinstance(value, list))
     messages = (message for messages in lists for message in messages if isinstance(message, dict))
     return any(message.get("tool_calls", ()) is None and message.get("role") != "assistant" for message in messages)

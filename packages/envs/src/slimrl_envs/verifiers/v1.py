@@ -1,4 +1,4 @@
-"""The envs of verifiers 0.4 (its interface `v1`). The policy has one seat of an env.
+"""The envs of verifiers 0.4 (its interface `v1`). An env has a seat for each agent. The policy is one of the agents.
 
 verifiers runs the env itself: setup and finalize, task hooks, tool servers, stop conditions and judges. slimrl only
 answers the policy's model calls (`policy.py`).
@@ -111,8 +111,8 @@ class Served:
         return resolve_agent(config, model=MODEL, client=POLICY if is_policy else None, harness=harness)
 
     async def _enter(self) -> None:
-        """Wait for the shared resources, for one more episode, which must call `_leave`. The first episode opens the
-        resources."""
+        """Register an episode, and wait until the shared resources are open. The first episode opens them. Each episode
+        must call `_leave` at its end."""
         loop = asyncio.get_running_loop()
         if self._holder is None or self._holder.done() or self._holder.get_loop() is not loop:
             self._num_users, self._ready, self._released = 0, loop.create_future(), asyncio.Event()
@@ -149,8 +149,9 @@ class Served:
 
 
 def policy_seat(seats: Mapping[str, AgentConfig], name: str) -> str:
-    """Return the name of the policy's seat, which is the only seat without its own endpoint. Raise UserError unless
-    exactly one seat has none, or if that seat has a token limit, since an environment sees no tokens."""
+    """Return the name of the policy's seat, which is the only seat without an endpoint. Raise UserError unless exactly
+    one seat has no endpoint. Also raise UserError if this seat has a token limit, because an environment sees no
+    tokens."""
     free = [seat for seat, config in seats.items() if config.client is None]
     if len(free) != 1:
         raise UserError(
@@ -168,8 +169,8 @@ def policy_seat(seats: Mapping[str, AgentConfig], name: str) -> str:
 
 
 def local_config(config: Any) -> Any:
-    """Return the config with seats that run on this machine by default, since the default of verifiers is a paid
-    service, and with one server for all model calls."""
+    """Return the config with two changes. By default agents run on this machine, because the default of verifiers is a
+    paid service. One server answers all model calls."""
     seats = {
         seat: one.model_copy(update={"runtime": SubprocessConfig()})
         for seat, one in agent_config_fields(config).items()
