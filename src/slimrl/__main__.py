@@ -1,4 +1,4 @@
-"""`python -m slimrl` is the command `slimrl`."""
+"""Runs the command `slimrl` as `python -m slimrl`."""
 
 import sys
 

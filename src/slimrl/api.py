@@ -42,8 +42,8 @@ class TrainingResult:
         output_dir: the directory of the run.
         metrics: one mapping per step, with `step` and the names of docs/metrics.md.
         held_out: the mean reward as `held_out[stage][mode]`, with a stage such as `after RL` and the mode `greedy` or
-            `sampled`. It is an `Estimate`: `mean`, `low` and `high` of its 95% interval, `num` episodes. Empty after
-            `sft`.
+            `sampled`. Each value is an `Estimate`: `mean`, `low` and `high` of its 95% interval, `num` episodes.
+            Empty after `sft`.
         weights: a directory in Hugging Face format.
     """
 
@@ -62,7 +62,7 @@ class EvaluationResult:
     """The result of `evaluate` in `output_dir`.
 
     Attributes:
-        output_dir: the directory of the evaluation; `report.md` in it is for people.
+        output_dir: the directory of the evaluation, with the tables in `report.md`.
         rewards: the mean reward as `rewards[name][mode]`, with the name of a model or script and the mode `greedy`,
             `sampled` or `scripted`. It is an `Estimate`: `mean`, `low` and `high` of its 95% interval, `num` episodes.
     """
@@ -84,12 +84,12 @@ def _lines(rewards: Mapping[str, Mapping[str, Estimate]]) -> list[str]:
 
 
 def rl(*sources: Source, **settings: Any) -> TrainingResult:
-    """Train by reinforcement learning, as the command `slimrl rl`, and return the result.
+    """Train by reinforcement learning, as the command `slimrl rl` does, and return the result.
 
-    `sources` are settings files, or one `RLConfig`; `settings` are keys of the command: `max_steps=5`,
+    `sources` are settings files, or one `RLConfig`. `settings` are keys of the command: `max_steps=5`,
     `trainer={"optim": {"lr": 1e-5}}`, or with dots, `**{"trainer.optim.lr": 1e-5}`. `env` is short for
-    `orchestrator.env`. It may also be a class, so a taskset written in a notebook needs no file: `env=Shout`. With args
-    it is `env={"id": "shout.py:Shout", "args": {"n": 3}}`. Several environments are a list.
+    `orchestrator.env`. It may be a class, so that a taskset in a notebook needs no file: `env=Shout`. A taskset with
+    arguments is a dictionary: `env={"id": "shout.py:Shout", "args": {"n": 3}}`. Several environments are a list.
 
     Raises:
         UserError: a setting is wrong, or the run cannot continue; the text has the remedy.
@@ -100,12 +100,12 @@ def rl(*sources: Source, **settings: Any) -> TrainingResult:
 
 
 def sft(*sources: Source, **settings: Any) -> TrainingResult:
-    """Train on given conversations, as the command `slimrl sft`, and return the result; see `rl`."""
+    """Train on given conversations, as the command `slimrl sft` does, and return the result; see `rl`."""
     return _read_training(_run(SFTConfig, run_sft, sources, settings))
 
 
 def evaluate(*sources: Source, **settings: Any) -> EvaluationResult:
-    """Evaluate a model on held-out tasks, as the command `slimrl eval`, and return the result; see `rl`."""
+    """Evaluate a model on held-out tasks, as the command `slimrl eval` does, and return the result; see `rl`."""
     output_dir = _run(EvalRunConfig, run_eval, sources, settings)
     results = json.loads(RunDir(output_dir).results.read_text(encoding="utf-8"))
     rewards = {
@@ -149,12 +149,12 @@ def _resolve(config_class: type[C], sources: tuple[Source, ...], settings: dict[
 
 
 def _plain(value: Any) -> Any:
-    """Convert Python's values to a settings file's: tuples to lists, paths to texts, classes of tasksets to names."""
+    """Convert Python values to a settings file's values: tuples to lists, paths to texts, taskset classes to names."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if inspect.isclass(value):  # the class of a taskset, found again by this name, also in a notebook's __main__
+    if inspect.isclass(value):  # a taskset's class, which can be found again by this name, even in a notebook
         # Run it in this process, because it may share objects with the notebook.
         return {"id": f"{value.__module__}:{value.__qualname__}", "worker": "none"}
     return str(value) if isinstance(value, Path) else value

@@ -1,6 +1,6 @@
 """The command line: `slimrl rl ...`, or `rl ...`. Finds the command, reads its settings, and calls it.
 
-Commands are entry points (`slimrl.commands`); the core's are in `commands/table.py`.
+Commands are entry points (`slimrl.commands`). The commands of the core are in `commands/table.py`.
 """
 
 import shlex
@@ -49,14 +49,14 @@ def _start(*command: str) -> int:
     return end_quietly(partial(run, argv, is_process=True))
 
 
-# The console scripts of these names.
+# The functions of the console scripts with these names.
 rl, sft, trainer, eval_ = (partial(_start, name) for name in ("rl", "sft", "trainer", "eval"))
 inference, orchestrator = (partial(_start, name) for name in ("inference", "orchestrator"))
 
 
 def run(argv: Sequence[str], is_process: bool = False) -> int:
-    """Run one command line. Returns the run's exit status, 2 after a mistake of the user, 130 after Ctrl-C. If this
-    process runs the command alone (`is_process`), Ctrl-C may stop it in the middle of a computation."""
+    """Run one command line. Return the exit status of the command, 2 after a UserError, or 130 after Ctrl-C. With
+    `is_process`, the process runs only this command, so Ctrl-C may stop it in the middle of a computation."""
     allow_any_letter()
     if not argv or argv[0] in {"help", *HELP}:
         return show(overview())
@@ -82,8 +82,8 @@ def run(argv: Sequence[str], is_process: bool = False) -> int:
 
 
 def find(name: str) -> Command:
-    """Return the command `name`. Raises UserError if it does not exist, with the most similar name, or if its
-    distribution is not installed, with the command to install it."""
+    """Return the command `name`. If it does not exist, raises UserError with the most similar name. If its distribution
+    is not installed, raises UserError with the command to install it."""
     known = names(COMMANDS)
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(known)}.")

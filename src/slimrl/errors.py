@@ -1,8 +1,8 @@
 """The two kinds of failure that slimrl expects. Any other exception is a bug and is not caught.
 
 A `UserError` is a mistake that the user can correct. It is printed without a traceback, and its text names the problem,
-the reason, and the key, flag or command to use. A `RolloutError` spoils one rollout: it is recorded on that rollout and
-counted as `drop/<reason>`, and the run continues.
+the reason, and the key, flag or command to use. A `RolloutError` makes one rollout fail. The error is recorded in the
+rollout and counted as `drop/<reason>`, and the run continues.
 """
 
 import difflib
@@ -32,7 +32,7 @@ class RolloutError(Exception):
 
 
 def install_hint(extra: str) -> str:
-    """Return the commands that install an extra, by pip and in a checkout."""
+    """Return the commands that install an extra, with pip and in a checkout."""
     return f"`pip install 'slimrl[{extra}]'`, or in a checkout `uv sync --inexact --extra {extra}`"
 
 

@@ -1,8 +1,7 @@
-"""Entry points: parts of slimrl that installed distributions add, both slimrl's own plug-ins and others.
+"""Finds plug-ins: extensions of slimrl, such as commands, that installed distributions declare as entry points.
 
-Each group of entry points holds one kind of part, such as commands. An entry maps the name of a part to its location,
-`module:name`. docs/plugins.md lists the groups. A part is imported when it is requested by name. No module of a plug-in
-is named here.
+Each group of entry points has one type of extension. An entry maps a name to a location, `module:name`, which is
+imported when it is requested. docs/plugins.md lists the groups. No module of a plug-in is named here.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,26 +51,26 @@ class Command:
     loads all commands."""
 
     about: str
-    """Its line in `slimrl --help`."""
+    """The line of the command in `slimrl --help`."""
 
     run: str = ""
-    """`module:function`, which returns the exit status. It is called with the settings (`Resolved`), or with the words
-    of the command line where there are no `settings`."""
+    """`module:function`, which returns the exit status. It is called with the settings (`Resolved`), or if `settings`
+    is empty, with the words of the command line."""
 
     settings: str = ""
-    """`module:class` of its settings, a `CommandConfig`."""
+    """`module:class` of the command's settings, a `CommandConfig`."""
 
     switches: tuple[str, ...] = ()
-    """Flags that are no settings; those that were given are the second argument of `run`, where there are any."""
+    """Flags that are not settings. If the command has any, `run` gets the given flags as its second argument."""
 
     is_part: bool = False
-    """Whether it is a part of an `rl` run too, started with the same file where parts are processes of their own."""
+    """True if an `rl` run in several processes also starts this command, with the same settings file."""
 
     again: str = "start over"
-    """The effect of the same command line after Ctrl-C; empty where `--resume` continues."""
+    """The effect of repeating the command line after Ctrl-C; empty if `--resume` continues the run."""
 
     computes: bool = False
-    """Whether it computes where Ctrl-C may not reach it, and loses nothing by ending at once."""
+    """True if Ctrl-C may end the process during a computation, because nothing is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +78,13 @@ class Deployment:
     """A way to run `rl` as several processes. Functions are given as `module:function` and imported when called."""
 
     run: str
-    """Starts the parts and watches them, with the settings (`Resolved`). Returns the exit status."""
+    """Starts and watches the processes of the run. Takes the settings (`Resolved`) and returns the exit status."""
 
     supervise: str
-    """The same for settings that have been placed, the command line and a function that receives notes."""
+    """Like `run`, but takes a config with its placement, the command line, and a function that logs a note."""
 
     parts: Mapping[str, str]
-    """The function of each part, by the name of its command; it takes the settings."""
+    """Maps the name of a command to the function that runs its process. The function takes the settings."""
 
 
 def names(group: str) -> list[str]:
@@ -120,8 +119,8 @@ def load(group: str, name: str, what: str) -> Any:
 
 
 def load_all(group: str, what: str, note: Callable[[str], None]) -> list[Any]:
-    """Return the objects of all entries of a group, in the order of their names. An entry that cannot be loaded is
-    logged by `note`."""
+    """Return the objects of all entries of a group, in the order of their names. An entry that cannot be loaded is left
+    out, and `note` gets the error."""
     loaded = []
     for name in names(group):
         try:

@@ -25,13 +25,13 @@ class Estimate:
 
     @property
     def interval(self) -> str:
-        """The interval as text, `none` if there is none."""
+        """The interval as text; `none` if it is nan."""
         return "none" if math.isnan(self.low) else f"{self.low:.3f} to {self.high:.3f}"
 
 
 def estimate_mean(values: Sequence[float], counts: bool = False) -> Estimate:
-    """Return the mean of independent values with a 95% interval: Wilson's if all values are 0 or 1 and are not
-    `counts`, otherwise the bootstrap's.
+    """Return the mean of independent values with a 95% interval. The interval is Wilson's if all values are 0 or 1 and
+    `counts` is False, otherwise the bootstrap's.
 
     Raises ValueError if there are no values, or if a value is not finite.
     """
@@ -64,8 +64,8 @@ def bootstrap(values: Sequence[float]) -> Estimate:
 
 
 def wilson(successes: int, num: int) -> Estimate:
-    """Return a proportion with Wilson's 95% score interval (1927). Unlike the bootstrap's interval, it has a width at 0
-    and 1 too."""
+    """Return a proportion with Wilson's 95% score interval (1927). Unlike the bootstrap's interval, it also has a width
+    above 0 at proportions of 0 and 1."""
     share = successes / num
     scale = 1 + Z_95**2 / num
     centre = (share + Z_95**2 / (2 * num)) / scale

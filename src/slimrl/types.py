@@ -75,11 +75,11 @@ class Turn:
 
 
 Script = Callable[[Task, int], Sequence[Message]]
-"""A script maps a task and a seed to a whole conversation, whose assistant turns it wrote."""
+"""A function that maps a task and a seed to a whole conversation, with the assistant's turns."""
 
 
 class Environment(Protocol):
-    """One episode, in chat messages: it is played once and never shared.
+    """One episode of an RL environment, as chat messages. It is played once and never shared.
 
     Two turns of an episode that asks again after a wrong answer:
 
@@ -127,18 +127,18 @@ class Taskset:
     def failure_kind(self, rollout: "Rollout") -> str | None:
         """Return the kind of failure of a finished episode without the full reward, in a few words without details.
 
-        Return an empty text if the terms of the evaluation suffice (out of turns, wrong), and None if nothing failed.
+        Return an empty text if the evaluation's own terms suffice (out of turns, wrong). Return None if it succeeded.
         """
         return ""
 
     @cached_property
     def roles(self) -> Sequence[str]:
-        """The names of the roles of a game that the policy plays against itself (`rollout/games.py`); empty if it
-        plays alone, in the episode that `environment` returns."""
+        """The names of the roles of a game that the policy plays against itself (`rollout/games.py`). It is empty if
+        the policy plays alone, in the episode that `environment` returns."""
         return ()
 
     def self_play(self, task: Task) -> Sequence[Environment]:
-        """Return new episodes on the task, one for each role in the order of `roles`. They wait for one another."""
+        """Return new episodes on the task, one per role in the order of `roles`. The episodes wait for one another."""
         raise NotImplementedError
 
     @cached_property
@@ -227,14 +227,14 @@ class Rollout:
         turn_rewards                         0.0                               1.0
         env_s          0.001                 0.2                               0.2
 
-    The mask is 1 on sampled tokens. The others (the prompt, the environment's turns and the chat template's own tokens)
+    The mask is 1 on sampled tokens. All others (the prompt, the environment's turns and the chat template's own tokens)
     have log-probability 0.0 and weight version -1. `reward` is the sum of `turn_rewards`.
 
     `failure` is the reason why the rollout cannot be trained on (see `errors.RolloutError`), and then the reward is
     nan. `stop_reason` is FAILED if the failure ended the episode. A rollout that is rejected afterwards, for example
-    because a teacher cannot read it, keeps its stop reason. `role` names the policy's side in self-play. `env_s` are
-    the seconds that the environment took to start and to answer each reply. `task_data` is the data of the task, such
-    as the right answer, for readers of the rollout. A comparison of rollouts ignores these two fields.
+    because a teacher cannot read it, keeps its stop reason. `role` is the policy's role in self-play. `env_s` are the
+    seconds that the environment took to start and to answer each reply. `task_data` is the data of the task, such as
+    the right answer, for readers of the rollout. A comparison of rollouts ignores `env_s` and `task_data`.
     """
 
     task_id: str
@@ -285,9 +285,9 @@ class Sample:
         rewards_T        0   0   0    0    0    0   0   0    0    1      with a value head, else ()
 
     `advantages_T` is read only where the mask is true. A trainer with a value head computes the advantages itself from
-    `rewards_T`, the rewards of tokens, and then `advantages_T` is all 0. `version` is the oldest weight version that
-    any of the tokens was sampled from, and `row` is the rollout's line in the step's file, from 0, or -1 if the file
-    does not have it.
+    `rewards_T`, the rewards of tokens, and then `advantages_T` is all 0. `version` is the oldest weight version from
+    which a token was sampled. `row` is the rollout's line in the training step's file, counted from 0; -1 if the file
+    does not have the rollout.
     """
 
     token_ids_T: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The `compare` command: two saved evaluations, task by task."""
+"""The `compare` command: it compares two saved evaluations task by task."""
 
 from collections.abc import Sequence
 from pathlib import Path

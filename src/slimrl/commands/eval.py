@@ -1,4 +1,4 @@
-"""The `eval` command: a model and its baselines on the same held-out tasks, with intervals, comparisons and failures.
+"""The `eval` command: it compares a model with baselines on the same held-out tasks, with intervals and failures.
 
 Models are loaded one after another, and only if they have episodes left to play.
 """
@@ -45,7 +45,7 @@ NUM_EXAMPLES = 5  # conversations of each kind of failure in failures.md
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Evaluations by name and mode; the model is the first name. `tasks` are in the order of the rollouts."""
+    """The evaluations by name and mode, with the model first. `tasks` are in the order of the rollouts."""
 
     config: EvalRunConfig
     tasks: list[HeldOutTask]
@@ -67,7 +67,7 @@ class Results:
         return failures_by_kind(self.tasks, evaluation.rollouts)
 
     def pairs(self, mode: str) -> dict[str, list[Pair]]:
-        """Compare the model with each other policy, if both finished a task in common."""
+        """Compare the model with every other policy that finished at least one of the same tasks."""
         found = {name: self._episodes(evaluation) for name, evaluation in self.in_mode(mode).items()}
         mine = found.pop(self.model)
         return {name: compare(mine, other) for name, other in found.items() if common_tasks(mine, other)}
@@ -87,7 +87,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     samplings = [config.sampling.params(temperature, config.seed) for temperature in config.temperatures]
     plan = HeldOutPlan(tasksets, config.split, config.num_examples, samplings, config.resume)
 
-    @cache  # a script needs its chat template even if the model has nothing to play
+    @cache  # called for a script too, which needs the model's chat template
     def model() -> RolloutContext:
         return _player(config, config.model.name, console)
 

@@ -1,6 +1,6 @@
 """The `rl` command: evaluate, warm up, train by reinforcement learning, evaluate again, report.
 
-A run in one process happens entirely here. A run in several processes is started and watched by a deployment.
+This module executes a run in one process. If a run has several processes, a deployment starts and watches them.
 """
 
 import time
@@ -30,7 +30,7 @@ from slimrl.trainer.checkpoint import read_progress
 def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int:
     """Run the `rl` command: evaluate, warm up if the settings ask for it, train, evaluate again, plot and report.
 
-    All parts are made first, so that a mistake in the settings is reported before the first slow stage.
+    All objects are created first, so that a mistake in the settings is reported before the first slow stage.
     """
     began, console = time.monotonic(), RunConsole()
     resolved = with_pinned_model(resolved)
@@ -49,7 +49,7 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
         first = past.step if past else 0
         sinks = open_sinks(resolved, output_dir, console, first)
         with Monitor(sinks, open_watches(config, output_dir, console, first)) as monitor:
-            # Make and check all parts; this loads the model. `make_distillation` returns None without a teacher.
+            # Create and check all objects; this loads the model. `make_distillation` returns None without a teacher.
             parts = make_rl_parts(config, output_dir, console)
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and a KL divergence
             distillation = make_distillation(parts, dtype_name(parts.policy.dtype), parts, reference)

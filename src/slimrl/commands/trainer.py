@@ -1,4 +1,4 @@
-"""The `trainer` command alone, on random batches, to measure its speed and memory."""
+"""The `trainer` command. It trains on random batches, to measure the speed and memory of the trainer."""
 
 from functools import partial
 from pathlib import Path

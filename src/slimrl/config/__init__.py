@@ -1,2 +1,2 @@
-"""The configuration: its sections are here, the code that reads them is in `reading/`, and the rules are in `checks/`.
-Does not import torch."""
+"""The configuration: its sections, the code that reads them (`reading/`), and the rules (`checks.py`, `rules.py`). This
+package does not import torch."""

@@ -1,17 +1,17 @@
-"""The base classes of all sections of the configuration. Files, flags and variables are in `reading/`.
+"""The base classes of all sections of the configuration. `reading/` reads files, flags and environment variables.
 
-A section is a frozen pydantic model. The string under a field is the field's help text, so it is written for readers of
-`slimrl rl --help`. A field's name contains its unit (`timeout_s`). If a field's value may be chosen automatically, the
-value is the word "auto" or "preset", never None.
+A section is a frozen pydantic model. The string under a field is the field's text in `slimrl rl --help`. The name of a
+field contains its unit (`timeout_s`). If slimrl may choose the value of a field, the default is the word "auto" or
+"preset", never None.
 """
 
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-SECRET = "api_key"  # the one setting that is never shown or written to a file
+SECRET = "api_key"  # the only setting that is never shown or written to a file
 
-# Environment variables with the prefix SLIMRL_ that are not settings, so they are not refused as unknown.
+# Environment variables with the prefix SLIMRL_ that are not settings. They are not refused as unknown settings.
 OTHER_VARIABLES = {"SLIMRL_CACHE": "directory for models converted from another format"}
 
 
@@ -24,7 +24,7 @@ class Config(BaseModel):
         strict=True,
         allow_inf_nan=False,
         use_attribute_docstrings=True,
-        defer_build=True,  # --help reads only the fields; building no validators keeps it fast
+        defer_build=True,  # keeps --help fast, which needs the fields but no validators
         protected_namespaces=(),
     )
 
@@ -52,5 +52,5 @@ class CommandConfig(Config):
 
 
 def describe_faults(error: ValidationError) -> str:
-    """Describe every field that pydantic rejects: the field's name, its value and the reason."""
+    """Return a text with the name, the value and the reason for every field that pydantic rejects."""
     return "; ".join(f"{'.'.join(map(str, one['loc']))} = {one['input']!r:.80}: {one['msg']}" for one in error.errors())

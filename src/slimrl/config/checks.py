@@ -1,6 +1,6 @@
-"""The rules about settings that are valid one by one but not together, for each command, and the rule about secrets.
-Settings are shown, stored with a run, and sent to W&B, so they must not contain secrets. The rules of `rl` are in
-`rules.py`."""
+"""The rules of each command about combinations of settings, and the rule about secrets. A combination may be invalid
+although each setting is valid. Settings must not contain secrets, because they are shown, stored with a run, and sent
+to W&B. The rules of `rl` are in `rules.py`."""
 
 import json
 import re
@@ -43,8 +43,8 @@ KEY = re.compile(r"<([a-z_0-9.]+)(=?)>")
 
 
 class ConfigError(UserError):
-    """Settings that are valid one by one but not together. `paths` are the paths of these settings. `load` adds the
-    origin of each setting to the message."""
+    """An error for an invalid combination of settings. `paths` are the paths of the settings. `load` adds the origin of
+    each setting to the message."""
 
     def __init__(self, text: str, *keys: str) -> None:
         super().__init__(text)
@@ -52,7 +52,7 @@ class ConfigError(UserError):
 
 
 def check(config: CommandConfig) -> None:
-    """Apply every rule of the command. Raise ConfigError for the first broken rule."""
+    """Apply all rules of the command. Raise ConfigError for the first broken rule."""
     check_secrets(config.model_dump())
     for is_broken, fault in RULES[type(config)](config) if type(config) in RULES else ():
         if is_broken:
@@ -60,7 +60,7 @@ def check(config: CommandConfig) -> None:
 
 
 def error_of(fault: str, config: Config) -> ConfigError:
-    """Build the error of a fault: its text with the names and values of the settings filled in.
+    """Return the error for a fault. Its message is the text of the fault, with names and values of settings filled in.
 
     >>> from slimrl.config.train import OptimConfig
     >>> str(error_of("<lr=> is higher than <beta1>.", OptimConfig(lr=2.0)))
@@ -75,8 +75,8 @@ def error_of(fault: str, config: Config) -> ConfigError:
 
 
 def check_secrets(settings: dict[str, Any]) -> None:
-    """Raise ConfigError if a setting has the name of a secret, looks like a key, or is an address that contains a key.
-    Also check the arguments of environments. The message does not repeat the value."""
+    """Raise ConfigError if a setting has the name of a secret, looks like an API key, or is a URL that contains a key.
+    The arguments of environments are checked, too. The message does not show the value."""
     for path, value in flatten(settings):
         if isinstance(value, str) and value and path != (SECRET,):
             name = next(key for key in reversed(path) if not key.isdecimal())  # items of a list have the list's name
@@ -190,7 +190,8 @@ def _play_rules(config: PlayConfig) -> Rules:
 
 
 def _model_rules(model: ModelConfig, is_trained: bool = True) -> Rules:
-    """Yield the rules about devices, dates, and LoRA in a command that trains nothing (`is_trained` is False)."""
+    """Yield the rules about devices and dates. If `is_trained` is False, also yield the rule that the command cannot
+    use LoRA."""
     is_device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", model.device)
     yield not is_device, "<model.device=> is no device, expected auto, cpu, cuda or cuda:NUMBER."
     no_date = model.date != "auto" and not _is_date(model.date)
@@ -210,7 +211,7 @@ def _is_date(text: str) -> bool:
 
 
 def _group_rules(batch_size: int, rollouts_per_example: int, section: str) -> Rules:
-    """Yield the rule that a batch has whole groups. Both sizes are settings of `section`."""
+    """Yield the rule that a batch consists of whole groups. Both sizes are settings in `section`."""
     lower = batch_size // rollouts_per_example * rollouts_per_example
     sizes = f"{lower} or {lower + rollouts_per_example}" if lower else f"{rollouts_per_example}"
     yield (
@@ -226,7 +227,7 @@ def _schedule_rules(schedule: ScheduleConfig, section: str, config: Config) -> R
 
 
 def _length_rules(max_tokens: int, seq_len: int, key: str) -> Rules:
-    """Yield the rule that a reply is shorter than a conversation. `key` is the full name of `max_tokens`."""
+    """Yield the rule that `max_tokens` of a reply is below `seq_len`. `key` is the full name of `max_tokens`."""
     yield max_tokens >= seq_len, f"<{key}=> leaves no room for a prompt in <seq_len=>. Raise seq_len or lower {key}."
 
 

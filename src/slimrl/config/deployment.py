@@ -69,5 +69,5 @@ class DeploymentConfig(Config):
 
     @property
     def are_apart(self) -> bool:
-        """True if the parts are separate processes, here or on other machines."""
+        """True if the parts are separate processes, on this machine or on others."""
         return self.type in ("processes", "ray")

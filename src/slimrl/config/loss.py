@@ -1,10 +1,10 @@
 """The section `[trainer.loss]`: the loss that RL minimises.
 
-A loss consists of four choices: the advantage estimator (`ADVANTAGES`), the credit assignment (`CREDITS`), the policy
-loss of a token (`POLICIES`), and the aggregation over tokens. A `type` is a preset (`PRESETS`), a published combination
-of choices. Each table has the hyperparameters of a choice, with the values from its paper. No other module of slimrl
-defines the contents of a preset. The functions with these names are in `orchestrator/advantages.py` and
-`trainer/losses.py`. A user's own function is named by its place in Python instead (`OWN`).
+A loss consists of four parts: the advantage estimator (`ADVANTAGES`), the credit assignment (`CREDITS`), the policy
+loss of a token (`POLICIES`), and the aggregation over tokens. A `type` is a preset (`PRESETS`): a published combination
+of parts. The tables have the hyperparameters of each part, with the values from its paper. Presets are defined only
+here. The functions with the names of the parts are in `orchestrator/advantages.py` and `trainer/losses.py`. For a
+user-defined function, the setting is the function's location (`OWN`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ POLICIES: dict[str, Hyperparameters] = {
 
 POLICY_NUMBERS = frozenset(name for numbers in POLICIES.values() for name in numbers)
 
-# The parts that may be a user's own function. The number is how many positional arguments this function takes.
+# The parts that may be a user-defined function, with the number of its positional arguments.
 OWN = {"policy": 1, "advantage": 2}
 
 Aggregation = Literal["token", "sequence", "constant"]
@@ -52,8 +52,8 @@ Aggregation = Literal["token", "sequence", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A published algorithm. `hyperparameters` has the values that differ from the defaults of the advantage and the
-    policy."""
+    """A published algorithm. `hyperparameters` has the values that differ from the defaults of its advantage estimator
+    and its policy loss."""
 
     advantage: str
     policy: str
@@ -74,7 +74,8 @@ PRESETS: dict[str, Preset] = {
     "reinforce": Preset("reinforce", "reinforce", "token", {}),
 }
 
-# With a teacher, each of the three terms has this weight. Without a teacher, only the advantage has a weight, of 1.
+# With a teacher, each of the three terms has this weight. Without a teacher, the advantage has weight 1 and the other
+# terms have weight 0.
 TAU_WITH_TEACHER = 0.5
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ if TYPE_CHECKING:
     Advantage = str
     Credit = str
     Policy = str
-else:  # the tables are the only list of names
+else:  # the names are only in the tables, so the type checker cannot know them
     LossType, Advantage = Literal[tuple(PRESETS)], Literal[tuple(ADVANTAGES)]
     Credit, Policy = Literal[tuple(CREDITS)], Literal[tuple(POLICIES)]
 
@@ -96,11 +97,11 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedLoss:
-    """A loss in which every choice is made. A hyperparameter that none of its parts uses is 0.0.
+    """A loss with values for all its parts. A hyperparameter that none of its parts uses is 0.0.
 
-    `policy_args` are the keyword arguments of the policy loss, and `advantage_args` of a user's advantage function. The
-    hyperparameters of slimrl's own advantages are fields instead. `estimate` is the user's advantage function after it
-    is loaded (`orchestrator/roles.py`).
+    `policy_args` are the keyword arguments of the policy loss. `advantage_args` are the keyword arguments of a
+    user-defined advantage function; the hyperparameters of slimrl's estimators are fields instead. `estimate` is the
+    user-defined advantage function after it is loaded (`orchestrator/roles.py`).
     """
 
     advantage: str
@@ -124,7 +125,7 @@ class ResolvedLoss:
 
     @property
     def has_critic(self) -> bool:
-        """True if a value head estimates the advantages, token by token."""
+        """True if the advantages of tokens are estimated with a value head."""
         return self.advantage == "gae"
 
     @property
@@ -224,13 +225,13 @@ class LossConfig(Config):
     divergence; alone it is an entropy bonus. `preset` is 0.5 with a `[teacher]`, else 0."""
 
     def resolve(self, has_teacher: bool = False) -> ResolvedLoss:
-        """Return the preset of `type` with the overrides of this section."""
+        """Return the preset of `type`, changed by the other settings of this section."""
         preset = PRESETS[self.type]
         advantage = preset.advantage if self.advantage == "preset" else self.advantage
         policy = preset.policy if self.policy == "preset" else self.policy
         own = POLICIES.get(policy, {})
         numbers: dict[str, float] = {**ADVANTAGES.get(advantage, {}), **CREDITS[self.credit], **own}
-        if policy == preset.policy:  # a preset's clip range is only for the preset's own policy loss
+        if policy == preset.policy:  # a preset's clip range is valid only for the preset's policy loss
             numbers |= preset.hyperparameters
         if has_teacher:
             numbers |= dict.fromkeys(("adv_tau", "teacher_tau", "student_tau"), TAU_WITH_TEACHER)
@@ -242,5 +243,5 @@ class LossConfig(Config):
         return ResolvedLoss(*choices, policy_args=policy_args, advantage_args=self.advantage_args, **others)
 
     def overrides(self) -> dict[str, float]:
-        """Return the hyperparameters that this section sets instead of the preset."""
+        """Return the hyperparameters that are set in this section and so replace values of the preset."""
         return {name: value for name, value in vars(self).items() if isinstance(value, float)}

@@ -1,4 +1,4 @@
-"""`[model]`: the weights to load and their form in memory. The same section in every command."""
+"""The section `[model]`: the weights to load, and their dtype and device. All commands have the same section."""
 
 from typing import Annotated, Literal
 

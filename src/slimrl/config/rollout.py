@@ -1,6 +1,6 @@
-"""How episodes are played: environments, sampling, limits and the inference engine, in training and in evaluation.
+"""The settings of episodes in training and in evaluation: environments, sampling, limits and the inference engine.
 
-`EpisodesConfig` is shared by both: the section `[orchestrator]` of `rl` and the top level of `eval`.
+The section `[orchestrator]` of `rl` and the top level of `eval` both extend `EpisodesConfig`.
 """
 
 from dataclasses import replace
@@ -53,9 +53,9 @@ class ReplyConfig(Config):
         return SamplingParams(self.max_tokens, temperature, stop=tuple(self.stop), seed=seed)
 
 
-# Training has no top_p, top_k or min_p. With them, the trainer would compute the log-probability of a token from the
-# whole softmax, but the sampler from the truncated distribution. The importance ratio would not start at 1, and the
-# guard would stop the run.
+# Training has no top_p, top_k or min_p, because the guard would stop the run. The sampler would compute the
+# log-probability of a token from a truncated distribution, and the trainer from the whole softmax. So the importance
+# ratio would not start at 1.
 class SamplingConfig(ReplyConfig):
     """The settings for sampling the policy's tokens in training."""
 
@@ -105,8 +105,8 @@ class EpisodesConfig(LimitsConfig):
 
     @property
     def labels(self) -> list[str]:
-        """The distinct labels of the environments, without a slash: an environment's name, or else its id or class
-        name. Repeated labels are numbered from the second on, as in `wordle-2`."""
+        """The distinct labels of the environments. A label is the environment's name, or its id or class name if it has
+        no name. Labels have no slash. A repeated label gets a number, as in `wordle-2`."""
         labels: list[str] = []
         for env in self.env:
             base = (env.name or env.id.rpartition(":")[2].replace("_", "-")).replace("/", "-")

@@ -1,7 +1,7 @@
-"""The rules of an RL run about its loss, its teacher, its sampler, its parts and its monitors, as faults.
+"""The rules of an RL run about its loss, teacher, sampler, processes and monitors.
 
-A rule is a condition that a configuration breaks, and the text of the fault. A text names its settings as `<seq_len>`,
-or as `<seq_len=>` with the value.
+A rule consists of a condition, which is true if a configuration breaks the rule, and the text of the fault. In the
+text, `<seq_len>` becomes the full name of a setting, and `<seq_len=>` the name with the value.
 """
 
 import re
@@ -34,7 +34,7 @@ WHOLE_EPISODE = {
 
 
 def find_changed(config: Config, keys: Sequence[str]) -> list[str]:
-    """Return the settings, given by their full names, that differ from their defaults."""
+    """Return the full names among `keys` whose settings differ from their defaults."""
     found = []
     for key in keys:
         above, _, name = key.rpartition(".")
@@ -45,15 +45,16 @@ def find_changed(config: Config, keys: Sequence[str]) -> list[str]:
 
 
 def idle(config: Config, why: str, *keys: str, when: object = True) -> Rules:
-    """Yield a fault for each setting in `keys` that was changed but has no effect. `why` is the reason."""
+    """Yield a rule for each setting in `keys`: it must have its default, because it has no effect. `why` is the reason
+    for this."""
     mend = "Remove it, or change the other" if "<" in why else "Remove it"
     for key in find_changed(config, keys):
         yield when, f"<{key}=> cannot act: {why}. {mend}."
 
 
 def loss_rules(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> Rules:
-    """Yield the rules about hyperparameters without effect, conflicting parts, and a group that is too small for its
-    baseline. The setting `group_key` is the size of a group."""
+    """Yield the rules about hyperparameters without effect, conflicting parts of a loss, and groups that are too small
+    for a baseline. `group_key` is the name of the setting with the group size."""
     resolved = loss.resolve(teacher)
     yield from _hyperparameter_rules(loss, resolved)
     for part in OWN:
@@ -97,8 +98,8 @@ def _hyperparameter_rules(loss: LossConfig, resolved: ResolvedLoss) -> Rules:
 
 
 def distillation_rules(loss: LossConfig, teacher: bool) -> Rules:
-    """Yield the rules about weights (`adv_tau`, `teacher_tau`) that have no effect, leave nothing to learn from, or
-    cannot be combined with the advantage "gae"."""
+    """Yield the rules about the weights `adv_tau` and `teacher_tau`. A weight may have no effect, turn off learning, or
+    conflict with the advantage "gae"."""
     given, resolved = loss.overrides(), loss.resolve(teacher)
     yield (
         not teacher and "teacher_tau" in given,
@@ -121,8 +122,8 @@ def distillation_rules(loss: LossConfig, teacher: bool) -> Rules:
 
 
 def reward_rules(loss: LossConfig, why: str) -> Rules:
-    """Yield a fault for each changed setting about turning rewards into advantages. Rewards are not used, for the
-    reason `why`."""
+    """Yield a fault for each changed setting that controls how advantages are computed from rewards. These settings
+    have no effect, because rewards are not used. `why` is the reason for this."""
     resolved, replaced = loss.resolve(), loss.overrides()
     given = [name for name in ("advantage", "credit") if vars(loss)[name] not in ("preset", "episode")]
     given += [name for name in (*ADVANTAGES.get(resolved.advantage, {}), *CREDITS[resolved.credit]) if name in replaced]
@@ -131,8 +132,9 @@ def reward_rules(loss: LossConfig, why: str) -> Rules:
 
 
 def teacher_rules(config: RLConfig, teacher: TeacherConfig) -> Rules:
-    """Yield the rules about a teacher that has nothing to teach, and about teacher settings without effect."""
-    # A server samples one token after the rollout. Dropping long rollouts would favour short replies.
+    """Yield the rules about a teacher that does not differ from the policy, and about teacher settings without effect."""
+    # A server samples one token after the rollout, so it needs room for this token. To drop long rollouts instead would
+    # favour short replies.
     needed = config.seq_len + (1 if isinstance(teacher, ServerTeacherConfig) else 0)
     yield (
         teacher.seq_len < needed,
@@ -215,12 +217,12 @@ def settings_of_processes(config: RLConfig) -> list[str]:
 
 
 def monitor_rules(config: RLConfig) -> Rules:
-    """Yield the rules about the bound of a monitor that is off, and about a monitor in `stop` that is off or cannot
-    raise an alarm. If all monitors are switched off, accept their settings, so that one flag can switch them on."""
+    """Yield the rules about bounds of monitors that are off, and about monitors in `stop` that are off or cannot raise
+    an alarm. If all monitors are off, accept their settings, so that one flag can turn the monitors on."""
     monitors, loss = config.monitors, config.trainer.loss.resolve(config.has_teacher)
     if not monitors.enabled:
         return
-    # Monitors that can never end the run, and the reason.
+    # The monitors that can never raise an alarm in this run, with the reason.
     never = {
         "held_out_gap": not 0 < config.eval.interval_steps < config.max_steps
         and "held-out tasks are measured before and after training alone. Set eval.interval_steps.",

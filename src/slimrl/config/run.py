@@ -1,6 +1,6 @@
-"""The top level of the commands `rl`, `probe`, `sft`, `trainer` and `eval`, and their common fields.
+"""The top level of the commands `rl`, `probe`, `sft`, `trainer` and `eval`, which write a run directory.
 
-`inference` and `play` write no run directory; they are in `serve.py` and `play.py`. `COMMANDS` has all these commands.
+The other commands, such as `inference` and `play`, are in `serve.py` and `play.py`. `COMMANDS` has all commands.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -157,8 +157,8 @@ class RLConfig(TrainingRunConfig):
 
     @property
     def async_level(self) -> int:
-        """`max_async_level` as a number. `auto` counts as 0 until it is known in which processes the parts of the run
-        work."""
+        """`max_async_level` as a number. `auto` counts as 0 until `launch/placement.py` has chosen the processes of the
+        run."""
         return 0 if self.max_async_level == "auto" else self.max_async_level
 
     @property

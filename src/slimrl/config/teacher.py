@@ -1,5 +1,5 @@
-"""The section `[teacher]`: the model that is distilled into the policy, and the teacher's context. The weight of the
-teacher is in `loss.py`.
+"""The section `[teacher]`: the model that is distilled into the policy, and its context. The teacher's weight in the
+loss is in `loss.py`.
 
 A teacher reads the same task with more context, and returns a log-probability for every token that the policy sampled.
 """

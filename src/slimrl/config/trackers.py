@@ -1,4 +1,5 @@
-"""The sections of other programs that show runs. Each program needs an extra. Local files are always written."""
+"""The sections of experiment trackers: other programs that show runs. Each tracker needs an extra of slimrl. Local
+files are always written."""
 
 from typing import ClassVar, Literal
 

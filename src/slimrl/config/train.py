@@ -1,5 +1,4 @@
-"""The section `[trainer]` with `optim`, `schedule` and `guard`: how a batch changes the weights. See `loss.py` for
-`loss`."""
+"""The section `[trainer]` with `optim`, `schedule` and `guard`. `loss.py` has the section `loss`."""
 
 from typing import Literal
 

@@ -1,9 +1,10 @@
-"""Reads the answer in a reply, in the requested form or leniently in one of the forms that models often use; and reads
-and compares numbers with their units.
+"""Reads the answer in a reply, and reads and compares numbers with their units.
 
-The lenient reader never chooses between candidates. A reply with two different candidates has no answer, and neither
-has a reply with a negation or an alternative. The reader sees neither the question nor the reference, so it cannot
-prefer the right candidate. If in doubt, it finds no answer.
+An answer has the requested form, or the lenient reader finds it in one of the forms that models often use.
+
+The lenient reader never chooses between candidates. A reply with two different candidates, a negation or an alternative
+has no answer. The reader sees neither the question nor the reference, so it cannot prefer the right candidate. If in
+doubt, it finds no answer.
 """
 
 import re
@@ -31,12 +32,12 @@ NUMBER = re.compile(
 
 TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 ANY_TAG = re.compile(r"[<\[]/?answer[>\]]", re.IGNORECASE)
-TAG_LIKE = re.compile(r"[<\[]answer[>\]]([^<\[\n]*)", re.IGNORECASE)  # in another case, in brackets, or never closed
+TAG_LIKE = re.compile(r"[<\[]answer[>\]]([^<\[\n]*)", re.IGNORECASE)  # in capitals, in brackets, or never closed
 BOXED = re.compile(r"\\(?:boxed|fbox) ?\{((?:[^{}\n]|\{(?:[^{}\n]|\{[^{}\n]*\})*\})*)\}")
 BOX = re.compile(r"\\(?:boxed|fbox) ?[\d{]")  # also a box that is never closed, or has too many nested braces
 SAID = re.compile(r"\banswer(?: is|:| =)[ \t]*:?([^\n]*)", re.IGNORECASE)
 SIDES = re.compile(r"(?<![!<>=~:])=(?!=)")
-SUM = re.compile(r"[\w.$€£%()]+(?:\s*[-+*×·÷^]\s*[\w.$€£%()]+)*", re.ASCII)  # an inner side of a chain of equations
+SUM = re.compile(r"[\w.$€£%()]+(?:\s*[-+*×·÷^]\s*[\w.$€£%()]+)*", re.ASCII)  # a middle side of a chain of equations
 SIGNED = re.compile(r"[-+\u2212]?(?:\d[\d.,]*|\.\d[\d.,]*)", re.ASCII)
 APART = re.compile(r"([-+\u2212\u2013√±])\s+(?=\d)", re.ASCII)  # a sign that spaces separate from its number
 WORD_END = re.compile(r"[\s=;]+|,(?!\d)|\\[()\[\]\\,;]", re.ASCII)
@@ -103,7 +104,7 @@ Number(value=Fraction(5, 1), unit='$'), Number(value=Fraction(50, 1), unit='%'))
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer in a reply. `text` is None without an answer. `is_strict` is True if the reply has the requested
+    """The answer in a reply. `text` is None if there is no answer. `is_strict` is True if the reply has the requested
     form."""
 
     text: str | None
@@ -149,8 +150,8 @@ def _one_of(found: set[str]) -> str | None:
 
 def candidates(text: str) -> Iterator[str]:
     """Yield all possible answers of a text without answer tags: the text after a broken tag, in `\\boxed{}` or after
-    "the answer is"; each side of an equation that is a plain number; and, without any of these, a text of up to
-    `MAX_WORDS` words itself.
+    "the answer is"; each side of an equation that is a plain number. If the text has none of these and at most
+    `MAX_WORDS` words, yield the text itself.
 
     >>> list(candidates("2 * 4 = 8 = 5 + 3. The answer is 8."))
     ['8', '8']
@@ -178,7 +179,8 @@ def _numbers(sides: Sequence[str]) -> Iterator[str]:
         else:
             text = APART.sub(r"\1", BOXED.sub(r"\1", "=".join(sides)))
             yield from SIGNED.findall(text)
-            # A number may be a part of a word, such as `5k`. Then the number and the word are candidates, and differ.
+            # A number may be a part of a word, such as `5k`. Then both are candidates and differ, so there is no
+            # answer.
             yield from (word for word in WORD_END.split(text) if any(map(str.isdecimal, word)))
 
 

@@ -9,26 +9,27 @@ from typing import Any, Protocol, cast, runtime_checkable
 from slimrl.types import Environment, Task, Taskset, module_purpose
 
 CONSTANT = "constant"
-"""The name of the script that gives one answer to every task: the constant answer with the highest reward."""
+"""The name of the script that answers every task with the same text: the constant answer with the highest reward."""
 
 SUCCESS = 1.0 - 1e-9
 """An episode with at least this reward is a full success: a sum of turn rewards may be rounded."""
 
 DEFAULTS = Taskset()
-# An attribute on the left counts only if the class also has the method on the right.
+# If a class lacks the method on the right, its attribute on the left is ignored.
 PARTNERS = {"roles": "self_play", "group_reward_names": "group_rewards"}
 
 
 @runtime_checkable
 class Closing(Protocol):
-    """An episode with resources, such as a process, that must be released in every case."""
+    """An episode that holds resources, such as a process. They must be released even if the episode fails."""
 
     async def close(self) -> None:
-        """Release the resources. Called once when the episode is over: done, out of turns, failed or cancelled."""
+        """Release the resources. `close` is called once when the episode is over: done, out of turns, failed or
+        cancelled."""
 
 
 class _Completed:
-    """Wraps a taskset of a class that does not inherit from `Taskset`, and replaces missing attributes by defaults."""
+    """A wrapper that adds the defaults of `Taskset` to a taskset of another class."""
 
     def __init__(self, own: Any) -> None:
         self._own = own
@@ -39,7 +40,7 @@ class _Completed:
         return getattr(self._own if has_own else DEFAULTS, name)
 
     def _has(self, name: str) -> bool:
-        # Check `dir` first, because it runs no property. It does not list attributes that a class delegates.
+        # Check `dir` first, because it does not run properties. `hasattr` also finds the attributes of a `__getattr__`.
         return name in dir(self._own) or hasattr(self._own, name)
 
 

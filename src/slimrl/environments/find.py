@@ -1,4 +1,4 @@
-"""Finds an environment by its `id`, and checks the values that it returns, because users write environments."""
+"""Finds an environment by its `id`. Users write environments, so the returned values are checked."""
 
 import functools
 import inspect
@@ -33,9 +33,9 @@ def has_one_turn(env_id: str, args: Mapping[str, Any]) -> bool:
 def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     """Return the taskset with this id and these args.
 
-    The id names an installed environment (`slimrl.environments`; `-` and `_` are the same), or is `SCHEME:NAME` for an
-    environment of another package, `path/to/file.py:ClassName`, or `package.module:ClassName`. Raise UserError if the
-    taskset does not exist or does not accept the args.
+    The id has one of four forms: the name of an installed environment (`slimrl.environments`; `-` and `_` are
+    equivalent), `SCHEME:NAME` for an environment of another package, `path/to/file.py:ClassName`, or
+    `package.module:ClassName`. Raise UserError if the taskset does not exist or does not accept the args.
     """
     constructor = find_constructor(env_id, args)
     given = ", ".join(f"{name} = {value!r:.40}" for name, value in args.items()) or "no args"
@@ -54,7 +54,7 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
 
 
 def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the callable that creates the taskset with this id, usually its class. It is not called. Raise UserError
+    """Return the callable that creates the taskset with this id, usually a class, without calling it. Raise UserError
     as `load_taskset` does."""
     constructor = _find(env_id)
     if not callable(constructor):

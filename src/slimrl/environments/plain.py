@@ -1,7 +1,7 @@
 """Copies the answers of an environment into plain JSON data of a bounded size: texts, numbers, lists and dictionaries.
 
-Users write environments. Chat templates read the answers of environments, and the answers are written to files. Both
-would fail for a set, nan, a list that contains itself, or a million pages.
+Users write environments, so an answer may hold a set, nan, a list that contains itself, or a million pages. Chat
+templates and files of rollouts cannot handle such values.
 """
 
 import math
@@ -26,7 +26,8 @@ def plain_messages(given: Iterable[object]) -> list[Message]:
 
 
 def plain_turn(turn: object) -> Turn:
-    """Copy a turn. Its reward is finite and its metrics are floats. Raise RolloutError for anything else."""
+    """Copy a turn, with its metrics as floats. Raise RolloutError if `turn` is not a Turn, its reward is not finite, or
+    a message cannot be copied."""
     if not isinstance(turn, Turn):
         raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
     copier = _Copier()
@@ -88,7 +89,7 @@ class _Copier:
         self._count(len(text))
         if not is_writable(text):
             raise RolloutError("environment_error", "a text has half of a surrogate pair, which no file can hold")
-        return str.__str__(text)  # a plain `str`, even if the environment's text has a class of its own
+        return str.__str__(text)  # a plain `str`, even if the environment returns a subclass
 
     def _count(self, size: int) -> None:
         self._left -= size
@@ -97,7 +98,7 @@ class _Copier:
 
 
 def _number(value: Integral | Real) -> int | float:
-    """Convert a number of any class, such as numpy's, to an integer or float."""
+    """Convert a number of any class, such as a number of numpy, to an integer or float."""
     if isinstance(value, Integral):
         whole = int(value)
         if abs(whole) >= MAX_INTEGER:

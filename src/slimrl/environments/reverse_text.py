@@ -22,20 +22,19 @@ CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
 def code(rng: random.Random, length: int) -> str:
-    """Return alternating letters and digits, as `e9l5g6`. Most tokenizers have a token for each, so the model sees them
-    all."""
+    """Return alternating letters and digits, such as `e9l5g6`. Most tokenizers encode each character as a token, so the
+    model sees every character."""
     return "".join(rng.choice(string.digits if i % 2 else string.ascii_lowercase) for i in range(length))
 
 
 def spell_text(rng: random.Random, length: int) -> str:
-    """Return a made-up word with spaces, as `k i l i g u`. Each letter has a token, and every second character is a
-    space."""
+    """Return a made-up word with spaces between the letters, such as `k i l i g u`. Each letter is a separate token."""
     return " ".join(word(rng, length))
 
 
 def word(rng: random.Random, length: int) -> str:
-    """Return a made-up word, as `kiligu`. It is hard to reverse: the tokens hide the letters, so the model must know
-    how each token is spelled."""
+    """Return a made-up word, such as `kiligu`. It is hard to reverse: the tokens hide the letters, so the model must
+    know how each token is spelled."""
     return "".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
 
 

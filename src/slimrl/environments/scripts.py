@@ -1,6 +1,6 @@
-"""Conversations in which a script of the taskset plays the assistant: an expert, a random player, or another.
+"""Plays conversations in which a script of the taskset is the assistant: an expert, a random player, or another script.
 
-Tasksets are other people's code: every error of a script becomes a `UserError` that names the script.
+Users write tasksets, so every error of a script becomes a `UserError` that names the script.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ EXPERT = "expert"
 
 
 def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Message]:
-    """Return the conversation of a script on a task. Raise UserError if the taskset has no script of this name, or the
-    script fails or does not return a conversation."""
+    """Return the conversation of a script on a task. Raise UserError if the script is missing, fails, or does not
+    return a conversation."""
     scripts, name = taskset.scripts, taskset.class_name
     if script not in scripts:
         raise UserError(explain_missing_script(name, script, scripts))
@@ -29,7 +29,8 @@ def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Me
 
 
 def converse(episode: Environment, reply: Callable[[], str]) -> list[Message]:
-    """Play an episode with the replies that `reply` returns. Returns the conversation, as a script does."""
+    """Play an episode and return its conversation. `reply` is called in every turn and returns the assistant's
+    reply."""
 
     async def play() -> list[Message]:
         messages, turn = [*await episode.start()], Turn(done=False)

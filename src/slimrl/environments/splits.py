@@ -1,4 +1,4 @@
-"""Finds tasks that are both in training and held out. It compares their data, because their ids always differ.
+"""Finds held-out tasks that are also training tasks. It compares the tasks' data, because the ids always differ.
 
 The usual cause is a generator that makes task `i` of a split from `seed + i`: the splits of seeds 1 and 2 share all
 tasks but one.
@@ -16,8 +16,8 @@ Leaf = tuple[str, Any]  # the path of a value in the data, such as `/metadata/di
 def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[Task, Task]]:
     """Return the held-out tasks with the same content as a training task, each with the first such training task.
 
-    A number that only counts the tasks of a split, such as an index or a seed, is ignored, unless the tasks hardly
-    differ without it.
+    A number that only counts the tasks of a split, such as an index or a seed, is ignored. It is compared only if most
+    tasks would be equal without it.
     """
     counting = _count_places(train) & _count_places(held_out)
     if counting and not (_are_told_apart(train, counting) and _are_told_apart(held_out, counting)):

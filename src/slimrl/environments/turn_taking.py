@@ -1,4 +1,4 @@
-"""Waits between the episodes of one game. This module is independent of the game and of the players."""
+"""Makes the episodes of one game wait for one another. This module is independent of the game and of the players."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from slimrl.errors import RolloutError
 
 
 class TurnTaking:
-    """Turn taking between the episodes of one game, all in one event loop.
+    """The turns of one game, in which each player has an episode. All episodes run in one event loop.
 
     An episode calls `notify` after it has changed the game, `wait_until` to wait for its turn, and `leave` in its
     `close`. The wait is part of a call into the environment, so `episode_timeout_s` must be long enough for the other
@@ -19,7 +19,7 @@ class TurnTaking:
         self._left = ""
 
     async def wait_until(self, has_come: Callable[[], bool]) -> None:
-        """Wait until `has_come()` returns True. Raise RolloutError if another player has left the game before that."""
+        """Wait until `has_come()` returns True. Raise RolloutError if another player leaves the game first."""
         while not has_come():
             if self._left:
                 raise RolloutError("partner_left", f"{self._left} left the table before the end of the game")

@@ -1,8 +1,8 @@
 """Policies that are scripts: an environment's expert as the upper bound, random play as the lower bound, and other
 scripts.
 
-A script writes a whole conversation. A client with the interface of a model then replies with the tokens of its
-assistant turns, so that the same limits, the same environment and the same judge apply to the script.
+A script writes a whole conversation. A client with the interface of a model then replies with the tokens of the
+conversation's assistant turns. So a script has the same limits, environment and judge as a model.
 """
 
 import math
@@ -24,7 +24,7 @@ from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Tas
 
 # A function that returns a conversation on a task. The integer argument is a seed.
 Script = Callable[[Taskset, Task, int], list[Message]]
-NO_VERSION = 0  # version of the weights: a script has no weights
+NO_VERSION = 0  # weight version of all tokens, because a script has no weights
 
 
 class ReplayClient:
@@ -46,7 +46,7 @@ class ReplayClient:
 
 def turns_of(chat: ChatFormat, conversation: list[Message]) -> list[list[int]]:
     """Return the assistant's turns as token ids, each with its end-of-turn token."""
-    # A turn is a run of tokens with the same mask: two replies always have a template's tokens between them.
+    # Adjacent tokens with the same mask are one turn, because tokens of the template separate any two replies.
     pairs = zip(*chat.encode_conversation(conversation), strict=True)
     return [[token for token, _ in run] for is_reply, run in groupby(pairs, key=lambda pair: pair[1]) if is_reply]
 

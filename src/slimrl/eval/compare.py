@@ -1,4 +1,4 @@
-"""Compares two policies task by task: the difference of their means is less uncertain than the means themselves.
+"""Compares two policies task by task. The paired difference is less uncertain than the two means.
 
 slimrl compare outputs/eval-a outputs/eval-b
 """
@@ -39,9 +39,9 @@ class Pair:
 
 
 def compare(first: Episodes, second: Episodes) -> list[Pair]:
-    """Return the differences in the reward and in every score that both policies report. With several environments, the
-    reward in each environment is added. Raise UserError if the policies finished no task in common, or if tasks with
-    the same id differ."""
+    """Return the differences in the reward and in every score that both policies report. With several environments,
+    there is also a difference for the reward in each environment. Raise UserError if the policies finished no task in
+    common, or if tasks with the same id differ."""
     shared = [task_id for task_id in first if task_id in second]
     both = common_tasks(first, second)
     if not both:
@@ -71,7 +71,7 @@ def common_tasks(first: Episodes, second: Episodes) -> list[str]:
 
 def find_saved_modes(source: Path) -> dict[str, Path]:
     """Return the files of episodes by decoding mode. `source` is one file or a run's directory. In a directory, the
-    newest stage is used. Raise UserError without such files."""
+    newest stage is used. Raise UserError if there are no files of episodes."""
     if source.is_file():
         if source.suffix != ".jsonl":
             raise UserError(f"{source} is no saved evaluation: name an `output_dir`, or one of its held_out/*.jsonl.")
@@ -120,8 +120,8 @@ def _pair(score: str, both: Sequence[tuple[float, float]]) -> Pair:
 
 
 def _check_same(first: Rollout, second: Rollout) -> None:
-    """Raise UserError unless the user's first message is the same in both. The instructions may differ, for example
-    between two formats of tool calls."""
+    """Raise UserError unless the user's first message is the same in both rollouts. The instructions may differ, for
+    example between two formats of tool calls."""
     asked, other = (
         next((message["content"] for message in rollout.messages if message["role"] == "user"), "")
         for rollout in (first, second)

@@ -30,7 +30,7 @@ class EpisodeFile:
         self._file.append(self._line(rollout))
 
     def finish(self, episodes: Iterable[Rollout]) -> None:
-        """Rewrite the file with all its episodes in this order, so that the same evaluation writes the same file."""
+        """Rewrite the file with all its episodes in the given order, so that equal evaluations write equal files."""
         replace_file(self._path, (encode_line(self._line(episode), digest=True) for episode in episodes))
 
     def __enter__(self) -> Self:
@@ -51,13 +51,13 @@ def read_episodes(path: Path) -> dict[str, Rollout]:
 
 
 def past_episodes(path: Path) -> dict[str, Rollout]:
-    """Return the episodes of a file that need not be repeated. Failed episodes are left out, because the cause may be
-    gone."""
+    """Return the episodes of a file that need not be repeated. Failed episodes are left out, because they may succeed
+    now."""
     found = read_episodes(path) if path.exists() else {}
     return {task_id: rollout for task_id, rollout in found.items() if not rollout.failure}
 
 
 def is_of(rollout: Rollout, task: Task) -> bool:
-    """Return True if an episode from a file belongs to `task`. Their data are compared, because an id may be a line's
-    number."""
+    """Return True if an episode from a file belongs to `task`. The data are compared, because an id may only be a
+    line's number."""
     return bool(rollout.task_data == json.loads(json.dumps(data_for_file(task.data))))

@@ -57,9 +57,9 @@ class EvalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The results of one mode of decoding. `scores` are the environment's metrics, such as `exact`, and `tokens`, the
-    number of sampled tokens per episode. `rollouts` are in the order of the tasks and include failed rollouts. Their
-    ids are the tasks' ids within the evaluation."""
+    """The results in one decoding mode. `scores` has the environment's metrics, such as `exact`. It also has `tokens`,
+    the number of sampled tokens per episode. `rollouts` are in the order of the tasks and include failed rollouts. Each
+    `task_id` is the task's id within the evaluation."""
 
     mode: str
     reward: Estimate
@@ -69,14 +69,14 @@ class Evaluation:
 
 
 def mode_of(temperature: float) -> str:
-    """Return the name of a mode of decoding in metrics: `greedy`, `sampled`, or `sampled_0.7`."""
+    """Return the name of a decoding mode in metrics: `greedy`, `sampled`, or `sampled_0.7`."""
     if temperature == 0.0:
         return "greedy"
     return "sampled" if temperature == 1.0 else f"sampled_{temperature:g}"
 
 
 def tasks_held_out(tasksets: Mapping[str, Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
-    """Draw `num_examples` tasks of each taskset's split, the same at every call. `tasksets` has the tasksets by name.
+    """Draw `num_examples` tasks from the split of each taskset, the same at every call. `tasksets` has them by name.
 
     A hash of the id selects the tasks, so that a larger selection includes a smaller one. Raise UserError if there are
     no tasks.
@@ -125,7 +125,7 @@ def play_tasks(
 
 
 def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:
-    """Build the evaluation of rollouts: means with 95% intervals. Raise UserError if all of them failed."""
+    """Build the evaluation of rollouts: means with 95% intervals. Raise UserError if all rollouts failed."""
     good = [rollout for rollout in rollouts if not rollout.failure]
     if not good:
         raise UserError(

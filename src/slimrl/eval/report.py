@@ -16,7 +16,7 @@ FIRST = ("correct", "tool_calls", "right_page_first", "right_page", "invalid_cal
 
 
 def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
-    """Return a table with a row for every score and a column for every evaluation, with its title at the top."""
+    """Return a table with a row for every score, and a column with a title for every evaluation."""
     found = {name for evaluation in evaluations.values() for name in evaluation.scores}
     names = [*(name for name in FIRST if name in found), *sorted(found - set(FIRST))]
     rows = [("", *evaluations), ("episodes", *(str(e.reward.num) for e in evaluations.values()))]
@@ -41,10 +41,10 @@ def environments_table(evaluations: Mapping[str, Evaluation]) -> Cells | None:
 
 
 def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
-    """Return a table with a row for the reward, and for every other score in which two policies differ on some task."""
+    """Return a table with a row for the reward, and a row for every score in which two policies differ on a task."""
     rows = [("", first, second, "difference", "95% interval", "more", "less", "p")]
     order = {name: place for place, name in enumerate((REWARD, *FIRST))}
-    # The score's name is followed by the environment if there are several.
+    # With several environments, the environment's name follows the score's name.
     placed = [(order.get(pair.score.partition(", ")[0], len(order)), pair.score, pair) for pair in pairs]
     for _, _, pair in sorted(one for one in placed if one[0] == 0 or one[2].wins or one[2].losses):
         numbers = (f"{pair.first:.3f}", f"{pair.second:.3f}", f"{pair.difference.mean:+.3f}", pair.difference.interval)

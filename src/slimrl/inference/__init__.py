@@ -1,1 +1,1 @@
-"""Samples from the policy: token ids in, token ids and log-probabilities out. Knows nothing of text."""
+"""Samples token ids and their log-probabilities from the policy, given token ids. Knows nothing of text."""

@@ -1,8 +1,8 @@
 """A KV cache with a fixed number of slots, each for the keys and values of one sequence.
 
 A slot's record (`SlotCache.tokens`) lists the token ids whose keys and values the slot holds. A later request with the
-same beginning (the group's prompt, the conversation so far) reuses them. In the table, a group has two samples of the
-prompt p q r, then the first sample has a second turn. <e> ends a turn, and u is the user's answer:
+same beginning (the group's prompt, the conversation so far) reuses these keys and values. In the table, a group has two
+samples of the prompt p q r, then the first sample has a second turn. <e> ends a turn, and u is the user's answer:
 
     request                        slot 0        slot 1
     p q r, the first sample        p q           -           prefill of all but the last token
@@ -41,7 +41,7 @@ MOST_PADDED, FEWEST_PAIRS = 1.5, 1 << 14
 
 
 class SlotCache:
-    """The keys and values of each layer, (slots + 1, capacity, H_kv * D) each, allocated when the layer is first used.
+    """A KV cache. Each layer has keys and values of shape (slots + 1, capacity, H_kv * D), allocated on first use.
 
     The last slot belongs to no sequence: idle rows of a graph write there (`inference/graphs.py`). The capacity is
     rounded up to whole blocks of positions; the plans decide on the layout within a block.
@@ -71,7 +71,7 @@ class SlotCache:
             for keys, values in self._layers.values():
                 keys[target, :end] = keys[source, :end]
                 values[target, :end] = values[source, :end]
-        # Always a new list: the slot's previous sequence keeps its own as `Request.held`.
+        # Always create a new list: the slot's previous sequence may still use the old list as `Request.held`.
         self.tokens[target] = self.tokens[source][:length]
 
     @property
@@ -88,7 +88,7 @@ class SlotCache:
     def clear(self) -> None:
         """Drop the record of every slot, so that no later request reuses the keys and values of old weights.
 
-        The records are new lists, not emptied ones: running sequences keep their old lists, see `Scheduler.clear`.
+        The lists are replaced, not emptied, because running sequences still use their old lists (`Scheduler.clear`).
         """
         self.tokens = [[] for _ in range(self.num_slots)]
 
@@ -97,7 +97,7 @@ def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
     """Return the length of the longest common prefix of two sequences of token ids."""
     limit = min(len(a), len(b))
     low, high = 0, limit
-    # Bisection on slices, which are compared at C speed; `low` tokens are known to be equal.
+    # Bisection on slices, which are compared at C speed. The first `low` tokens are known to be equal.
     while low < high:
         middle = (low + high + 1) // 2
         if a[low:middle] == b[low:middle]:
@@ -109,7 +109,7 @@ def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The tokens `start..end` of the sequence in `slot`, which one forward computes."""
+    """The tokens `start..end` of the sequence in `slot`, which are computed in one forward pass."""
 
     slot: int
     start: int
@@ -117,8 +117,8 @@ class Span:
 
 
 class CachePlan:
-    """The plan for new tokens of several sequences in one row. A token attends to the positions of its slot, up to its
-    own."""
+    """The attention plan for new tokens of several sequences in one row. A token attends to all positions of its slot
+    up to its own position."""
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
         self._cache = cache
@@ -126,7 +126,7 @@ class CachePlan:
         self._device = device
         lengths = [span.end - span.start for span in spans]
         firsts = itertools.accumulate(lengths, initial=0)
-        # In the form of `ops.store`: slot, first row, number of tokens, position of the first.
+        # The columns of `ops.store`: slot, first row, number of tokens, position of the first token.
         rows = [(s.slot, first, length, s.start) for s, first, length in zip(spans, firsts, lengths, strict=False)]
         self.spans = torch.tensor(rows, dtype=torch.int32)
 
@@ -147,14 +147,15 @@ class CachePlan:
 
     @functools.cached_property
     def _without_blocks(self) -> AttentionPlan:
-        """The same plan with PyTorch's operations, for head sizes, dtypes and devices without a kernel."""
+        """This plan, computed with PyTorch's operations. It is used for head sizes, dtypes and devices without a
+        kernel."""
         if all(span.end - span.start == 1 for span in self._sequences):
             return _DecodePlan(self._cache, self._sequences, self._device)
         return _PrefillPlan(self._cache, self._sequences, self._device)
 
 
 class _PrefillPlan:
-    """Computes `CachePlan` for prefill, with one attention call per group of spans.
+    """An attention plan for prefill, with one attention call per group of spans.
 
     The spans of a group are the rows of a batch, padded to the group's earliest start and latest end. Any query can
     fill the padding: its output is dropped, and no query sees a key after its own position.
@@ -188,7 +189,7 @@ class _Group:
     """Spans whose attention is computed in one call. Each span is a row of a batch: the positions `start` to `end` of
     its slot.
 
-    `first_rows` maps each span to the row of its first token in the forward.
+    `first_rows` maps each span to the row of its first token in the forward pass.
     """
 
     def __init__(self, spans: Sequence[Span], first_rows: Mapping[Span, int], device: torch.device) -> None:
@@ -222,7 +223,8 @@ class _Group:
         if self.num_queries == 1:
             return None  # all positions are visible
         if not window or window >= self.end:
-            # The last query sees all positions, each earlier query one less: PyTorch's kernels need no mask for it.
+            # The last query sees all positions, and each earlier query one position less. PyTorch's kernels have this
+            # case built in.
             return causal_lower_right(self.num_queries, self.end)
         if window not in self._masks:
             positions = torch.arange(first, self.end, device=device)
@@ -237,7 +239,7 @@ def _similar(spans: Sequence[Span]) -> list[list[Span]]:
         return FEWEST_PAIRS + (end - start) * end
 
     groups: list[list[Span]] = []
-    longest = own = 0  # of the last group: its largest end, and the pairs of its spans without padding
+    longest = own = 0  # the last group's largest end, and its number of pairs without padding
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         padded_end, unpadded = max(longest, span.end), own + pairs(span.start, span.end)
         if groups and (len(groups[-1]) + 1) * pairs(groups[-1][0].start, padded_end) <= MOST_PADDED * unpadded:
@@ -250,11 +252,12 @@ def _similar(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 class RowsPlan:
-    """The plan for one new token of each of several sequences, with one batched attention call.
+    """An attention plan for several sequences with one new token each, in one batched attention call.
 
     Row r of the batch is slot r, read in place. `positions_R` has the position of each row's new token, and `places_B`
     the rows of the cache, seen as (slots * capacity, H_kv * D), for the new keys and values. Reading stops after
-    `num_keys` positions. This suits a CUDA graph: all numbers that differ between steps are in tensors.
+    `num_keys` positions. This suits a CUDA graph, because all numbers that differ between decoding steps are in
+    tensors.
     """
 
     _num_shared = 0  # the length of a prefix that all sequences share, which is read once
@@ -285,7 +288,7 @@ class RowsPlan:
             mask = _scores_mask(self._positions_R, self._num_keys, inputs.window, query.dtype)
             self._masks[inputs.window] = mask
         mask = self._masks[inputs.window][..., begin:]
-        if begin:  # equal tokens have equal keys and values
+        if begin:  # the shared tokens have equal keys and values in all slots
             prefix = [_heads(kv[self._sharer, :begin], H_kv) for kv in (keys, values)]
             out = attention_after_prefix(query, prefix, own, mask, inputs.scale)
         else:
@@ -299,11 +302,11 @@ class RowsPlan:
 
 
 class _DecodePlan(RowsPlan):
-    """Computes `CachePlan` for one new token per slot, without a recording.
+    """An attention plan for one new token per slot, without a CUDA graph.
 
-    If at least a quarter of the slots from 0 to the highest in use are in use, they are read in place. Otherwise, the
-    used slots are copied, which is cheaper than computing all the idle ones. A prefix that all sequences share is read
-    only once, from the first used slot. Only a CPU needs this plan, because a GPU decodes by graphs.
+    The slots from 0 to the highest used slot are read in place if at least a quarter of these slots are used.
+    Otherwise, the used slots are copied, which is cheaper than computing all idle slots. A prefix that all sequences
+    share is read only once, from the first used slot. Only a CPU needs this plan, because a GPU decodes with graphs.
     """
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
@@ -335,8 +338,8 @@ def _num_shared(sequences: Sequence[Sequence[int]]) -> int:
 
 
 def _scores_mask(positions_S: Tensor, num_keys: int, window: int, dtype: torch.dtype) -> Tensor:
-    """Return a mask (S, 1, 1, num_keys) of 0 and -inf to add to the scores: each layer would have to convert a boolean
-    mask."""
+    """Return a mask (S, 1, 1, num_keys) of 0 and -inf to add to the scores. A boolean mask would have to be converted
+    in each layer."""
     keys = torch.arange(num_keys, device=positions_S.device)
     mask = visible(positions_S[:, None], keys[None], window)[:, None, None]
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)

@@ -11,9 +11,9 @@ ends a turn and u is the user's answer:
     engine.step()        finds p q r a in the cache, prefills <e>, feeds u, samples b
 
 The engine computes with the module's own parameters. `publish` sets a new version number, clears the cache's records
-and, on a CPU, copies the weights again into the order of the fast kernels (`models/forward/tiled.py`). It may be called
-between any two steps: running sequences keep their keys and values and continue with the new weights. Knows nothing of
-text.
+and, on a CPU, copies the weights again into the order of the fast kernels (`models/forward/tiled.py`). `publish` may be
+called between any two steps. Running sequences keep their keys and values and continue with the new weights. Knows
+nothing of text.
 """
 
 import sys
@@ -34,7 +34,7 @@ from slimrl.types import SamplingParams
 
 PREFILL_BUDGET = 4096  # tokens in one forward
 SCORED_ROWS = 128  # prompt tokens whose logits exist at once
-GUESSED_ROWS = 32  # tokens in one forward with guesses: up to here, reading the weights takes most of the time
+GUESSED_ROWS = 32  # tokens in one forward with guesses; up to this number, additional tokens take little time
 UNBOUNDED = sys.maxsize
 KEPT_SHARE = 0.1  # share of a GPU's memory up to which the cache is kept while the model trains
 
@@ -60,10 +60,11 @@ class EngineLoad:
 
 
 class Engine:
-    """A module with a KV cache for `num_slots` sequences of at most `capacity` tokens, and a scheduler.
+    """An engine that samples from `module`. It has a scheduler, and a KV cache for `num_slots` sequences of at most
+    `capacity` tokens.
 
-    `stop_ids` end every sequence. With few sequences, up to `lookup_tokens` tokens of each are guessed ahead, see
-    `inference/lookup.py`. `quantization` applies to the weights for sampling, see `models/forward/tiled.py`.
+    `stop_ids` end every sequence. If few sequences are running, up to `lookup_tokens` next tokens of each sequence are
+    guessed (`inference/lookup.py`). `quantization` applies to the weights for sampling (`models/forward/tiled.py`).
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Engine:
 
     @property
     def load(self) -> EngineLoad:
-        """The present load."""
+        """The current load."""
         running = self._scheduler.running.values()
         filled = sum(sequence.computed for sequence in running)
         return EngineLoad(
@@ -152,8 +153,8 @@ class Engine:
     def publish(self, version: int) -> None:
         """Declare that the module's weights have changed and are now `version`.
 
-        Keys and values of older weights are not reused by other sequences. Running sequences keep their own, and every
-        token records the version that sampled it. If this raises, the version stays the same.
+        Running sequences keep their keys and values of older weights, and no other sequence reuses them. Every token
+        records the version of the weights that sampled it. If an error is raised, the version stays unchanged.
         """
         self._scheduler.clear()
         self._forward.refresh()
@@ -165,7 +166,7 @@ class Engine:
     def step(self, max_prefill: int = UNBOUNDED) -> list[Request]:
         """Prefill new prompts, sample one token for every ready sequence, and return the finished sequences.
 
-        At most `max_prefill` tokens are prefilled, so that a long prompt does not block the others.
+        At most `max_prefill` tokens are prefilled, so that a long prompt does not block the other sequences.
         """
         self.counters.cached += self._scheduler.admit()
         while max_prefill > 0 and (spans := self._scheduler.prefill_spans(min(max_prefill, PREFILL_BUDGET))):
@@ -203,8 +204,8 @@ class Engine:
         return self._forward.last_hidden(self._tensor(token_ids), self._tensor(positions), plan)
 
     def _score_prompt(self, sequence: Request, span: Span, hidden_TD: torch.Tensor) -> None:
-        """Score the prompt's token after each token of the span. Work in chunks, so that the logits (T, V) never exist
-        at once."""
+        """Score the next token of the prompt after each token of the span. Work in chunks, so that the logits (T, V) of
+        the whole span never exist at once."""
         for start in range(span.start, span.end, SCORED_ROWS):
             end = min(start + SCORED_ROWS, span.end)
             logits_NV = self._forward.logits(hidden_TD[start - span.start : end - span.start])
@@ -240,7 +241,7 @@ class Engine:
         rows = [sequence for sequence, tokens in zip(sequences, fed, strict=True) for _ in tokens]
         uniforms = [u for sequence, tokens in zip(sequences, fed, strict=True) for u in sequence.uniforms(len(tokens))]
         _forbid_early_stops(logits_NV, rows)
-        # Sample all rows in one call, then distribute them: a sequence has one more draw than guesses.
+        # Sample all rows in one call, then distribute the draws. A sequence has one more draw than guesses.
         drawn = iter(self._draw(logits_NV, rows, uniforms))
         for sequence, guess in zip(sequences, guesses, strict=True):
             right = self._take(sequence, guess, [next(drawn) for _ in range(len(guess) + 1)])
@@ -316,7 +317,8 @@ class Engine:
 
 
 def is_kept(cache_bytes: int, device_bytes: int) -> bool:
-    """Return True if a cache is kept while the model trains. `device_bytes` is a GPU's memory, 0 for a CPU."""
+    """Return True if a cache of this size stays allocated while the model trains. `device_bytes` is a GPU's memory, 0
+    for a CPU."""
     return cache_bytes <= KEPT_SHARE * device_bytes
 
 

@@ -1,10 +1,10 @@
-"""CUDA graphs for decoding: one launch per step instead of a thousand.
+"""Decodes with CUDA graphs: a decoding step needs one kernel launch instead of a thousand.
 
-A graph repeats the same operations on the same memory. So all inputs that differ between steps (tokens, positions,
-places in the cache) are in tensors that are filled before a replay. Shapes are rounded up: the rows are the slots from
-0 to the highest in use or more, even if some are idle, and each row attends to a rounded number of keys. For each pair
-of these two numbers, a graph is recorded on first use. Graphs read the weights in place, so an update of their values
-needs no new recording.
+A graph repeats the same operations on the same memory. So all inputs that differ between decoding steps (tokens,
+positions, places in the cache) are in tensors that are filled before a replay. Shapes are rounded up. The rows are the
+slots from 0 to at least the highest used slot, idle slots included, and each row attends to a rounded number of keys. A
+graph is recorded on first use for each pair of a number of rows and a number of keys. Graphs read the weights in place,
+so an update of their values needs no new recording.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ Recorder = Callable[[Callable[[], Tensor]], tuple[Tensor, Callable[[], None]]]
 
 
 def cuda_recorder(device: torch.device) -> Recorder:
-    """Return a recorder of CUDA graphs that share one memory pool, because only one of them runs at a time."""
+    """Return a recorder of CUDA graphs that share one memory pool, because only one graph runs at a time."""
     pool = torch.cuda.graph_pool_handle()
 
     def record(work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
@@ -53,7 +53,7 @@ def decode_graphs(forward: object, cache: SlotCache, device: torch.device) -> "D
 
 
 class DecodeGraphs:
-    """Computes the logits after one new token in each of several slots, by replaying graphs."""
+    """CUDA graphs that compute the logits after one new token in each of several slots."""
 
     def __init__(
         self, forward: ModuleForward, cache: SlotCache, device: torch.device, make_recorder: Callable[[], Recorder]
@@ -72,7 +72,8 @@ class DecodeGraphs:
         self._record = self._make_recorder()  # PyTorch destroys a memory pool with its last graph
 
     def logits(self, fed: Sequence[tuple[int, int, int]]) -> Tensor:
-        """Return the logits (B, V) after each slot, token id and position of `fed`; the next call overwrites them."""
+        """Return the logits (B, V) after each token of `fed`: slot, token id, position. The next call overwrites the
+        logits."""
         num_rows = _round_up(max(slot for slot, _, _ in fed) + 1, 1, self._cache.num_slots)
         num_keys = _round_up(max(position for _, _, position in fed) + 1, FEWEST_KEYS, self._cache.capacity)
         self._fill(fed)
@@ -86,7 +87,7 @@ class DecodeGraphs:
         return result_SV[to_device(slots, torch.long, result_SV.device)]
 
     def refresh(self) -> None:
-        """Drop all graphs if the weights have moved to other addresses, because graphs would read the old ones."""
+        """Drop all graphs if the weights have moved to other addresses, because graphs would read the old addresses."""
         if (addresses := self._forward.addresses()) != self._weights:
             self._weights = addresses
             self.clear()
@@ -112,5 +113,5 @@ class DecodeGraphs:
 
 
 def _round_up(number: int, least: int, most: int) -> int:
-    """Return the next power of two, between bounds: few different shapes, so few graphs."""
+    """Round up to a power of two, between `least` and `most`. So there are few different shapes, and few graphs."""
     return min(max(least, 1 << (number - 1).bit_length()), most)

@@ -1,9 +1,9 @@
 """The client for an engine in the same process.
 
-The client steps the engine while any request is open, and lets other tasks run between steps. So tool calls overlap
-with decoding, and no threads compete for the cores. By default, the client runs in the caller's asyncio loop. With
-`LoopTasks`, it runs in the process's loop. Then it accepts requests from several loops, and can be paused between two
-steps while the trainer runs.
+The client calls the engine's `step` while any request is open, and lets other asyncio tasks run between two calls. So
+tool calls overlap with decoding, and no threads compete for the cores. By default, the client runs in the caller's
+asyncio loop. With `LoopTasks`, the client runs in one loop for the whole process. Then it accepts requests from several
+loops, and can be paused between two engine steps while the trainer runs.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from slimrl.types import SamplingParams
 
 LULL_S = 0.05  # after this many seconds without an open request, no further request is expected
 LOOK_S = 0.005
-TURNS = 4  # turns of the process's loop between two steps
+TURNS = 4  # turns of the event loop between two engine steps
 
 
 class LocalClient:
@@ -49,14 +49,15 @@ class LocalClient:
             self._tasks.wait(self._sample_on(num_tokens))
 
     def pause(self) -> None:
-        """Stop stepping. Open requests keep their slots, and continue after `resume`."""
+        """Stop the engine after its current step. Open requests keep their slots, and continue after `resume`."""
         if self._tasks:
             self._tasks.wait(self._set_gate(False))
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Sample until a stop token, a stop string, `max_tokens` or the end of the context.
 
-        Cancelling the task frees the slot. An exception of the engine is raised in every open call.
+        If the asyncio task of a call is cancelled, its slot is freed. An exception of the engine is raised in every
+        open call.
         """
         work = self._sample(prompt, params)
         return await (self._tasks.run(work) if self._tasks else work)
@@ -81,18 +82,18 @@ class LocalClient:
                 await self._may_step.wait()
                 for sequence in self._engine.step():
                     self._resolve(sequence)
-                # Let other tasks run: environments answer, new requests arrive. A request to a judge takes several
-                # turns of the process's loop, and must not wait for one step per turn.
+                # Let other asyncio tasks run, so that environments answer and new requests arrive. A request to a judge
+                # takes several turns of the event loop. With one turn per engine step, it would wait for as many steps.
                 for _ in range(TURNS if self._tasks else 1):
                     await asyncio.sleep(0)
         except Exception as error:
-            # The engine is broken for all requests: each must fail, or its caller would wait forever.
+            # The engine is broken for all requests. Each request must fail, because its caller would wait forever.
             for future in self._open.values():
                 if not future.done():
                     future.set_exception(error)
 
     async def _set_gate(self, is_open: bool) -> None:
-        # This runs between two steps: a step is one call in the same loop.
+        # No step is running now, because a step is one call in the same loop.
         if is_open:
             self._may_step.set()
         else:
@@ -124,7 +125,7 @@ class LocalClient:
     def _stop_check(self, stop: tuple[str, ...]) -> Callable[[list[int]], bool]:
         if not stop:
             return lambda sampled: False
-        # A token is at least one byte, and a character has at most four: if the newest token completes a stop string,
-        # the string lies within this many tokens. Decoding all tokens every time would take quadratic time.
+        # A token has at least one byte, and a character at most four bytes. So a stop string that the newest token
+        # completes lies within the last `tail` tokens. Decoding all tokens every time would take quadratic time.
         tail = 4 * max(map(len, stop)) + 4
         return lambda sampled: any(text in self._decode(sampled[-tail:]) for text in stop)

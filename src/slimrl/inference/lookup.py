@@ -3,8 +3,8 @@
 A policy that quotes, sorts or reverses a part of the prompt repeats pieces of the prompt. The engine feeds the guessed
 tokens together with the last token, and samples after each of them. While a sampled token equals its guess, the next
 sample is valid, too. Every token is drawn from the model's own distribution with the same random number as without
-guessing. So guessing does not change the distribution, nor (up to the rounding of a forward with other rows) the tokens
-of a seed. It only changes the number of tokens per forward.
+guessing. So guessing changes neither the distribution nor, up to rounding, the tokens of a seed. It only changes the
+number of tokens per forward pass.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,8 @@ class Lookup:
     def guess(self, tokens: Sequence[int], room: int) -> list[int]:
         """Return up to `room` likely next tokens; empty if the last two tokens have not occurred together before."""
         for place in range(self._known, len(tokens)):
-            # The last two tokens are entered later, so that they find an earlier occurrence instead of themselves.
+            # The last two tokens are entered later: otherwise the search below would find them and no earlier
+            # occurrence.
             self._follower[tokens[place - 2], tokens[place - 1]] = place
         self._known = max(self._known, len(tokens))
         found = self._follower.get((tokens[-2], tokens[-1])) if len(tokens) > 1 else None
@@ -31,7 +32,7 @@ class Lookup:
     def learn(self, guessed: int, right: int) -> None:
         """Double the length of guesses if all `guessed` tokens were right, and halve it if none of them was right.
 
-        A wrong guess costs a row of the forward for each of its tokens.
+        Each token of a wrong guess costs a row of the forward pass.
         """
         if right == guessed:
             self._length = min(self._limit, 2 * self._length)

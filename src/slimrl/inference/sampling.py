@@ -1,8 +1,9 @@
 """Samples a token and its log-probability from logits, in one pass over the vocabulary.
 
-Plain temperature sampling, which training needs, reads each logit once: exponentiate, sum in blocks, choose a block by
-its probability mass, then a token inside the block (the inverse CDF at one uniform number per row). It sorts nothing,
-and draws no noise over the vocabulary. Only rows with top-k, top-p or min-p are sorted. Knows nothing of models.
+Plain temperature sampling, which training needs, reads each logit once. It exponentiates the logits, sums them in
+blocks, chooses a block by its probability mass, and chooses a token inside the block. This is the inverse CDF at one
+uniform number per row. Plain sampling needs neither sorting nor a random number for each token of the vocabulary. Only
+rows with top-k, top-p or min-p are sorted. Knows nothing of models.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from slimrl.models.device import to_device
 from slimrl.models.native import ops
 from slimrl.types import SamplingParams
 
-MIN_TEMPERATURE = 1e-20  # division by less overflows; sampling is already greedy at this temperature
+MIN_TEMPERATURE = 1e-20  # a smaller divisor would overflow; sampling is already greedy at this temperature
 BLOCK = 256  # tokens in a block of the vocabulary
 
 Top = tuple[tuple[int, float], ...]  # the likeliest tokens with their log-probabilities, the likeliest first
@@ -34,7 +35,8 @@ class ScoredToken:
 def sample_tokens(
     logits_BV: Tensor, params_B: Sequence[SamplingParams], uniform_B: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """Draw one token per row. Return the tokens, and their log-probabilities under the distributions that were sampled.
+    """Draw one token per row. Return the tokens, and their log-probabilities under the distributions that they were
+    drawn from.
 
     `uniform_B`, one number in [0, 1) per row, decides the draw: the same number and logits give the same token. Rows
     with temperature 0 take the largest logit and report its log-probability at temperature 1.
@@ -47,20 +49,20 @@ def sample_tokens(
         return token_B.tolist(), logprob_B.tolist()
     scaled_BV, mass_BV = _masses(logits_BV, params_B)
     total_B, token_B = _inverse_cdf(mass_BV, uniform)
-    # Replace the greedy rows, which were drawn at temperature 1 with the others.
+    # Replace the tokens of greedy rows: they were drawn at temperature 1, together with the other rows.
     greedy = [p.temperature == 0.0 for p in params_B]
     if any(greedy):
         greedy_B = to_device(greedy, torch.bool, device)
         token_B = torch.where(greedy_B, scaled_BV.argmax(-1), token_B)
     logprob_B = scaled_BV.gather(-1, token_B[:, None])[:, 0] - total_B.log()
-    # Read both together, because each read waits for a GPU; float64 represents all token ids and float32 numbers.
+    # Copy both in one tensor, because each copy from a GPU waits. float64 represents all token ids and float32 numbers.
     tokens, logprobs = torch.stack([token_B.double(), logprob_B.double()]).tolist()
     return [int(token) for token in tokens], logprobs
 
 
 def top_tokens(logits_BV: Tensor, params_B: Sequence[SamplingParams], num: int) -> list[Top]:
-    """Return the `num` likeliest tokens per row under the distribution of `sample_tokens`; fewer if that is
-    truncated."""
+    """Return the `num` likeliest tokens per row under the distribution of `sample_tokens`. Return fewer if truncation
+    leaves fewer tokens."""
     scaled_BV, mass_BV = _masses(logits_BV, params_B)
     masses_BK, ids_BK = mass_BV.topk(min(num, mass_BV.shape[1]), dim=-1)
     logprobs_BK = scaled_BV.gather(-1, ids_BK) - mass_BV.sum(-1, dtype=torch.float64).log().float()[:, None]
@@ -79,8 +81,8 @@ def score_tokens(logits_NV: Tensor, tokens_N: Tensor, num: int) -> list[ScoredTo
 
 
 def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
-    """Return the logits divided by the temperature, with maximum 0, and their probability mass: unnormalised, and
-    truncated."""
+    """Return the logits, divided by the temperature and shifted to maximum 0, and their probability mass. The mass is
+    truncated, but not normalised."""
     scaled_BV = logits_BV.float()
     if any(p.temperature not in (0.0, 1.0) for p in params_B):
         temperature_B = to_device([_temperature(p) or 1.0 for p in params_B], torch.float32, logits_BV.device)
@@ -96,7 +98,7 @@ def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tens
 
 
 def _temperature(params: SamplingParams) -> float:
-    """Return a temperature by which a float32 logit can be divided; 0 for greedy sampling."""
+    """Return a temperature that does not overflow when it divides a float32 logit; 0 for greedy sampling."""
     return max(params.temperature, MIN_TEMPERATURE) if params.temperature else 0.0
 
 
@@ -105,7 +107,8 @@ def _truncates(params: SamplingParams) -> bool:
 
 
 def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
-    """Return the mass (B, V) with zeros outside top-k, outside top-p of the rest, and below min-p times the largest."""
+    """Return the truncated mass (B, V). A token gets 0 outside top-k, outside top-p of the tokens in top-k, or with
+    less mass than min-p times the largest mass."""
     device, V = mass_BV.device, mass_BV.shape[1]
     top_k = to_device([p.top_k or V for p in params_B], torch.long, device)[:, None]
     top_p = to_device([p.top_p for p in params_B], torch.float32, device)[:, None]
@@ -118,13 +121,14 @@ def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
     # `top_p` 1 must keep everything, even if rounding makes the cumulative sum reach the total early.
     keep_BV &= (before_BV < top_p * kept_BV.sum(-1, keepdim=True)) | (top_p >= 1.0)
     keep_BV &= sorted_BV >= min_p * sorted_BV[:, :1]
-    keep_BV[:, 0] = True  # a `top_p` below 1e-45 is 0 in float32
+    keep_BV[:, 0] = True  # a `top_p` below 1e-45 is 0 in float32, and would drop all tokens
     # Restore the order of token ids.
     return torch.zeros_like(mass_BV).scatter_(-1, order_BV, sorted_BV * keep_BV)
 
 
 def _inverse_cdf(mass_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the total mass and the drawn token of each row. Rounding never draws a token without mass."""
+    """Return the total mass and the drawn token of each row. A token without mass is never drawn, even if sums are
+    rounded."""
     B, V = mass_BV.shape
     if V % BLOCK:
         mass_BV = F.pad(mass_BV, (0, BLOCK - V % BLOCK))
@@ -134,7 +138,7 @@ def _inverse_cdf(mass_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
     block_cdf = block_sum.double().cumsum(-1)
     total_B = block_cdf[:, -1]
     target_B = uniform_B * total_B
-    # First choose the block by the sums of blocks, then the token inside by the rest of the target.
+    # First choose the block by the blocks' sums, then the token in this block by the remaining target mass.
     block_B = _first_above(block_cdf, block_sum, target_B)
     rows = torch.arange(B, device=mass_BV.device)
     inside = blocks[rows, block_B]
@@ -146,7 +150,7 @@ def _inverse_cdf(mass_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
 def _first_above(cdf: Tensor, mass: Tensor, target_B: Tensor) -> Tensor:
     """Return the index of the first entry whose cumulative mass exceeds the target. If rounding leads to an entry
     without mass, return the heaviest entry."""
-    # Count the entries up to the target, instead of a search per row. The clamp is for a target equal to the total.
+    # Counting the entries up to the target handles all rows at once. The clamp is for a target equal to the total.
     index_B = (cdf <= target_B[:, None]).sum(-1).clamp_max(cdf.shape[-1] - 1)
     hit_B = mass.gather(-1, index_B[:, None])[:, 0] > 0
     return torch.where(hit_B, index_B, mass.argmax(-1))

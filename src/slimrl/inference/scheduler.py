@@ -33,11 +33,11 @@ from slimrl.types import SamplingParams
 
 
 class Shaper(Protocol):
-    """Changes the logits of one sequence before each of its tokens is drawn: penalties, a grammar."""
+    """An object that changes the logits of one sequence before each draw, for example with penalties or a grammar."""
 
     @property
     def is_complete(self) -> bool:
-        """True if the sequence is complete, so that only its end may follow."""
+        """True if the sequence is complete, so that only a stop token may follow."""
 
     @property
     def error(self) -> str:
@@ -57,9 +57,9 @@ class RequestOptions:
 
     `stop_ids` end the sequence in addition to the engine's stop tokens, which `ignore_eos` disables. Before
     `min_tokens` tokens, no stop token can be drawn, and no stop string ends the sequence. `top_logprobs` is the number
-    of likeliest tokens to record with each sampled token. `prompt_logprobs` is this number for the prompt's tokens; -1
-    does not score the prompt. A scored prompt is always computed completely, without the cache. `make_shaper` is called
-    with the prompt and makes the object that changes the sequence's logits.
+    of likeliest tokens to record with each sampled token. `prompt_logprobs` is the number of likeliest tokens to record
+    with each prompt token; with -1, the prompt is not scored. A scored prompt is always computed completely, without
+    the cache. `make_shaper` is called with the prompt and makes the object that changes the sequence's logits.
     """
 
     stop_ids: frozenset[int] = frozenset()
@@ -119,7 +119,7 @@ class Request:
     def uniforms(self, num: int) -> list[float]:
         """Return random numbers in [0, 1) for the next `num` tokens. For a given seed, the n-th token always gets the
         same number."""
-        # Numbers for wrong guesses are not used up: the next tokens get them.
+        # Random numbers that were drawn for wrong guesses are kept, and the next tokens get them.
         sampled = len(self.logprobs)
         while len(self._drawn) < sampled + num:
             self._drawn.append(self.rng.random())
@@ -226,11 +226,12 @@ class Scheduler:
         self._cache.clear()
 
     def _reusable(self, sequence: Request) -> bool:
-        """Return True if a running sequence was computed with the present weights alone."""
+        """Return True if a running sequence was computed with the current weights alone."""
         return sequence.held is self._cache.tokens[sequence.slot]
 
     def _source(self, sequence: Request) -> tuple[int, int]:
-        """Return the slot with the longest prefix, and its length; slot -1 if the whole prompt must be computed."""
+        """Return the slot that holds the longest prefix of the sequence, and the prefix's length. Return slot -1 if the
+        whole prompt must be computed."""
         if sequence.options.prompt_logprobs >= 0:
             return -1, 0
         tokens = sequence.tokens[:-1]

@@ -1,1 +1,1 @@
-"""The input and output of a process: addresses, HTTP, files, caches and chat servers. Does not import PyTorch."""
+"""The input and output of a process: URLs, HTTP, files, caches and chat servers. This package never imports PyTorch."""

@@ -1,8 +1,8 @@
-"""Directories that are built once, kept in the user's cache, and checked on every later use. Independent of models.
+"""Builds directories once, keeps them in the user's cache, and checks them on every later use.
 
-An entry is a sealed directory (`io/checksums.py`): its files are compared with their checksums each time, which takes
-half a second per gigabyte. An entry is built in a temporary directory and renamed in one step, so a later run never
-mistakes the remains of an interrupted build for a complete entry.
+A cache entry is a sealed directory (`io/checksums.py`). Its files are compared with their checksums on each use, which
+takes half a second per gigabyte. An entry is built in a temporary directory, which is renamed when it is complete. So
+an interrupted build never looks like an entry.
 """
 
 import os
@@ -34,9 +34,10 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
     """Return `directory`. Build it first if it is missing, damaged, or was built by another `recipe`.
 
     `build(temporary)` fills an empty directory and may raise UserError. If several processes request the same directory
-    at once, one builds it and the others wait. Raise UserError if the cache cannot be written (permissions, disk full).
+    at once, one process builds it and the others wait. Raise UserError if the cache cannot be written (permissions,
+    disk full).
     """
-    # The common case needs no lock: a finished entry appears by one rename and never changes afterwards.
+    # The common case needs no lock, because a finished entry never changes.
     if directory.is_dir() and not find_fault(directory, recipe):
         return directory
     try:
@@ -60,7 +61,7 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
 
 
 def find_fault(directory: Path, recipe: str) -> str:
-    """Describe the fault of a cache entry. Return an empty text if the entry is as this recipe built it."""
+    """Describe the fault of a cache entry. Return an empty text if it is undamaged and was built by `recipe`."""
     if damage := find_damage(directory):
         return damage
     made_by = (directory / RECIPE).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""A client of chat servers with OpenAI's HTTP protocol. Independent of the contents of requests.
+"""A client of chat servers with OpenAI's HTTP protocol.
 
-A temporary failure is retried. A permanent failure raises `RolloutError`, and never counts as an answer. The reason of
-the error starts with the kind of server (`judge_busy`). Many failures in a row stop the run.
+A request is repeated after a temporary failure. A permanent failure raises `RolloutError`. Its reason starts with the
+kind of server (`judge_busy`). Many failures in a row stop the run.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from slimrl.io.urls import is_http_url, is_variable_name
 from slimrl.types import Message
 
 MAX_REPLY_BYTES = 1 << 20
-# The fields of a request that the client sets itself, so that `extra` must not contain them.
+# The fields of a request that the client sets, so `extra` must not contain them.
 OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")
 TEXT_PARTS = ("text", "output_text")  # types of message parts that hold its text
-SWITCH_S = 120.0  # limit for sleeping and waking: vLLM copies its weights to the CPU's memory and back
-# A cancelled request counts as a failure of the server if it had waited for this share of `timeout_s`.
+SWITCH_S = 120.0  # time limit of vLLM's sleep and wake-up, which copy the weights to the CPU's memory and back
+# A cancelled request counts as a failure of the server if the request had waited for this share of `timeout_s`.
 LONG_WAIT = 0.5
 
 T = TypeVar("T")
@@ -32,16 +32,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ChatServer:
-    """The address of a chat server and the parameters of requests. Subclasses define the purpose.
+    """The address of a chat server and the parameters of requests. Subclasses define the server's purpose.
 
     `timeout_s` limits the time of one answer, including all tries and the wait for one of the `num_concurrent`
-    connections. It must be below the run's `episode_timeout_s` (60 by default), or the episode times out first and is
-    counted as `drop/timeout`. A request with an unusable reply is sent `max_tries` times in all. A request to a busy or
-    unreachable server is repeated until `timeout_s`. After `max_failures` failures in a row the run stops.
+    connections. It must be below the run's `episode_timeout_s` (60 by default). Otherwise the episode times out first
+    and is counted as `drop/timeout`. After an unusable reply, the request is repeated, up to `max_tries` tries in
+    total. A request to a busy or unreachable server is repeated until `timeout_s`. After `max_failures` failures in a
+    row the run stops.
 
-    The API key is read from the environment variable `api_key_variable`, and is never in a file. `extra` is added to
-    the body of each request, as in `{chat_template_kwargs = {enable_thinking = false}}`. With `sleeps` a vLLM server
-    that was started with `--sleep` frees its memory while the policy trains.
+    The API key is read from the environment variable `api_key_variable`. `extra` is added to the body of each request,
+    for example `{chat_template_kwargs = {enable_thinking = false}}`. With `sleeps`, a vLLM server that was started with
+    `--sleep` frees its memory while the policy trains.
     """
 
     who: ClassVar[str] = "server"  # the noun in messages, and the prefix of the reasons of failures
@@ -92,15 +93,15 @@ class ChatServer:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The text of a reply, and the server's count of prompt and completion tokens; 0 without a count."""
+    """The text of a reply, and the total number of prompt and completion tokens; 0 if the server reports no number."""
 
     text: str
     num_tokens: int
 
 
 class ChatClient:
-    """A client of one chat server, which counts the failures in a row. `ask` may be awaited from any event loop. The
-    connections and the calls of `attempt` are always in the process's loop."""
+    """A client of one chat server. It counts the failures in a row. `ask` may be awaited from any event loop. The
+    connections and the calls of `attempt` always run in `PROCESS_LOOP`."""
 
     def __init__(self, server: ChatServer) -> None:
         self._server = server
@@ -113,9 +114,9 @@ class ChatClient:
         self._replied_at = -math.inf  # by the clock of the event loop
 
     async def ask(self, attempt: Callable[[Sequence[HttpError]], Awaitable[T]]) -> T:
-        """Call `attempt` with the failures so far until it accepts a reply, and return its result.
+        """Call `attempt` with the failures so far until it succeeds, and return its result.
 
-        Raise RolloutError if no try is left, UserError after too many such failures in a row.
+        Raise RolloutError if no try is left. Raise UserError after too many of these RolloutErrors in a row.
         """
         return await self._tasks.run(self._ask(attempt))
 
@@ -132,8 +133,8 @@ class ChatClient:
             self._stop_after_many_failures()
             raise failure from error
         except asyncio.CancelledError:
-            # Cancelled episodes are not a sign of a faulty server: a framework such as SLIME cancels many at once. But
-            # a server that has answered no request for so long may be dead.
+            # A cancellation does not mean that the server is faulty: a framework such as SLIME cancels many episodes at
+            # once. But a server that has not answered any request for so long may be dead.
             if clock() - max(began, self._replied_at) > LONG_WAIT * server.timeout_s:
                 self._failures.append("the episode ended first; `timeout_s` should be below `episode_timeout_s`")
             raise
@@ -176,8 +177,8 @@ class ChatClient:
             ) from error
 
     def offload(self) -> None:
-        """With `sleeps`, ask the server to free its memory until the next request. Raise UserError if it refuses; an
-        unreachable server is ignored, because the next request will report it."""
+        """With `sleeps`, ask the server to free its memory until the next request. Raise UserError if the server
+        refuses. Ignore an unreachable server, because the next request will report the error."""
         if self._server.sleeps and self._awake:
             self._awake = False
             with suppress(HttpError):
@@ -196,7 +197,7 @@ class ChatClient:
                 self._awake = True
 
     async def _switch(self, route: str) -> None:
-        """Call one of vLLM's routes for sleeping. Raise HttpError if the server is unreachable, UserError if it
+        """Call vLLM's route `sleep` or `wake_up`. Raise HttpError if the server is unreachable, UserError if it
         refuses."""
         url, limits = f"{self._server.root}/{route}", Limits(SWITCH_S, "SWITCH_S", patience_s=0.0)
         try:
@@ -219,9 +220,8 @@ class ChatClient:
 
 
 def _read_content(content: Any, refusal: Any) -> tuple[Any, Any]:
-    """Return the text and the refusal of a message. If `content` is a list, join its parts that are texts, and its
-    parts that are refusals; other parts, such as thoughts, are not part of the answer. A list without any text is
-    returned unchanged."""
+    """Return the text and the refusal of a message. If `content` is a list, join its text parts to the text and its
+    refusal parts to the refusal. Ignore other parts, such as thoughts. Return a list without any text unchanged."""
     if not isinstance(content, list):
         return content, refusal
     parts = [part for part in content if isinstance(part, dict)]

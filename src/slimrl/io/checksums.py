@@ -1,11 +1,11 @@
-"""Checksums of data that slimrl writes and reads again later: of the files in a directory, or of one JSON object.
+"""Writes and checks checksums of the files in a directory, and of single JSON objects.
 
 A sealed directory has a file `SHA256SUMS`, which is written last. The file has the format of sha256sum(1):
 
     cd outputs/my_run/weights/step_100 && sha256sum -c SHA256SUMS
 
-A directory without that file is from an earlier version or another program, and cannot be checked. A JSON object that
-must be checkable has a last member `sha256`, the digest of the text before it.
+A directory without this file is from an earlier version or another program, and cannot be checked. A JSON object can
+have a last member `sha256`: the digest of the text before it.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from slimrl.io.regular_file import open_regular, read_regular
 
 SUMS = "SHA256SUMS"
 MAX_SUMS_BYTES = 16 * 2**20  # some hundred thousand files
-# The header has the number of lines, so that the loss of the last lines is noticed.
+# The header has the number of lines, so that missing lines at the end are detected.
 HEADER = "# slimrl: {} files. Delete this file to use the directory with files that you have changed.\n"
-# The header is optional, because sha256sum(1) itself writes none.
+# The header is optional, because sha256sum(1) does not write it.
 SUM_FILE = re.compile(rf"(?:{re.escape(HEADER)})?".replace(r"\{\}", r"(\d+)") + r"((?:[0-9a-f]{64} [ *][^\n]+\n)*)")
 DIGEST_KEY = "sha256"
 DIGEST = re.compile(rb'(.*), "sha256": "([0-9a-f]{64})"\}\s*', re.DOTALL)
@@ -64,10 +64,10 @@ def is_sealed(directory: Path) -> bool:
 
 
 def find_damage(directory: Path, names: Collection[str] | None = None, sums: str = SUMS) -> str:
-    """Describe the first missing file, or the changed files; return an empty text if all files are as written.
+    """Describe the first missing file, or the changed files. Return an empty text if no file is missing or changed.
 
-    `names` limits the check to these files, given relative to the directory. `sums` is the name of the file with the
-    checksums, which is reported if it is missing or damaged. Files that are not listed in it are not checked.
+    `names` limits the check to these files; names are relative to the directory. `sums` is the name of the file with
+    the checksums. If this file is missing or damaged, it is reported. Files that it does not list are not checked.
     """
     try:
         listed = _read_sums(directory / sums)
@@ -87,7 +87,7 @@ def find_damage(directory: Path, names: Collection[str] | None = None, sums: str
 def check_sums(directory: Path, names: Collection[str] | None = None) -> None:
     """Raise UserError if a directory has checksums and a file in it is damaged. For `names` see `find_damage`.
 
-    Directories without checksums pass: they are from the Hub, from another program or from an earlier version.
+    Directories without checksums are accepted: they are from the Hub, another program or an earlier version.
     """
     if is_sealed(directory) and (damage := find_damage(directory, names)):
         raise UserError(
@@ -99,12 +99,12 @@ def check_sums(directory: Path, names: Collection[str] | None = None) -> None:
 @contextlib.contextmanager
 def new_directory(directory: Path, lasts: bool = True) -> Iterator[Path]:
     """Context manager: yield an empty temporary directory. If the body succeeds, seal this directory and rename it to
-    `directory`, which replaces an older `directory`. If `lasts` is False, do not seal it, which saves most of the time.
-    Use this if the data need not survive a power cut or years on a disk.
+    `directory`. An older `directory` is replaced. With `lasts=False` the directory is not sealed, which saves most of
+    the time. This is for data that need not survive a power cut or years on a disk.
 
-    The files get the mode of the umask, because safetensors writes files that only their owner can read. Only one
-    process may write at a time, because the remains of killed writers are deleted first. A kill never leaves a
-    half-written `directory`. But a kill while an older `directory` is being replaced can leave no `directory`.
+    The files get the permissions of the umask, because safetensors writes files that only their owner can read. Only
+    one process may write at a time, because the remains of killed writers are deleted first. A kill never leaves a
+    half-written `directory`. But if an older `directory` is being replaced, a kill may leave no `directory`.
     """
     remove_unfinished(directory.parent, directory.name)
     temporary = directory.with_name(f".{directory.name}.tmp-{os.getpid()}")
@@ -128,13 +128,14 @@ def new_directory(directory: Path, lasts: bool = True) -> Iterator[Path]:
 
 
 def remove_unfinished(parent: Path, name: str = "*") -> None:
-    """Delete the temporary directories in `parent` that killed writers of `name`, or of any directory, have left."""
+    """Delete the temporary directories of killed writers in `parent`. `name` is the final name of the directory; by
+    default any name matches."""
     for leftover in parent.glob(f".{name}.tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def add_digest(json_object: bytes) -> bytes:
-    """Append a last member `sha256` to the text of a JSON object: the digest of all the text before it.
+    """Append a last member `sha256` to the text of a JSON object. It is the digest of the text before it.
 
     >>> add_digest(b'{"a": 1}')[:32]
     b'{"a": 1, "sha256": "795efb8f8bdc'
@@ -144,7 +145,7 @@ def add_digest(json_object: bytes) -> bytes:
 
 
 def has_wrong_digest(json_object: bytes) -> bool:
-    """Return True if the text has a wrong digest. A text of an earlier version, without a digest, passes."""
+    """Return True if the text has a wrong digest. Return False without a digest, as in files of earlier versions."""
     found = DIGEST.fullmatch(json_object)
     return found is not None and hashlib.sha256(found[1]).hexdigest().encode() != found[2]
 
@@ -157,7 +158,7 @@ def _digests(paths: Iterable[Path]) -> list[str]:
 
 def _read_sums(path: Path) -> dict[str, str]:
     """Return a dict from file names to digests. Raise UserError if the file cannot be read, and ValueError if its
-    format is not exactly as written."""
+    format is invalid."""
     whole = SUM_FILE.fullmatch(read_regular(path, MAX_SUMS_BYTES).decode())
     lines = whole[2].split("\n")[:-1] if whole else []
     if whole is None or (int(whole[1]) != len(lines) if whole[1] else not lines):
@@ -166,7 +167,7 @@ def _read_sums(path: Path) -> dict[str, str]:
 
 
 def _wait_for_disk(path: Path) -> None:
-    """Wait until a file's content is on the disk. A rename does not wait for that, so a power cut could leave an
+    """Wait until a file's content is on the disk. Without this wait before a rename, a power cut could leave an
     incomplete file with the final name."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Raises the limit of open files. Each connection is an open file, and shells allow 1,024 of them per process."""
+"""Raises the limit of open files. Each connection is an open file, and shells allow only 1,024 open files per process."""
 
 import os
 import resource
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 
 def allow_descriptors(num: int) -> int:
-    """Request `num` open files, and return the number that this process may open."""
+    """Raise the limit to `num` open files if it is lower. Return the number of files that this process may open."""
     most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
         return num

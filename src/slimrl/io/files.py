@@ -1,8 +1,8 @@
-"""Files of JSON lines, and files that are replaced in one step. Independent of the lines' contents.
+"""Reads and appends JSON lines, and replaces files in one step.
 
 A line reaches the operating system before `append` returns, so `kill -9` loses at most the line that is being written.
-Readers skip an incomplete last line. A line that is written only once, such as a played episode, has a digest
-(`io/checksums.py`), which reveals damage. Errors of the disk become `UserError`s in plain words.
+Readers skip an incomplete last line. A line that exists in only one file, such as a played episode, has a digest
+(`io/checksums.py`), so that damage is detected. Errors of the disk are converted to `UserError`s.
 """
 
 import errno
@@ -26,7 +26,7 @@ NO_FOLDER = (errno.EEXIST, errno.ENOTDIR)  # a part of the path is a file
 @contextmanager
 def explain_write_errors(path: Path, chosen_by: str = "--output_dir") -> Iterator[None]:
     """Convert an `OSError` from creating or writing `path` to a `UserError` with a remedy. `chosen_by` names the
-    argument of the command that determines the path."""
+    command-line argument that determines the path."""
     try:
         yield
     except OSError as error:
@@ -42,7 +42,8 @@ def explain_write_errors(path: Path, chosen_by: str = "--output_dir") -> Iterato
 
 
 def without_nan(value: Any) -> Any:
-    """Replace nan and the infinities, which JSON lacks, by None, also inside dictionaries, lists and tuples."""
+    """Replace nan and the infinities with None, because JSON lacks them. Values in dictionaries, lists and tuples are
+    replaced, too."""
     match value:
         case float():
             return value if math.isfinite(value) else None
@@ -56,19 +57,19 @@ def without_nan(value: Any) -> Any:
 class LineFile:
     """A file that is open for appending JSON lines.
 
-    The file is unbuffered. So a full disk raises an error at once, and not a second error when the file is closed.
+    The file is unbuffered, so a full disk raises an error at once.
     """
 
     def __init__(self, path: Path, keep: bool = False, digests: bool = False) -> None:
-        """Open the file `path`, create its folders, and delete its content unless `keep`. With `digests`, every line
-        has a digest. Raise UserError if the file cannot be opened."""
+        """Create the folders of `path`, and open the file. Delete its content unless `keep` is True. With `digests`,
+        every line has a digest. Raise UserError if the file cannot be opened."""
         self.path, self._digests = path, digests
         with explain_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab" if keep else "wb", buffering=0)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write one JSON object as one line. Raise UserError on a full disk, ValueError on a non-finite number."""
+        """Write one JSON object as one line. Raise UserError if the disk is full, ValueError for a non-finite number."""
         left = encode_line(record, self._digests)
         with explain_write_errors(self.path):
             while left:  # a nearly full disk writes part of a line without an error; writing the rest raises one
@@ -81,8 +82,8 @@ class LineFile:
 
 
 def encode_line(record: dict[str, Any], digest: bool = False) -> bytes:
-    """Encode one JSON object and a newline in readable UTF-8, with a digest if `digest`. Lone surrogates, which UTF-8
-    lacks, become JSON escapes."""
+    """Encode one JSON object and a newline as UTF-8. With `digest`, add a digest. Only lone surrogates become JSON
+    escapes, because UTF-8 cannot encode them."""
     line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace")
     return (add_digest(line) if digest else line) + b"\n"
 
@@ -109,8 +110,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """Return the JSON object of a text, without its digest. Raise ValueError if it is not an object or has a wrong
-    digest. The error message has no subject: callers put the name of the text before it."""
+    """Return the JSON object of a text, without its digest. Raise ValueError if the text is not an object or has a
+    wrong digest. The error message has no subject, because callers prefix it with the name of the text."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
@@ -125,7 +126,7 @@ def parse_object(text: bytes) -> dict[str, Any]:
 
 def replace_file(path: Path, chunks: Iterable[bytes], chosen_by: str = "--output_dir") -> None:
     """Replace the content of `path` in one step: a reader finds either the old or the new content, even after a crash.
-    For `chosen_by` see `explain_write_errors`. If the iterator raises an error instead of its first chunk, nothing is
+    For `chosen_by` see `explain_write_errors`. If `chunks` raises an error before its first chunk, nothing is
     created."""
     temporary = path.with_name(f".{path.name}.new")
     made = iter(chunks)

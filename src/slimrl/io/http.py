@@ -1,7 +1,7 @@
-"""A client for HTTP servers of other programs, and a rule for retries. Independent of the servers' protocols.
+"""A client for HTTP servers of other programs, and a rule for retries.
 
-A request without a usable answer raises `HttpError`. `ask_again` repeats a request while another try may help. All its
-waits have a limit, and cancelling the task stops them at once.
+A request without a usable answer raises `HttpError`. `ask_again` repeats a request while another try may help. Its
+total time is limited, and a cancellation of the task stops it at once.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from slimrl.io.urls import is_this_machine
 BUSY = frozenset({429, 503, 529})  # the status codes of an overloaded server
 PASSING = frozenset({408, 500, 502, 504})  # the status codes of other temporary failures
 MAX_BACKOFF_S = 8.0
-MAX_PAUSE_S = 60.0  # before another try, even if a server asks for a longer pause
+MAX_PAUSE_S = 60.0  # limit of the pause before another try, even if a server asks for a longer pause
 CONNECT_S = 10.0
 MAX_REPLY_BYTES = 64 << 20
 SHOWN_CHARS, MAX_SAID_CHARS = 300, 1000  # limits of the quoted reply and of the whole text in an error
@@ -36,11 +36,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A server, as its client sees it. `who` is the noun for the server in messages, and `advice` is the remedy at the
-    end of messages.
+    """The address of a server, and the parameters of its client. `who` is the noun for the server in messages, and
+    `advice` is the remedy at the end of messages.
 
-    Requests to this machine use no proxy. Requests to other machines use the proxy of the environment, unless
-    `uses_proxy` is false.
+    Requests to this machine use no proxy. Requests to other machines use the proxy from the environment variables,
+    unless `uses_proxy` is false.
     """
 
     who: str
@@ -52,10 +52,11 @@ class Peer:
 
 
 class HttpError(UserError):
-    """A request had no usable answer. `said` describes the failure without the server's name and without the advice.
+    """An error for a request without a usable answer. `said` describes the failure without the server's name and
+    without the advice.
 
-    `kind` is `unreachable`, `busy`, `timeout`, `error`, or another word for a reply that the caller cannot use.
-    `status` is 0 if there was no reply. `wait_s` is the pause that the server asks for, in seconds.
+    `kind` is `unreachable`, `busy`, `timeout`, `error`, or a caller's word for an unusable reply. `status` is 0 if
+    there was no reply. `wait_s` is the pause that the server asks for, in seconds.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class HttpError(UserError):
         self.status, self.wait_s, self.raised_s = status, wait_s, time.monotonic()
 
     def with_note(self, note: str) -> "HttpError":
-        """Return the same error, with a note after its description."""
+        """Return a copy of the error with a note after its description."""
         return HttpError(self.peer, self.url, f"{self.said} ({note})", self.kind, self.status, self.wait_s)
 
 
@@ -75,10 +76,10 @@ class HttpError(UserError):
 class Limits:
     """The limits for repeating a request.
 
-    `within_s` limits the time of all tries and pauses together, and `knob` is the name of this limit in messages. A
-    request to a busy server is repeated for all of this time. After other temporary failures, a request is repeated
-    until `patience_s` after the first failure. At most `max_tries` tries may fail with a status. `passing` has the
-    statuses of temporary failures.
+    `within_s` limits the total time of all tries and pauses. `knob` is the name of this limit in messages. A request to
+    a busy server is repeated during all of this time. After other temporary failures, a request is repeated until
+    `patience_s` after the first failure. At most `max_tries` tries may fail with a status code. `passing` has the
+    status codes of temporary failures.
     """
 
     within_s: float = math.inf
@@ -100,8 +101,8 @@ class Limits:
 
 
 async def ask_again(peer: Peer, ask: Callable[[Sequence[HttpError]], Awaitable[T]], limits: Limits) -> T:
-    """Call `ask` with the failures so far until it succeeds, and return its result. Raise the last HttpError if another
-    try would not help, or would exceed the limits."""
+    """Call `ask` with the failures so far until it succeeds, and return its result. Raise the last HttpError if it is
+    permanent, or if another try would exceed the limits."""
     failures: list[HttpError] = []
     try:
         async with asyncio.timeout(limits.within_s if limits.within_s < math.inf else None) as limit:
@@ -126,17 +127,18 @@ async def ask_again(peer: Peer, ask: Callable[[Sequence[HttpError]], Awaitable[T
 
 
 class HttpClient:
-    """Connections to a server, for one event loop. At most `num_concurrent` requests are open; others wait.
+    """A client with connections to one server, for one event loop. At most `num_concurrent` requests are open at once;
+    other requests wait.
 
-    Replies are not decompressed, because a short reply could become very long, and at most `max_bytes` of a reply are
-    read. The key is removed from replies. Raise UserError if the address has a key in it, or the environment's proxies
-    are unusable.
+    At most `max_bytes` of a reply are read. Replies are not decompressed, because a short reply could become very long.
+    The API key is removed from replies. Raise UserError if the address has a key in it, or if the proxy in the
+    environment variables is invalid.
     """
 
     def __init__(self, peer: Peer, num_concurrent: int, max_bytes: int = MAX_REPLY_BYTES) -> None:
         check_address(peer.base_url, peer.who)
         self._peer, self._max_bytes = peer, max_bytes
-        # We do not use httpx's own limit: a request that is cancelled while it waits there may keep its place for ever
+        # Do not use httpx's limit: a request that is cancelled while it waits there may keep its place for ever
         # (https://github.com/encode/httpcore/issues/1093).
         self._places = asyncio.Semaphore(num_concurrent)
         self._client = _connections(peer)
@@ -147,7 +149,7 @@ class HttpClient:
         data = await self._fetch(method, url, body)
         try:
             return json.loads(data) if data else None
-        except (ValueError, RecursionError) as error:  # the latter for JSON that is nested too deeply
+        except (ValueError, RecursionError) as error:  # RecursionError for JSON that is nested too deeply
             said = f"answers {data[:SHOWN_CHARS].decode('utf-8', 'replace')!r}, which is no JSON"
             raise HttpError(self._peer, url, said, status=200) from error
 
@@ -157,7 +159,7 @@ class HttpClient:
 
     async def _fetch(self, method: str, url: str, body: Any) -> bytes:
         """Return the body of a successful reply."""
-        # ASCII, because UTF-8 cannot encode half of a surrogate pair, which a text may have.
+        # Escape to ASCII, because UTF-8 cannot encode a lone surrogate.
         content = None if body is None else json.dumps(body, allow_nan=False).encode("ascii")
         kind = {} if content is None else {"Content-Type": "application/json"}
         try:
@@ -176,8 +178,8 @@ class HttpClient:
         raise HttpError(self._peer, url, f"answers {said}", failure, status, _retry_after_s(response.headers))
 
     async def _read(self, response: httpx.Response) -> tuple[bytes, str]:
-        """Return the body of a reply, and its fault, empty if it could be read. The body is streamed: a server that
-        never stops writing cannot fill the memory."""
+        """Return the body of a reply, and a description of its fault; empty if it has none. The body is streamed, so a
+        server that never stops writing cannot fill the memory."""
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             return b"", f"with a body that is compressed ({encoding!r:.60}), which was not asked for"
@@ -190,8 +192,8 @@ class HttpClient:
 
 
 def ask_once(peer: Peer, url: str, timeout_s: float, method: str = "GET") -> Any:
-    """Return the JSON at a URL, at most 1 MiB, to a synchronous caller. Raise HttpError if the request fails or takes
-    longer than `timeout_s`."""
+    """Return the JSON at a URL, at most 1 MiB. This is for synchronous callers. Raise HttpError if the request fails or
+    takes longer than `timeout_s`."""
 
     async def ask() -> Any:
         async with aclosing(HttpClient(peer, 1, max_bytes=1 << 20)) as client:
@@ -211,14 +213,14 @@ def is_healthy(base_url: str, timeout_s: float) -> bool:
 
 
 def list_models(base_url: str, key: str, timeout_s: float) -> list[dict[str, Any]]:
-    """Return the models in `/models` of a server with OpenAI's protocol. Raise HttpError as `ask_once`."""
+    """Return the models in `/models` of a server with OpenAI's protocol. Raise the same HttpErrors as `ask_once`."""
     reply = ask_once(Peer("server", base_url, key), f"{base_url.rstrip('/')}/models", timeout_s)
     models = reply.get("data", []) if isinstance(reply, dict) else []
     return [one for one in models if isinstance(one, dict)] if isinstance(models, list) else []
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """Return the seconds that a busy server asks to wait; 0 without a number, and for a date, which is allowed too."""
+    """Return the seconds that a busy server asks to wait; 0 if the header is missing or has a date instead."""
     try:
         seconds = float(headers.get("Retry-After", "0"))
     except ValueError:
@@ -235,7 +237,7 @@ def _pause_s(error: HttpError, tries: int) -> float:
 
 
 def _connections(peer: Peer) -> httpx.AsyncClient:
-    """Create the HTTP client for a server, with its key and with the proxies of the environment."""
+    """Create the HTTP client for a server, with its key and with the proxy from the environment variables."""
     uses_proxy = peer.uses_proxy and not is_this_machine(urlsplit(peer.base_url).hostname or "")
     needs_certificates = uses_proxy or urlsplit(peer.base_url).scheme == "https"  # which take long to load
     headers = {"Accept-Encoding": "identity", "User-Agent": "slimrl", **peer.headers}

@@ -1,8 +1,8 @@
-"""Decides which requests a server answers, by a key or by the address. Independent of a framework.
+"""Decides which requests a server answers. The decision depends on a key or on the client's address.
 
-Without a key, a server answers programs on its own machine, but not web pages. A web page can make a browser on this
-machine send requests to the loopback address. Such a request has the page's address in `Origin`. If the page's own name
-resolves to this machine (DNS rebinding), the request has this name in `Host`.
+Without a key, a server answers only programs on its machine. Web pages are refused, although a web page can make a
+browser on this machine send requests to the loopback address. Requests of web pages have the page's address in
+`Origin`. If the page's host name resolves to this machine (DNS rebinding), they have this name in `Host`.
 """
 
 import hmac
@@ -15,7 +15,7 @@ from slimrl.io.urls import is_loopback
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reason for refusing a request, in words and as a code."""
+    """The reason for refusing a request, as text and as a code."""
 
     status: int
     message: str
@@ -25,8 +25,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The permitted clients. With a `key`, set by the environment variable `variable`, all clients that send it are
-    permitted. Without a key, programs on this machine and clients with an address in `forwarders` are permitted."""
+    """The rule for permitted clients. With a `key`, all clients that send it are permitted; the environment variable
+    `variable` sets the key. Without a key, programs on this machine and clients with an address in `forwarders` are
+    permitted."""
 
     key: str
     variable: str
@@ -37,7 +38,7 @@ class Access:
         names in `headers` are in lower case."""
         if not self.key:
             return self._page_refusal(sender, headers)
-        # In constant time, so that the time of an answer reveals nothing about the key.
+        # Compare in constant time, so that the time of an answer reveals nothing about the key.
         if hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self.key}".encode()):
             return None
         why = (
@@ -65,7 +66,7 @@ class Access:
 
 
 def _name(host: str) -> str:
-    """Return the name in a header `Host`, without the port; empty if it is invalid."""
+    """Return the host name in a `Host` header, without the port; empty if the header is invalid."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

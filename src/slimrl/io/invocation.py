@@ -1,4 +1,5 @@
-"""Finds out how the user starts slimrl, so that printed commands can be copied, and writes to the standard output."""
+"""Finds the prefix with which the user starts slimrl, so that users can copy printed commands. Prints to the standard
+output."""
 
 import os
 import shlex
@@ -22,7 +23,8 @@ def allow_any_letter() -> None:
 
 
 def show(text: str) -> int:
-    """Print a page to the standard output. A reader such as `head` may close it early. Return the exit status."""
+    """Print text to the standard output, and return the exit status. It is no error if a reader such as `head` closes
+    the output early."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -38,11 +40,11 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def command_prefix() -> str:
-    """Return the start of a command line before `slimrl`: `uv run ` with its options, such as `--with PACKAGE`, if this
-    started the process. Otherwise return an empty text.
+    """Return the words before `slimrl` in the user's command line. If `uv run` started the process, return `uv run `
+    with its options, such as `--with PACKAGE`. Otherwise return an empty text.
 
-    The variable UV alone does not show that: `uvx` sets it, too. With `uvx`, as with an installation by pip, `uv run`
-    would fail.
+    The variable UV is not sufficient to detect `uv run`, because `uvx` sets it, too. After `uvx` or an installation
+    with pip, `uv run` would fail.
     """
     if not os.environ.get("UV"):
         return ""

@@ -1,7 +1,7 @@
-"""Kills a process that Ctrl-C does not stop in time, whatever code it is running.
+"""Kills a process that Ctrl-C does not stop in time.
 
-Python raises KeyboardInterrupt between two of its own instructions. A backward pass of a large batch is a single
-instruction, and may take minutes if other programs use the cores, too.
+Python raises KeyboardInterrupt only between two of its bytecode instructions. The backward pass of a large batch is a
+single instruction, and may take minutes if other programs use the cores, too.
 """
 
 import atexit
@@ -21,17 +21,17 @@ INTERRUPTED = 130
 def end_when_interrupted(last_words: str) -> None:
     """Print `last_words` and kill this process `LIMIT_S` seconds after the first Ctrl-C, if it still runs.
 
-    Its files are then in the same state as after `kill -9`, so a run can be resumed. On Linux its children die, too.
+    The files are then in the same state as after `kill -9`, so a run can be resumed. On Linux its children die, too.
     """
     heard, written = socket.socketpair()
     written.setblocking(False)
-    # Python's handler in C writes each signal's number to this socket at once, even during a long call.
+    # Python's C code writes the number of each signal to this socket at once, even during a long call.
     signal.set_wakeup_fd(written.detach(), warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(heard, last_words), name="last resort", daemon=True).start()
 
 
 def end_quietly(work: Callable[[], int]) -> int:
-    """Run `work` and return its exit status. After Ctrl-C, exit the process with the status `INTERRUPTED` at once. A
+    """Run `work` and return its exit status. After Ctrl-C, exit the process at once with the status `INTERRUPTED`. A
     second Ctrl-C prints no traceback."""
     try:
         status = work()
@@ -42,14 +42,14 @@ def end_quietly(work: Callable[[], int]) -> int:
         # A normal exit frees tensors one by one, which takes seconds while other programs use the cores.
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # the reader of a pipe has exited
+            with suppress(OSError, ValueError):  # if the reader of a pipe has exited
                 stream.flush()
         os._exit(status)
     return status
 
 
 def end_by_itself() -> None:
-    """Do not kill this process after Ctrl-C: it must end its child processes first."""
+    """Turn off the kill after Ctrl-C, for a process that must first end its child processes."""
     signal.set_wakeup_fd(-1)
 
 

@@ -1,4 +1,4 @@
-"""File locks shared by processes. A waiting process reports the holder, and fails if the holder is stopped.
+"""File locks between processes. A waiting process logs the holder, and raises UserError if the holder is stopped.
 
 The operating system drops a lock when its holder dies, so a killed process blocks nobody.
 """
@@ -15,14 +15,15 @@ from slimrl.errors import UserError
 from slimrl.io.process_tree import is_stopped
 
 POLL_S = 0.2
-NOTICE_S = 60.0  # seconds between two notes about a wait
+NOTICE_S = 60.0  # seconds between two log messages during a wait
 STOPPED_S = 5.0  # seconds that a holder may be stopped before the wait fails
 
 
 @contextmanager
 def hold_lock(path: Path, work: str, note: Callable[[str], None]) -> Iterator[None]:
-    """Context manager: hold the lock file `path`. During a wait, log the holder and its `work`, such as "building an
-    index". Raise UserError if the holder is stopped, OSError if the file cannot be written."""
+    """Context manager: hold the lock file `path`. While another process holds the lock, log this process and `work`,
+    such as "building an index". Raise UserError if the holder is stopped (SIGSTOP), OSError if the file cannot be
+    written."""
     lock = FileLock(path)
     began, noted, stopped_since = time.monotonic(), -NOTICE_S, 0.0
     while not acquire(lock, POLL_S):
@@ -59,7 +60,7 @@ def _name(holder: int) -> str:
 
 
 def acquire(lock: FileLock, seconds: float) -> bool:
-    """Try to acquire the lock for `seconds`. Return True on success, False if another process still holds it."""
+    """Wait at most `seconds` for the lock. Return True on success, False if another process still holds the lock."""
     try:
         lock.acquire(timeout=seconds)
     except Timeout:

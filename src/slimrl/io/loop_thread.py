@@ -1,8 +1,8 @@
-"""The event loops of a process, each in a daemon thread. Independent of the code in them.
+"""The event loops of a process, each in a daemon thread.
 
-There are two loops. `PROCESS_LOOP` runs slimrl's own work: connections to servers, and sampling during training. The
-other loop (`rollout/loop.py`) runs episodes. The code of an environment may block that loop, and must not block the
-sampler or the transfer of weights. A loop starts at its first use, and ends with the process.
+There are two loops. `PROCESS_LOOP` runs slimrl's work: connections to servers, and sampling during training. The other
+loop (`rollout/loop.py`) runs episodes. The loops are separate because an environment may block its loop, but must not
+block the sampler or the transfer of weights. A loop starts at its first use, and ends with the process.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _running: set[threading.Thread] = set()  # threads of `start_in_daemon`
 
 
 class LoopThread:
-    """An event loop that runs coroutines for other threads. Its thread is a daemon and never delays the program's
+    """An event loop that runs coroutines for other threads. Its thread is a daemon, so it does not delay the program's
     end."""
 
     def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
@@ -31,11 +31,11 @@ class LoopThread:
         self._starting = threading.RLock()  # reentrant, because garbage collection may start work at any time
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._process = 0  # that started the thread
+        self._process = 0  # the id of the process that started the thread
 
     @property
     def ident(self) -> int:
-        """The number of the thread, as returned by `threading.get_ident` there; 0 before it starts."""
+        """The id of the thread (see `threading.get_ident`); 0 before the thread starts."""
         return (self._thread and self._thread.ident) or 0
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
@@ -50,12 +50,12 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     def abandon(self) -> None:
-        """Leave a loop whose thread is blocked. The next call, as in a notebook, starts another loop."""
+        """Stop using a loop whose thread is blocked. The next call, for example in a notebook, starts another loop."""
         self._loop = None
 
     def wait(self, work: Coroutine[Any, Any, T], check: Callable[[], None] = lambda: None) -> T:
-        """Return the result of `work` to a synchronous caller. Ctrl-C cancels the work. `check` is called every
-        `CHECK_S` seconds, and may raise an exception, which also cancels the work."""
+        """Run `work` and return its result. This is for synchronous callers. Ctrl-C cancels the work. `check` is called
+        every `CHECK_S` seconds. If it raises an exception, the work is cancelled, too."""
         assert threading.current_thread() is not self._thread, "the loop cannot wait for itself"
         ended = threading.Event()
         future = self.start(_note_end(work, ended))
@@ -74,13 +74,13 @@ PROCESS_LOOP = LoopThread("slimrl")
 
 
 class LoopTasks:
-    """The tasks of one part of slimrl in a loop of the process. `close` cancels all tasks, and then closes the part's
-    connections. The same happens when the object is garbage-collected."""
+    """The tasks of one object, such as a client, in a loop of the process. `close` cancels all tasks, and then closes
+    the object's connections. Garbage collection of the LoopTasks does the same."""
 
     def __init__(self, *connections: Callable[[], Awaitable[None]], loop: LoopThread = PROCESS_LOOP) -> None:
         self._loop = loop
         self._tasks: set[asyncio.Task[Any]] = set()
-        # `finalize` must not refer to `self`, or the object could never become garbage.
+        # `finalize` must not refer to `self`. Otherwise the object would never be garbage-collected.
         self._end = weakref.finalize(self, _end_tasks, loop, self._tasks, connections)
         self._end.atexit = False
 
@@ -89,16 +89,16 @@ class LoopTasks:
         return self._loop.start(self._track(work))
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` and return its result. May be awaited from any event loop. Cancelling the caller cancels the
-        work."""
+        """Run `work` and return its result. This may be awaited from any event loop. If the caller is cancelled, the
+        work is cancelled, too."""
         return await asyncio.wrap_future(self.start(work))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work` to a synchronous caller."""
+        """Run `work` and return its result. This is for synchronous callers."""
         return self._loop.wait(self._track(work))
 
     def close(self) -> None:
-        """Cancel the tasks, close the part's connections, and wait a little. A second call does nothing."""
+        """Cancel the tasks, close the connections, and wait for both for a short time. A second call does nothing."""
         if (closing := self._end()) and not wait_for([closing], 2 * CLOSE_S).done:
             self._loop.abandon()
 
@@ -113,8 +113,8 @@ class LoopTasks:
 
 
 async def gather_all(*works: Awaitable[T]) -> list[T]:
-    """Run all `works` and return their results. If one raises an exception, cancel the others, wait until they have
-    stopped, and raise the exception."""
+    """Run all `works` concurrently and return their results. If one of them raises an exception, cancel the others,
+    wait until they have stopped, and raise the exception."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return list(await asyncio.gather(*tasks))
@@ -126,8 +126,8 @@ async def gather_all(*works: Awaitable[T]) -> list[T]:
 
 
 def call_outside_loop(call: Callable[[], T]) -> T:
-    """Return the result of `call`, which may run its own event loop. If a loop already runs in this thread, as in a
-    notebook, use another thread."""
+    """Return the result of `call`, which may start an event loop. If a loop already runs in this thread, as in a
+    notebook, run `call` in another thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -154,14 +154,14 @@ def start_in_daemon(call: Callable[[], T], name: str) -> "Future[T]":
 
 
 async def call_in_daemon(call: Callable[[], T], name: str) -> T:
-    """Run a call in a daemon thread, and return its result. Cancellation does not stop the thread, but the result is
-    lost."""
+    """Run a call in a daemon thread, and return its result. A cancellation does not stop the thread, but its result is
+    dropped."""
     return await asyncio.wrap_future(start_in_daemon(call, name))
 
 
 def has_blocked_calls() -> bool:
-    """Return True if a call of `start_in_daemon` is still running. A normal exit would end its thread, which makes
-    PyTorch abort."""
+    """Return True if a call of `start_in_daemon` is still running. The process must then not exit normally, because
+    PyTorch aborts when its thread is ended."""
     return bool(_running)
 
 
@@ -183,7 +183,7 @@ async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
 def _end_tasks(
     loop: LoopThread, tasks: set[asyncio.Task[Any]], connections: Sequence[Callable[[], Awaitable[None]]]
 ) -> "Future[None] | None":
-    """Start to cancel the tasks and then to close the connections. Return the future result; None if the loop never
+    """Start work that cancels the tasks and then closes the connections. Return its future; None if the loop never
     started."""
 
     async def end() -> None:
@@ -205,7 +205,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    """Cancel all work in the loop, and wait a little for the thread to end."""
+    """Cancel all work in the loop, and wait a short time until the thread has ended."""
 
     async def end() -> None:
         await _cancel(asyncio.all_tasks() - {asyncio.current_task()})

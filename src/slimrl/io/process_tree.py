@@ -1,7 +1,7 @@
-"""Finds and ends a process tree: a process with all of its descendants. Independent of their work.
+"""Finds and ends a process tree: a process with all of its descendants.
 
-The kernel reuses the ids of dead processes. So a process is identified by its id and its start time, and a process
-group by a known member: while one member runs, the group's id cannot be reused.
+The kernel reuses the ids of dead processes. So a process is identified by its id and its start time. A process group is
+identified by a known member: while a member runs, the kernel cannot reuse the group's id.
 """
 
 import os
@@ -16,14 +16,15 @@ from pathlib import Path
 POLL_S = 0.05
 PROC = Path("/proc")
 
-# Process id to start time, as the system spells it: clock ticks since boot in /proc, a date in `ps`.
+# A mapping from process id to start time. Its format depends on the system: clock ticks since boot in /proc, a date in
+# `ps`.
 StartTimes = Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of this machine. `ended` marks a zombie: it is dead, but keeps its id until its parent waits for it.
-    `stopped` marks a process that a signal or a debugger has stopped."""
+    """A process of this machine. `ended` is True for a zombie: it is dead, but keeps its id until its parent waits for
+    it. `stopped` is True if a signal or a debugger has stopped the process."""
 
     parent: int
     group: int
@@ -45,8 +46,8 @@ def is_stopped(pid: int) -> bool:
 
 
 def processes(pid: int = 0) -> dict[int, Process]:
-    """Return a dict of the processes that this user may see, by process id. With `pid`, return only this process, if it
-    exists."""
+    """Return a dict from process ids to the processes that this user may see. With `pid`, the dict has only this
+    process, if it exists."""
     if not (PROC / "self" / "stat").exists():
         return _from_ps(pid)
     numbers = [pid] if pid else [int(name) for name in os.listdir(PROC) if name.isdecimal()]
@@ -63,8 +64,8 @@ def processes(pid: int = 0) -> dict[int, Process]:
 
 
 def find_process_tree(known: StartTimes) -> dict[int, str]:
-    """Return the start times, by process id, of the `known` processes that still run, of all their descendants, and of
-    all members of process groups that a known process leads or led."""
+    """Return the start times, by process id, of all running processes in the tree. The tree contains the `known`
+    processes, their descendants, and the members of process groups that a known process leads or led."""
     there = processes()
     ours = {pid for pid, moment in known.items() if pid in there and there[pid].began == moment}
     groups = {there[pid].group for pid in ours} & set(known)
@@ -77,8 +78,8 @@ def find_process_tree(known: StartTimes) -> dict[int, str]:
 
 
 def find_marked(name: str, value: str) -> dict[int, str]:
-    """Return the start times, by process id, of this user's processes that were started with the environment variable
-    `name` set to `value`. Without /proc, none is found."""
+    """Return the start times, by process id, of this user's processes whose environment variable `name` was `value` at
+    their start. Return an empty dict on systems without /proc."""
     mark = f"{name}={value}".encode()
     found = {}
     for pid, one in processes().items() if PROC.is_dir() else ():
@@ -97,7 +98,7 @@ def end(known: StartTimes, patience_s: float) -> tuple[list[int], list[int]]:
     ours = find_process_tree(known)
     known = {**known, **ours}
     _send(signal.SIGTERM, ours)
-    _send(signal.SIGCONT, ours)  # a stopped process handles no other signal before this one
+    _send(signal.SIGCONT, ours)  # a stopped process handles SIGTERM only after SIGCONT
     with suppress(KeyboardInterrupt):
         _await_end(known, patience_s)
     stubborn = find_process_tree(known)
@@ -110,10 +111,10 @@ def kill(known: StartTimes, patience_s: float) -> list[int]:
 
 
 def _await_end(known: dict[int, str], patience_s: float, number: signal.Signals | None = None) -> StartTimes:
-    """Wait until the whole process tree is dead, at most `patience_s` seconds. Return the processes that still run. If
-    `number` is given, send this signal repeatedly, because new processes may be started meanwhile.
+    """Wait at most `patience_s` seconds until the whole process tree is dead. Return the processes that still run. If
+    `number` is given, send this signal repeatedly, because the tree may start new processes.
 
-    Every process found is added to `known`: after its parent's death, it can no longer be found as a descendant.
+    Add every process found to `known`: after its parent's death, it can no longer be found as a descendant.
     """
     deadline = time.monotonic() + patience_s
     while (left := find_process_tree(known)) and time.monotonic() < deadline:

@@ -1,5 +1,5 @@
-"""Reads files whose paths are from outside, up to a size limit. Only regular files are read, because a pipe or a device
-could block for ever."""
+"""Reads files at paths that users or other programs choose, up to a size limit. Only regular files are read, because a
+pipe or a device could block for ever."""
 
 import io
 import json
@@ -20,10 +20,10 @@ KINDS = {
 
 
 def open_regular(path: Path, hint: str = "") -> io.FileIO:
-    """Open a file, unbuffered. Raise UserError, with `hint` at its end, unless it is a regular file (or a link to
-    one)."""
+    """Open a file, unbuffered. Raise UserError, with `hint` at its end, unless the path is a regular file or a link to
+    a regular file."""
     try:
-        # Otherwise opening a pipe would wait for a writer.
+        # Do not block: without this flag, opening a pipe would wait for a writer.
         file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     except (OSError, ValueError) as error:  # a path may have a NUL in it
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.{hint}") from None

@@ -1,4 +1,4 @@
-"""Rows of JSONL and parquet files and of Hub data sets, one after the other. Independent of the rows' contents."""
+"""Reads rows of JSONL files, parquet files and Hub data sets, one after the other."""
 
 import hashlib
 import io
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
-    """Yield the rows of a `.parquet` or JSONL file, each with its place as `file:line`. Yield a line that is not JSON
-    as text.
+    """Yield the rows of a `.parquet` or JSONL file, each with its place as `file:line`. A line that is not JSON is
+    yielded as text.
 
-    Raise UserError if the file cannot be read, or an object has a key twice. `check` is the setting that the message
-    asks the user to check.
+    Raise UserError if the file cannot be read, or if an object has a duplicate key. The message asks the user to check
+    the setting `check`.
     """
     if path.suffix == ".parquet":
         if not path.is_file():
@@ -42,9 +42,9 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
 
 
 def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tuple[Any, str]]:
-    """Yield the rows of a split of a data set on the Hub or in a local directory, each with its place. Downloads are
-    cached and resumed. `subset` is one of the data set's configurations, empty for its default. Raise UserError if the
-    data set cannot be loaded. `check` is the setting that the message asks the user to check."""
+    """Yield the rows of one split of a data set, each with its place. `name` is an id on the Hub or a local directory.
+    `subset` is one of the data set's configurations; empty for the default. Downloads are cached and resumed. Raise
+    UserError if the data set cannot be loaded. The message asks the user to check the setting `check`."""
     import httpx  # slow to import, and few commands download data
 
     datasets = _datasets()
@@ -64,16 +64,16 @@ def preview(row: Any) -> str:
 
 
 def hash_fraction(content: Any) -> float:
-    """Hash the content, as JSON, to a number in [0, 1). An item is held out if its number is below a share, so the
-    choice does not depend on its position or on other items."""
+    """Hash the content, as JSON, to a number in [0, 1). With this number, callers decide if an item is held out. So the
+    decision does not depend on the item's position or on other items."""
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def draw(items: Sequence[T], num: int, content: Callable[[T], Any]) -> list[T]:
-    """Return `num` of the items, or all if there are fewer, in their original order. A hash of each item's `content`
-    decides: every call draws the same items, and they are from all parts of a sorted list. A larger draw includes a
-    smaller one."""
+    """Return `num` items, or all items if there are fewer, in their original order. The items are chosen by a hash of
+    their `content`: every call chooses the same items, spread over the whole list. A larger draw includes all items of
+    a smaller draw."""
     drawn = sorted(range(len(items)), key=lambda place: hash_fraction(content(items[place])))[:num]
     return [items[place] for place in sorted(drawn)]
 
@@ -105,13 +105,13 @@ def _parse_line(line: str, where: str) -> Any:
         row = DECODER.decode(line)
     except KeyError as error:
         raise UserError(f"{where} has the key {error!s:.80} twice; only one of the values can be meant.") from None
-    except (ValueError, RecursionError):  # not JSON, a number of thousands of digits, or nested too deep
+    except (ValueError, RecursionError):  # no JSON, a number with thousands of digits, or nested too deeply
         return line
     return line if is_too_deep(row) else row
 
 
 def _object_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of these keys and values. Raise KeyError with a duplicate key."""
+    """Build a JSON object from pairs of key and value. Raise KeyError with the key if a key is duplicate."""
     row = dict(pairs)
     if len(row) < len(pairs):
         raise KeyError(Counter(key for key, _ in pairs).most_common(1)[0][0])

@@ -1,6 +1,6 @@
-"""The paths of a run's files. Only this module knows the names of these files; it does not open or create them.
+"""Defines the paths of a run's files. It does not open or create them.
 
-The directory of a run; the directory of an evaluation has only the files marked `e`:
+This is the directory of a run. The directory of an evaluation has only the files marked `e`:
 
     config.toml  .lock  run_id              e  settings, lock, and the id of the run
     metrics.jsonl  monitors.jsonl              a line for each step; a line for each alarm
@@ -9,7 +9,7 @@ The directory of a run; the directory of an evaluation has only the files marked
     rollouts/step_000010.jsonl, .tokens.npz    the rollouts of a step, the trainer's numbers for their tokens
     held_out/start.json, start_greedy.jsonl e  the result of a stage, its episodes by decoding
     checkpoints/step_10/  weights/step_10/     from which the run resumes; in Hugging Face format
-    warmup/                                    a run of its own
+    warmup/                                    the directory of the warm-up, with the same layout
     logs/                                      of a run in several processes
     transport/batches/step_9.safetensors       the batch of a step, for the trainer
     transport/weights/step_10/                 the weights of a version, for samplers
@@ -42,7 +42,7 @@ class RunDir:
 
     @property
     def warmup(self) -> "RunDir":
-        """The run that trained on demonstrations before RL."""
+        """The directory of the warm-up, which trained on demonstrations before RL."""
         return RunDir(self.path / "warmup")
 
     def stage(self, slug: str) -> Path:
@@ -50,7 +50,7 @@ class RunDir:
         return self.held_out / f"{slug}.json"
 
     def episodes(self, slug: str, mode: str) -> Path:
-        """Return the path of the episodes of an evaluation with one way of decoding, such as `greedy`."""
+        """Return the path of the episodes of an evaluation with one decoding mode, such as `greedy`."""
         return self.held_out / f"{slug}_{mode}.jsonl"
 
     def checkpoint_of(self, step: int) -> Path:
@@ -74,7 +74,7 @@ class RunDir:
         return self.rollouts / f"step_{step:06d}.jsonl"
 
     def tokens_of(self, step: int) -> Path:
-        """Return the path of the trainer's numbers for each token of a step's rollouts (`trainer/token_log.py`)."""
+        """Return the path of the trainer's values for each token of a step's rollouts (`trainer/token_log.py`)."""
         return self.rollouts / f"step_{step:06d}.tokens.npz"
 
     def rollout_files(self) -> dict[int, list[Path]]:

@@ -1,4 +1,5 @@
-"""Recognises secrets by their names, their forms and their places in addresses, and removes them from shown texts.
+"""Finds secrets in texts and removes them before a text is shown. A secret is recognised by its name, by its format,
+or by its place in a URL.
 
 API keys are read from the environment, and never appear in an address, file or message.
 """
@@ -20,9 +21,9 @@ NAME = re.compile(
     r"|(api|auth|access|bearer|refresh|session|secret|client|user|hf|hub|huggingface|github|gitlab|wandb|openai|sandbox"
     r"|judge|sas)_?token)|token|(.*_)?auth"
 )
-# Short names that are harmless elsewhere, but mean a key in an address.
+# Short names that mean an API key in a URL, but are harmless elsewhere.
 IN_ADDRESS = ("key", "code", "sig", "signature")
-# The usual forms of keys, by which they are recognised in other texts.
+# The usual formats of API keys, for other texts.
 FORM = re.compile(
     r"\b(?:Bearer\s+[\w.~+/-]{8,}=*|sk-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|gh[a-z]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
     r"|AIza[\w-]{30,}|xox[abps]-[\w-]{10,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]+)"
@@ -31,8 +32,8 @@ ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 def names_secret(name: str) -> bool:
-    """Return True if the value of a setting with this name is a secret. The name of a variable that has a secret is not
-    secret.
+    """Return True if the value of a setting with this name is a secret. A setting that names an environment variable is
+    not secret.
 
     >>> names_secret("openai-api-key"), names_secret("Authorization"), names_secret("accessToken")
     (True, True, True)
@@ -44,12 +45,12 @@ def names_secret(name: str) -> bool:
 
 
 def has_secret(text: str) -> str:
-    """Describe the secret in a text. Return an empty text if there is none.
+    """Describe the secret in a text. Return an empty text if the text has no secret.
 
     >>> has_secret("http://localhost:8000/v1?api_key=abc"), has_secret("http://localhost:8000/v1?page=2")
     ('an address with a key in it (`...?...`)', '')
     """
-    # Inside a longer text, such as a prompt, a key must have a digit: "Bearer certificates" is not a key.
+    # Within a longer text, such as a prompt, a key must contain a digit: "Bearer certificates" is not a key.
     if FORM.fullmatch(text.strip()) or any(any(map(str.isdigit, found)) for found in FORM.findall(text)):
         return "a key"
     if not ADDRESS.fullmatch(text):
@@ -83,9 +84,9 @@ def redact(text: str) -> str:
 
 
 def redact_key(data: bytes, key: str) -> bytes:
-    r"""Return the text of a response with `[key]` in place of the API key, however JSON escapes it.
+    r"""Return the text of a response with `[key]` in place of the API key. All JSON escapes of the key are found.
 
-    Some servers repeat an unknown key, and their responses are logged.
+    Some servers repeat an unknown key in their response, and responses are logged.
 
     >>> redact_key(b"unknown key: sk-12345", "sk-12345"), redact_key(rb"unknown key: sk\u002D12345", "sk-12345")
     (b'unknown key: [key]', b'unknown key: [key]')
@@ -106,15 +107,15 @@ def redact_words(words: Sequence[str]) -> list[str]:
 
 def read_api_key(variable: str, variables: Mapping[str, str] = os.environ) -> str:
     """Return the API key in an environment variable, empty if it is not set. Raise UserError if it is invalid."""
-    key = variables.get(variable, "").strip()  # files of secrets have a newline at their end
+    key = variables.get(variable, "").strip()  # a key from a file often ends with a newline
     if not (key.isascii() and key.isprintable()) or "\\" in key:
         raise UserError(f"the key in the variable {variable} has characters that no key has.")
     return key
 
 
 def check_address(base_url: str, who: str) -> None:
-    """Raise UserError if an address has a key in it, because messages and files repeat the address. The error's message
-    does not repeat it."""
+    """Raise UserError if an address has a key in it, because messages and files show addresses. The error message does
+    not show the address."""
     if fault := fault_of_base_url(base_url):
         raise UserError(
             f"{who}: `base_url` has {fault}. Remove it: a key goes into the variable of the environment that "
@@ -133,6 +134,6 @@ def _hide_value(found: re.Match[str]) -> str:
 
 def _char_pattern(char: str) -> str:
     """Return a pattern for all spellings of a character in JSON."""
-    # JSON inside of JSON doubles the backslashes. The bound on their number keeps the search linear.
+    # JSON within JSON doubles the backslashes. A limit on the number of backslashes keeps the search linear.
     plain = re.escape(char)
     return rf"(?:{plain}|\\{{1,8}}(?:{plain}|u(?i:{ord(char):04x})))"

@@ -1,4 +1,4 @@
-"""Type checks of an environment's `args`, whose names are unknown to the configuration."""
+"""Type checks of an environment's `args`. The configuration cannot check them, because it does not know their names."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -21,10 +21,10 @@ PLAIN: dict[str, Any] = {
 
 
 def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) -> None:
-    """Raise UserError if a value in `args` does not have the type of its parameter: the text "False" would count as
-    true.
+    """Raise UserError if a value in `args` does not have the type of its parameter. For example, the text "False" would
+    count as true.
 
-    Only the types of `PLAIN` are checked. `who` is the start of the message.
+    Only the types in `PLAIN` are checked. `who` is the start of the message.
     """
     for name, parameter in signature.parameters.items():
         annotation = parameter.annotation
@@ -35,7 +35,7 @@ def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) 
 
 def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:
     """Build an instance of the dataclass `kind` with the given fields. Raise UserError for an unknown name or a value
-    of another type; the class itself checks the range of its values."""
+    of the wrong type. The class checks the range of its values."""
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     for name in given:
         if name not in known:
@@ -47,8 +47,8 @@ def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:
 
 
 def refuse_idle(settings: Any, names: Iterable[str], who: str, why: str) -> None:
-    """Raise UserError if one of the fields `names` of the dataclass `settings` differs from its default. These fields
-    have no effect; `why` is the reason in the message."""
+    """Raise UserError if one of the fields `names` of the dataclass `settings` differs from its default, because these
+    fields have no effect. `why` is the reason in the message."""
     defaults = {one.name: one.default for one in fields(settings)}
     for name in names:
         if getattr(settings, name) != defaults[name]:

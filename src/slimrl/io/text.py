@@ -1,4 +1,4 @@
-"""Checks of text that is still being streamed, or that is from outside. Independent of tokens."""
+"""Checks of texts that are still being streamed, or that other programs sent."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,8 +9,8 @@ MAX_DEPTH = 64  # levels of nested JSON; the reader and the writer of JSON recur
 
 
 def byte_alphabet() -> dict[str, int]:
-    """Return a dict from the characters of byte-level tokens to bytes. A printable byte has its own character, as in
-    GPT-2."""
+    """Return a dict from the characters of byte-level tokens to bytes, as in GPT-2. A printable byte is written as its
+    Latin-1 character."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
@@ -19,11 +19,11 @@ def byte_alphabet() -> dict[str, int]:
 def partial_mark_length(text: str, marks: Sequence[str]) -> int:
     """Return the number of characters at the end of the text that may be the start of one of the marks.
 
-    A stream must not send these characters until more text shows if they belong to a mark.
+    A stream must hold these characters back until more text shows if they belong to a mark.
     """
     longest = 0
-    # An earlier match is longer. So each mark is tried from the left, up to the place where a match would be shorter
-    # than the longest match so far.
+    # The earlier a match starts, the longer it is. So try each mark from the left, until a match would be shorter than
+    # the longest match so far.
     for mark in marks:
         start = text.find(mark[0], max(0, len(text) - len(mark) + 1))
         while 0 <= start < len(text) - longest:
@@ -35,10 +35,10 @@ def partial_mark_length(text: str, marks: Sequence[str]) -> int:
 
 
 def spans_between(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each text between the two marks, from left to right. Texts inside another text are
-    skipped.
+    """Yield the start and end of each text between the two marks, from left to right. Nested texts are skipped.
 
-    The time is linear: a regular expression such as `<a>(.*?)</a>` reads the rest of the text for each `<a>`.
+    The time is linear, unlike with a regular expression such as `<a>(.*?)</a>`, which reads the rest of the text for
+    each `<a>`.
 
     >>> [*spans_between("<a>x<a>y</a> <a>z</a> <a>", "<a>", "</a>")]
     [(3, 8), (16, 17)]

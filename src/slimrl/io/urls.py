@@ -1,12 +1,12 @@
-"""Checks of host names, URLs and names of variables by their text alone. Host names are not resolved: a name that only
-the network knows counts as another machine."""
+"""Checks of host names, URLs and names of variables. Only the text is checked: host names are not resolved, so an
+unknown name counts as another machine."""
 
 import ipaddress
 from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine can reach a server that listens on the host.
+    """Return True if a server that listens on the host can be reached only from this machine.
 
     >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, True, False)
@@ -31,7 +31,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def is_http_url(url: str) -> bool:
-    """Return True if the text is a URL of HTTP or HTTPS with a host.
+    """Return True if the text is an HTTP or HTTPS URL with a host.
 
     >>> is_http_url("http://localhost:8000/v1"), is_http_url("localhost:8000"), is_http_url("http://localhost:many")
     (True, False, False)
@@ -44,9 +44,9 @@ def is_http_url(url: str) -> bool:
 
 
 def fault_of_base_url(url: str) -> str:
-    """Describe the part that a server's address must not have. Return an empty text if the address is valid. A path
-    will be added to the address, and files and messages repeat it. In text that is not a valid URL, any `@` counts as a
-    user or a password.
+    """Describe the part that a server's address must not have, such as a query or a password. Return an empty text if
+    the address is valid. A query is refused because a path will be added to the address, a password because files and
+    messages show the address. In text that is not a valid URL, any `@` counts as a user or a password.
 
     >>> fault_of_base_url("http://localhost/v1"), fault_of_base_url("http://localhost/v1?key=abc")
     ('', 'a query in it (`...?...`)')

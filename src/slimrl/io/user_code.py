@@ -1,6 +1,6 @@
 """Loads functions and classes from a user's modules, and converts errors of a user's code to UserError.
 
-A place in Python is `path/to/file.py:NAME` or `package.module:NAME`. Independent of environments and losses.
+A location is `path/to/file.py:NAME` or `package.module:NAME`.
 """
 
 import importlib
@@ -35,9 +35,9 @@ def call_user_code(failure: str, call: Callable[[], T]) -> T:
 def load_named(
     location: str, what: str, loaded: dict[str, Any], is_kind: Callable[[object], bool] = inspect.isfunction
 ) -> Any:
-    """Return the object at the place `location` in a user's module. If it does not exist, raise UserError, prefixed
-    with `what`, with the most similar name of an object for which `is_kind` is True. `loaded` caches the modules, so
-    that each module is run only once."""
+    """Return the object at `location` in a user's module. If it does not exist, raise UserError, prefixed with `what`.
+    The message suggests the most similar name of an object for which `is_kind` is True. `loaded` is a cache of modules,
+    so that each module is run only once."""
     module_name, _, name = location.rpartition(":")
     if not module_name or not name:
         raise UserError(f"{what} `{location}` is named as `path/to/file.py:function` or `package.module:function`.")
@@ -51,7 +51,7 @@ def load_named(
 
 
 def load_function(location: str, what: str, args: Mapping[str, Any], num_values: int) -> Callable[..., Any]:
-    """Return the function at the place `location`. It is called with `num_values` values and the keyword arguments
+    """Return the function at `location`. Callers will pass `num_values` positional values and the keyword arguments
     `args`. Raise UserError, prefixed with `what`, if the function does not exist or does not accept these arguments."""
     function = load_named(location, what, {})
     who = f"{what} `{location}`"
@@ -77,7 +77,7 @@ def check_call(function: Callable[..., Any], args: Mapping[str, Any], who: str, 
 
 def load_module(name: str, what: str, location: str) -> Any:
     """Run the module `path/to/file.py`, or import `package.module`. Raise UserError, prefixed with `what`, if the
-    module does not exist or fails. `location` is the full place, for the message."""
+    module does not exist or fails. `location` is the full location, for the message."""
     if not name.endswith(".py"):
         return call_user_code(f"{what} `{location}`: {name} failed to load", lambda: importlib.import_module(name))
     path = Path(name)

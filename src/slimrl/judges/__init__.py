@@ -1,1 +1,1 @@
-"""Judges of answers, by words or by a language model."""
+"""Judges of answers: one compares words, another asks a language model."""

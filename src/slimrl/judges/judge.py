@@ -1,8 +1,8 @@
 """Judges of answers: one compares words, another asks a language model behind any OpenAI-compatible server.
 
-A model's verdict is yes or no. If the server is dead, slow or busy, or its reply is neither, the rollout fails with a
-reason, and never earns a reward of 0. Many failures in a row stop the run. Verdicts are stored on disk, so that no
-question is repeated. `docs/judge.md` has measurements of judges.
+A model's verdict is yes or no. If the server is dead, slow or busy, or if its reply is neither yes nor no, the rollout
+fails with a reason. It never gets a reward of 0 instead. Many failures in a row stop the run. Verdicts are stored on
+disk, so that no question is repeated. `docs/judge.md` has measurements of judges.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from slimrl.judges.word_match import MIN_F1, matches
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Metrics
 
-# Markdown, quotes and brackets may surround the word, and a full stop may follow. Other signs may negate it: "❌yes".
+# Markdown, quotes and brackets may surround the word, and a full stop may follow. Other signs may negate it ("❌yes").
 # ASCII only: if case is ignored in all of Unicode, the letter ſ matches s.
 AROUND = "\\s*_`\"'“”‘’«»()"
 VERDICT = re.compile(rf"[{AROUND}]*((?ai:yes|no))[{AROUND}.,!。]*")
 GREEDY = {"temperature": 0.0, "seed": 0}
 NO_VERDICT = "verdict"
-REFUSED = (400, 422)  # the statuses of a server that does not accept a request in this form
-# Constrains a reply of vLLM or of our own server. Only for later tries, since a judge may think before its verdict.
+REFUSED = (400, 422)  # the HTTP statuses of a server that does not support a field of the request
+# Constrains a reply to yes or no, for vLLM and slimrl's server. The first try is not constrained: a judge may think.
 CONSTRAINED = {"structured_outputs": {"choice": ["yes", "no"]}}
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
 PROMPT = """\
@@ -76,7 +76,7 @@ class Judge(Protocol):
     """Decides if a response answers a question correctly."""
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
-        """Return the verdict on a response; each of `references` is a right answer. Raise RolloutError without a
+        """Return the verdict on a response; each of `references` is a right answer. Raise RolloutError if there is no
         verdict."""
 
     def offload(self) -> None:
@@ -119,9 +119,9 @@ class JudgeServer(ChatServer):
 
 
 def read_judge(settings: Mapping[str, Any]) -> "MatchJudge | JudgeServer":
-    """Return the judge that a config's `judge` describes. With `base_url` and `model`, it is a server with the fields
-    of `JudgeServer`, which receives no request yet. Otherwise it compares words, and has the fields of `MatchJudge`.
-    Raise UserError for invalid settings."""
+    """Return the judge that the settings describe. With `base_url` and `model`, they have the fields of `JudgeServer`;
+    no request is sent yet. Otherwise the judge compares words, and they have the fields of `MatchJudge`. Raise
+    UserError for invalid settings."""
     if not {"base_url", "model"} & set(settings):
         return read_settings(MatchJudge, settings, "judge")
     if missing := [name for name in ("base_url", "model") if name not in settings]:
@@ -130,8 +130,8 @@ def read_judge(settings: Mapping[str, Any]) -> "MatchJudge | JudgeServer":
 
 
 def judge_of(settings: Mapping[str, Any]) -> Judge:
-    """Create the judge that a config's `judge` describes. Raise UserError for invalid settings, or if the server does
-    not answer now."""
+    """Create the judge that the settings describe. Raise UserError if they are invalid, or if the server does not
+    answer."""
     described = read_judge(settings)
     if isinstance(described, MatchJudge):
         return described
@@ -145,11 +145,11 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
 
 
 class LLMJudge:
-    """A judge that asks a server for verdicts that are not in the cache. `offload` and `close` are methods of its
-    `ChatClient`.
+    """A judge that asks the server of a language model, unless the verdict is in the cache. `offload` and `close` are
+    methods of its `ChatClient`.
 
     Equal requests at the same time are sent once. The first request is greedy. If its reply is not a verdict, the next
-    replies are constrained to be a verdict, if the server supports this.
+    replies are constrained to yes or no, if the server supports this.
     """
 
     def __init__(self, server: JudgeServer, cache: Path | None) -> None:
@@ -202,8 +202,8 @@ class LLMJudge:
 
     async def _reply(self, body: dict[str, Any], failures: Sequence[HttpError]) -> Reply:
         """Return the reply to the next try of a request, after the `failures` of earlier tries. A second greedy reply
-        would equal the first, so later replies are sampled. If a reply was not a verdict, they are constrained to be a
-        verdict."""
+        would equal the first, so later replies are sampled. After a reply that was not a verdict, they are constrained
+        to yes or no."""
         num_tries = sum(failure.status > 0 and failure.kind != "busy" for failure in failures)
         if not num_tries:
             return await self._chat.reply(body | GREEDY)

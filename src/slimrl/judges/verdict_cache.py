@@ -12,8 +12,8 @@ class VerdictCache:
     """A cache in one file. The file is read once, and several processes may append to it. Without a path, the cache is
     in memory only.
 
-    A line is a key and a digest of key and verdict. A damaged line has no verdict, so its question is asked again.
-    Raises UserError if the file cannot be used.
+    Each line has a key, and a digest of the key and the verdict. A damaged line is ignored, so its question is asked
+    again. Raises UserError if the file cannot be used.
     """
 
     def __init__(self, path: Path | None) -> None:

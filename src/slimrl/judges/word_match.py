@@ -27,14 +27,14 @@ MIN_F1 = 0.8
 
 
 class Asked:
-    """The words of a question. They add nothing to an answer."""
+    """The words of a question. An answer that repeats them adds no information."""
 
     def __init__(self, question: str) -> None:
         self._question = question
 
     def has(self, word: str) -> bool:
-        """Return True if the question has the word or an inflection of the word. For a name, only the genitive
-        counts."""
+        """Return True if the question has the word or an inflection of the word. For a name, only the genitive counts
+        as an inflection."""
         plain = _plain(word)
         return plain in self._words or stem(plain) in self._stems
 
@@ -93,7 +93,7 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
     for reference in references:
         wanted, wanted_units = normalise(reference), units_of(reference)
         if units and wanted_units and units != wanted_units:
-            continue  # a unit may be omitted, but not differ
+            continue  # an answer may omit the unit, but not have a different one
         if any(_says(words, wanted, reference, asked, min_f1) for words in readings):
             return True
         if inverted and "," not in reference and normalise(f"{inverted[2]} {inverted[1]}") == wanted:
@@ -176,8 +176,8 @@ def _is_nearly(words: list[str], wanted: list[str], reference: str, asked: Asked
 
 
 def _is_said(wanted: list[str], place: int, asked: Asked) -> bool:
-    """Return True if an answer may omit the word at `place` of a reference: a filler, or a word of the question for the
-    kind of thing or for the unit of a number ("44" for "44 years", if the question was how many years)."""
+    """Return True if an answer may omit the word at `place` of a reference. The word is a filler, or in the question as
+    a kind of thing or as the unit of a number: "44" for "44 years", if the question was how many years."""
     word = wanted[place]
     is_unit = place > 0 and NUMBER.fullmatch(wanted[place - 1]) is not None
     return word not in OF_NUMBERS and (word in FILLERS or ((word in KINDS or is_unit) and asked.has(word)))

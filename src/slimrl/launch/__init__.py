@@ -1,1 +1,1 @@
-"""The parts and stages of commands. Only this package and the commands know both the orchestrator and the trainer."""
+"""The parts and stages of commands. Only this package and the commands import both the orchestrator and the trainer."""

@@ -1,4 +1,4 @@
-"""Notes about unusual settings, which may be mistakes, and about a run that cannot learn. The notes do not stop a
+"""Logs notes about unusual settings, which may be mistakes, and about a run that cannot learn. A note does not stop the
 run."""
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +11,16 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.health.measure import AUTO
 from slimrl.types import Metrics, Taskset
 
-# Learning rates and values of alpha / rank in these ranges draw no warning. Usual learning rates for LoRA are 10 times
-# the rates of full fine-tuning, which are about 3e-6 to 3e-4.
+# Learning rates and values of alpha / rank outside of these ranges are reported. Usual learning rates for LoRA are 10
+# times the rates of full fine-tuning (about 3e-6 to 3e-4).
 LEARNING_RATES = (3e-5, 3e-3)
 FACTORS = (1 / 32, 64.0)
-SHARE_STEPS = 3  # number of measured steps
+SHARE_STEPS = 3  # number of training steps that are measured
 LARGE_SHARE = 0.2  # smallest share of a step that is reported
 
 
 def note_unusual_lora(config: LoraConfig, key: str, lr: float, console: RunConsole) -> None:
-    """Print a note for each unusual setting of an adapter; `key` is the config key of the learning rate `lr`."""
+    """Print a note for each unusual setting of a LoRA adapter. `key` is the config key of the learning rate `lr`."""
     if config.rank == 0:
         return
     if not LEARNING_RATES[0] <= lr <= LEARNING_RATES[1]:
@@ -39,23 +39,24 @@ def note_unusual_lora(config: LoraConfig, key: str, lr: float, console: RunConso
 
 
 def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:
-    """Log advice if no reward was earned in the first step, or if right answers are not reported. `metrics` are the
-    metrics of this step and of the held-out evaluation."""
+    """Log advice if no reward of the first step is above 0, or if no environment reports right answers. `metrics` are
+    the metrics of the first step and of the held-out evaluation."""
     for advice in (_nothing_earned(config, tasksets, metrics), _unknown_right_metric(config, metrics)):
         if advice:
             console.note(f"step 0: {advice}", "yellow")
 
 
 class EnvironmentShare:
-    """A sink that measures the share of a step in which all episodes wait for their environment, and reports a large
-    share once in a run. It is used at `max_async_level = 0`, because environments and training take turns there."""
+    """A sink that measures the share of a step's time in which all episodes wait for their environment. It reports a
+    large share once in a run. It is used at `max_async_level = 0`, because above this level training continues while
+    episodes wait."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
         self._num, self._wait_s, self._step_s = 0, 0.0, 0.0
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add the times of a step. After `SHARE_STEPS` steps, report a large share."""
+        """Add the times of a training step. After `SHARE_STEPS` steps, report the share if it is large."""
         if "time/env_wait_s" not in metrics or "time/step_s" not in metrics or self._num == SHARE_STEPS:
             return
         self._num += 1
@@ -73,8 +74,8 @@ class EnvironmentShare:
 
 
 def _nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics) -> str:
-    """Return a remedy if no rollout of the first step and no held-out task has earned anything; else an empty text. For
-    a run with a teacher, return an empty text, because such a run can learn without rewards."""
+    """Return a remedy if no reward of the first step and no held-out reward is above 0; otherwise an empty text. With a
+    teacher, return an empty text, because the run can learn without rewards."""
     ends = "_low", "_high"  # bounds of an interval, not rewards
     held_out = [
         value for name, value in metrics.items() if name.startswith("held_out/reward_") and not name.endswith(ends)
@@ -94,8 +95,8 @@ def _nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metr
 
 
 def _unknown_right_metric(config: RLConfig, metrics: Metrics) -> str:
-    """Return a note if no environment reported the metric `monitors.right_metric` in this step; else an empty text. A
-    later step, when episodes finish, may still report it."""
+    """Return a note if no environment reported the metric `monitors.right_metric` in this step; otherwise an empty
+    text. Later steps may report the metric, when the first episodes finish."""
     name = config.monitors.right_metric
     if not config.monitors.enabled or name == AUTO or "monitor/right" in metrics:
         return ""

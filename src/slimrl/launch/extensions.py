@@ -1,5 +1,6 @@
-"""Plug-ins of a run. Deployments (`slimrl.deployments`) start the parts of a run in other processes. Hooks
-(`slimrl.hooks`) run at the start and the end of a run; the plan and the model card are hooks."""
+"""Loads the plug-ins of a run, which are deployments and hooks. A deployment (`slimrl.deployments`) starts the parts of
+a run in other processes. A hook (`slimrl.hooks`) is called at the start and the end of a run. The plan and the model
+card are hooks."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,16 +12,16 @@ from slimrl.launch.tasksets import drop_made
 from slimrl.plugins import DEPLOYMENTS, HOOKS, Deployment, call, load, load_all
 
 if TYPE_CHECKING:
-    from slimrl.monitor.console import RunConsole  # imports rich, which a refusal does not need
+    from slimrl.monitor.console import RunConsole  # imports rich, which is slow and not always needed
 
-Note = Callable[[str, str], None]  # a line, and its style
+Note = Callable[[str, str], None]  # logs a line with a style
 HERE = ("auto", "one-process")
 WHAT = "the deployment"
 
 
 def run_rl(resolved: Resolved[RLConfig]) -> int:
-    """Run the `rl` command in this process or with the deployment that its settings name. Returns the exit status.
-    Raises UserError."""
+    """Run the `rl` command in this process or with the deployment in its settings. Returns the exit status. Raises
+    UserError if the deployment is not installed or the run fails."""
     if resolved.config.deployment.type in HERE:
         status: int = call("slimrl.commands.rl:run_rl", resolved)
         return status
@@ -29,13 +30,14 @@ def run_rl(resolved: Resolved[RLConfig]) -> int:
 
 
 def find(name: str) -> Deployment:
-    """Return the deployment of this name. Raises UserError if it is not installed."""
+    """Return the deployment with this name. Raises UserError if it is not installed."""
     found: Deployment = load(DEPLOYMENTS, name, WHAT)
     return found
 
 
 def part_of(name: str) -> Callable[[Resolved[RLConfig]], int]:
-    """Return a function that runs the part `name` of an `rl` run. Raises UserError if no deployment is installed."""
+    """Return a function that runs the part `name` of an `rl` run. Raises UserError if the deployment `processes` is not
+    installed."""
     place = find("processes").parts[name]
     return lambda resolved: int(call(place, resolved))
 
@@ -44,11 +46,13 @@ class Hook(Protocol):
     """A plug-in with code for the start and the end of a run."""
 
     def begin(self, config: RLConfig, output_dir: Path | None, note: Note) -> None:
-        """Prepare for an `rl` run, before the model is loaded. In `config`, the devices of the parts are already
-        chosen. `output_dir` exists; it is None if another process owns it. Raises UserError to refuse the run."""
+        """Prepare for an `rl` run. This is called before the model is loaded, with the devices of the parts already
+        chosen in `config`. `output_dir` exists; it is None if another process owns the directory. Raises UserError to
+        refuse the run."""
 
     def end(self, output_dir: Path, step: int, console: "RunConsole") -> None:
-        """Finish after all files of the run, including the last weights, have been written."""
+        """Finish the work of the hook. This is called after all files of the run, including the last weights, have been
+        written."""
 
 
 def begin_hooks(config: RLConfig, output_dir: Path | None, note: Note) -> None:

@@ -1,4 +1,5 @@
-"""Held-out evaluation at the stages of a run, kept on disk so that a resumed run does not measure a stage again."""
+"""Evaluates a policy on held-out tasks at the stages of a run. Results are stored on disk, so a resumed run does not
+evaluate a stage again."""
 
 import json
 import math
@@ -30,13 +31,13 @@ from slimrl.monitor.summary import Stage
 from slimrl.stats import Estimate
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Taskset
 
-MAX_BYTES = 2**24  # largest result file of an evaluation
+MAX_BYTES = 2**24  # maximum size of an evaluation's result file
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutPlan:
-    """The tasks of an evaluation and the ways of decoding, one for each entry of `samplings`. With `keep`, episodes
-    that an earlier process finished are used and not played again."""
+    """The tasks and the decoding modes of an evaluation. Each entry of `samplings` is one decoding mode. With `keep`,
+    episodes that an earlier process finished are used and not played again."""
 
     tasksets: Mapping[str, Taskset]  # by the names of their environments
     split: Split
@@ -46,16 +47,16 @@ class HeldOutPlan:
 
 
 def note_short_splits(tasks: Sequence[HeldOutTask], num_examples: int, note: Callable[[str], None]) -> None:
-    """Log each environment that has fewer held-out tasks than the settings ask for."""
+    """Log each environment that has fewer than `num_examples` held-out tasks."""
     for env, num in Counter(task.env for task in tasks).items():
         if num < num_examples:
             note(f"{env} has {num} held-out tasks; num_examples = {num_examples} asks for more")
 
 
 class HeldOut:
-    """Evaluates a policy in its present state. `eval_policy` makes the policy, and is called only if episodes are left
-    to play. `constant` makes the baseline that always gives the best constant answer. A result is stored in
-    `output_dir/held_out/<stage>.json`, and its rollouts are stored in the same directory."""
+    """The held-out evaluation of a policy with its current weights. `eval_policy` makes the policy. It is called only
+    if some episodes must still be played. `constant` makes the baseline that always gives the best constant answer. A
+    result is stored in `output_dir/held_out/<stage>.json`, and the rollouts in the same directory."""
 
     def __init__(
         self,
@@ -73,20 +74,21 @@ class HeldOut:
 
     @property
     def samplings(self) -> Sequence[SamplingParams]:
-        """The ways of decoding."""
+        """The decoding modes."""
         return self._plan.samplings
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
-        """Evaluate now, and store the result. `slug` names the files, `name` the stage in the closing table."""
+        """Evaluate now, and store the result. `slug` is the stage's name in file names, `name` its name in the closing
+        table."""
         self._measure_constant()
         return self.record(slug, name, [self.play(slug, name, sampling) for sampling in self._plan.samplings])
 
     def _measure_constant(self) -> None:
-        """Evaluate the best constant answer once in a run, on the tasks of environments that have a script for it."""
+        """Evaluate the best constant answer once in a run, on the tasks of environments with a script for this answer."""
         tasks = [asked for asked in self.tasks if CONSTANT in asked.taskset.scripts]
         if self._constant is None or not tasks or RunDir(self._output_dir).stage(CONSTANT).exists():
             return
-        make, self._constant = self._constant, None  # one try, even if it fails
+        make, self._constant = self._constant, None  # try only once, even if it fails
         rollouts = play_tasks(tasks, make(), self._plan.samplings[0], lambda _: None)
         if any(not rollout.failure for rollout in rollouts):
             self.record(CONSTANT, "the same answer to all", [evaluation_of("constant", rollouts)])
@@ -105,9 +107,9 @@ class HeldOut:
         return Stage(name, held_out), metrics
 
     def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:
-        """Play every task once, and return the evaluation. `mode` is the name of the way of decoding; if it is empty,
-        the name is chosen by the temperature. The file may have episodes of other tasks from an earlier process; these
-        are kept but not counted."""
+        """Play every task once, and return the evaluation. `mode` is the name of the decoding mode; if it is empty, the
+        temperature determines the name. The file may have an earlier process's episodes of other tasks. They are kept
+        but not counted."""
         mode = mode or mode_of(sampling.temperature)
         path = RunDir(self._output_dir).episodes(slug, mode)
         past = past_episodes(path) if self._plan.keep else {}
@@ -135,7 +137,7 @@ class HeldOut:
 
                 played = play_tasks(missing, eval_policy, sampling, on_done)
                 rollouts |= {rollout.task_id: rollout for rollout in played}
-                # The requested tasks in their order, then the others: equal evaluations write equal files.
+                # Sort the requested tasks first, in their order, so that equal evaluations write equal files.
                 file.finish(({asked.id: rollouts[asked.id] for asked in self.tasks} | rollouts).values())
         evaluation = evaluation_of(mode, [rollouts[asked.id] for asked in self.tasks])
         for reason, count in evaluation.failures.items():
@@ -148,8 +150,7 @@ class HeldOut:
 
 
 def recall_stage(output_dir: Path, slug: str, note: Callable[[str], None]) -> tuple[Stage, Metrics] | None:
-    """Return the stored stage `slug` and its metrics. Return None if there is none, or if the file is damaged, which is
-    logged."""
+    """Return the stored stage `slug` and its metrics. Return None if the file is missing or damaged. Damage is logged."""
     path = RunDir(output_dir).stage(slug)
     if not path.exists():
         return None

@@ -1,8 +1,8 @@
 """Opens the directory of a run: checks that it is writable, and that it does not hold another run or other settings.
 
-A process that has opened a directory holds a lock on it until it leaves the `with` block or dies: the operating system
-releases the lock, so a killed run can be resumed. If a run is refused before it has measured or saved anything, for
-example because its model cannot be loaded, a new directory is removed again. Needs no PyTorch to refuse a directory.
+A process that has opened a directory locks it until the end of the `with` block. If the process dies, the operating
+system releases the lock, so a killed run can be resumed. A run may be refused before it has measured or saved anything,
+for example because its model cannot be loaded. Then a new directory is removed again. The checks do not import PyTorch.
 """
 
 import contextlib
@@ -30,21 +30,22 @@ from slimrl.plugins import call
 LEASE_S = 150.0  # NFS frees the locks of a silent client after 90 s by default
 MOMENT_S = 2.0
 MAY_DIFFER = ("resume", "output_dir", "deployment.host")  # `deployment.host` depends on the node
-# Settings that may change when an evaluation is resumed: they choose the episodes, but change no single episode.
+# Settings that may change when an evaluation is resumed. They choose which episodes are played, but do not change the
+# result of an episode.
 EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines")
 
 
 def initial_weights(config: RLConfig) -> str:
-    """Return the name or path of the weights with which RL starts: the warm-up's weights, or the base model without a
-    warm-up."""
+    """Return the name or path of the weights with which RL starts. They are the warm-up's weights, or, without a
+    warm-up, the base model."""
     if not config.warmup.max_steps:
         return config.model.name
     return str(RunDir(Path(config.output_dir)).warmup.weights_of(config.warmup.max_steps))
 
 
 def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:
-    """Replace the link `weights/latest` or `weights/best` in the settings by its present target: the link may change
-    before the run is resumed."""
+    """Replace the link `weights/latest` or `weights/best` in the settings with its current target, because the link may
+    change before the run is resumed."""
     model = getattr(resolved.config, "model", None)
     if not isinstance(model, ModelConfig) or not (path := Path(model.name)).is_symlink():
         return resolved
@@ -56,11 +57,11 @@ def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:
 def open_training_dir(
     resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]
 ) -> Iterator[Path]:
-    """Create the directory of a training run, or open it again with `resume`. Settings that differ from the
-    settings of the run so far are logged.
+    """Context manager: create the directory of a training run, or open it again with `resume`. Settings that differ
+    from the settings of the run so far are logged.
 
-    Raises UserError if it cannot be written, if another process uses it, or if it holds a run and `resume` is not set:
-    nothing is ever overwritten by accident.
+    Raises UserError if the directory cannot be written or another process uses it. Also raises UserError if it holds a
+    run and `resume` is not set, so that nothing is overwritten by accident.
     """
     with _lock(output_dir, lock_patience_s(resolved.config), note):
         call("slimrl.trainer.recovery:tidy", output_dir, resume, note)  # imports PyTorch
@@ -80,11 +81,11 @@ def open_training_dir(
 def open_evaluation_dir(
     resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]
 ) -> Iterator[Path]:
-    """Create the directory of an evaluation, or open it again with `resume`. Without `resume`, an earlier evaluation is
-    replaced, and that is logged.
+    """Context manager: create the directory of an evaluation, or open it again with `resume`. Without `resume`, an
+    earlier evaluation is replaced, and this is logged.
 
-    Raises UserError if it cannot be written, if another process uses it, if it holds a training run, or if the earlier
-    episodes of a resumed evaluation were played with other settings.
+    Raises UserError if the directory cannot be written, if another process uses it, or if it holds a training run. Also
+    raises UserError if the earlier episodes of a resumed evaluation were played with other settings.
     """
     run = RunDir(output_dir)
     with _lock(output_dir, 0.0, note):
@@ -106,14 +107,14 @@ def open_evaluation_dir(
 
 
 def lock_patience_s(config: CommandConfig) -> float:
-    """Return how long to wait for the lock of a dead process, in seconds. On a cluster, a file server keeps the locks
-    of a lost machine for some time."""
+    """Return the seconds to wait for a lock that may belong to a dead process. On a cluster, a file server keeps the
+    locks of a lost machine for some time."""
     return LEASE_S if isinstance(config, RLConfig) and config.resume and config.deployment.type == "ray" else 0.0
 
 
 @contextmanager
 def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> Iterator[None]:
-    """Create and lock the directory."""
+    """Context manager: create and lock the directory."""
     new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
     make_writable(output_dir)
     run = RunDir(output_dir)
@@ -128,7 +129,7 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
     try:
         yield
     except UserError:
-        # If the parts of a run are separate processes, other parts may already use the directory.
+        # If the parts of a run are separate processes, another part may already use the directory.
         if not holds_training(run) and not holds_evaluation(run) and not run.transport.exists():
             if new:
                 _remove(new)
@@ -140,8 +141,8 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
 
 
 def _remove(directories: Sequence[Path]) -> None:
-    """Remove the first directory with its content. The others are its parents: remove them in order, as long as they
-    are empty."""
+    """Remove the first directory with its content. The other directories are its parents: remove them in order, up to
+    the first that is not empty."""
     shutil.rmtree(directories[0])
     for parent in directories[1:]:
         if any(parent.iterdir()):  # another run may have started there
@@ -150,9 +151,9 @@ def _remove(directories: Sequence[Path]) -> None:
 
 
 def _changes(resolved: Resolved[C], output_dir: Path, may_differ: Collection[str]) -> Iterator[str]:
-    """Yield the differences between the settings of the run so far, which are stored in its directory, and the present
-    settings, as `key: old -> new`. A setting that an older version of slimrl did not have counts only if it was set by
-    the user."""
+    """Compare the stored settings of the run so far with the current settings. Yield each difference as
+    `key: old -> new`. Settings that an older version of slimrl did not have are compared only if the user has set them.
+    """
     if not RunDir(output_dir).settings.exists():
         return
     before, now = read_flat_settings(output_dir, resolved.config.command), flat_settings(resolved.config)
@@ -182,7 +183,7 @@ def refuse_run(output_dir: Path) -> None:
 
 
 def refuse_in_use(output_dir: Path) -> None:
-    """Raise UserError if another process is at work in the directory."""
+    """Raise UserError if another process uses the directory."""
     path = RunDir(output_dir).lock
     if path.is_file():
         lock = FileLock(path)
@@ -212,7 +213,7 @@ def refuse_unwritable(output_dir: Path) -> None:
 
 
 def in_use(output_dir: Path) -> UserError:
-    """Return the error about a directory in which another process is at work."""
+    """Return the error for a directory that another process uses."""
     holder = holder_of(RunDir(output_dir).lock)
     who = f"another process ({holder}{', which is stopped' * is_stopped(holder)})" if holder else "another process"
     return UserError(
@@ -221,6 +222,6 @@ def in_use(output_dir: Path) -> UserError:
 
 
 def has_content(path: Path) -> bool:
-    """Return True if the path is a file with content, or a directory with such a file below it. Empty files do not
-    count, because a run that is refused at its start leaves empty files."""
+    """Return True if the path is a file with content, or a directory with a file with content below it. Empty files do
+    not count, because a run that is refused at its start leaves empty files."""
     return any(one.is_file() and one.stat().st_size for one in (path, *path.rglob("*")))

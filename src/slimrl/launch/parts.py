@@ -1,7 +1,7 @@
 """Makes the parts of a run from its settings: tasksets, policy, engine, held-out evaluation, sinks, monitors.
 
-In one process, the engine samples from the trainer's own module. So sampling and training take turns, and publishing
-weights costs nothing. A trainer in a separate process has only `TrainerParts`.
+In one process, trainer and engine share a module. So sampling and training take turns, and no weights must be copied. A
+trainer in a separate process has only `TrainerParts`.
 """
 
 import os
@@ -48,7 +48,7 @@ AnyTraining = Resolved[RLConfig] | Resolved[SFTConfig] | Resolved[TrainerOnlyCon
 
 @dataclass(frozen=True)
 class TrainerParts:
-    """The parts of every trainer. `ranks` are the processes that share its work."""
+    """The objects that every trainer needs. `ranks` are the processes that share the trainer's work."""
 
     config: RLConfig
     output_dir: Path
@@ -59,7 +59,7 @@ class TrainerParts:
 
 @dataclass(frozen=True)
 class SamplingParts:
-    """The parts of the sampling half of a run, in this process or another."""
+    """The objects that the sampling half of a run needs, in the trainer's process or in another process."""
 
     config: RLConfig
     output_dir: Path
@@ -71,7 +71,7 @@ class SamplingParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts(TrainerParts, SamplingParts):
-    """The parts of a run in one process, shared by the stages of `rl` and `probe`."""
+    """The objects of a run in one process. The stages of `rl` and `probe` share them."""
 
     engine: Engine
     client: LocalClient
@@ -84,7 +84,7 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
         check_experts(tasksets, "rl")  # before the model is loaded, which may take minutes
     policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
     engine = _make_engine(policy.module, policy.chat, config.inference, config.seq_len)
-    # If episodes continue while the trainer trains, the engine runs in the process's loop, where it can be paused.
+    # If episodes continue while the trainer trains, the engine runs in `PROCESS_LOOP`, where it can be paused.
     client = LocalClient(engine, policy.chat.text, LoopTasks() if config.async_level else None)
     num_concurrent = concurrent_episodes(config)
     context = RolloutContext(client, policy.chat, config.orchestrator, config.seq_len, num_concurrent)
@@ -123,8 +123,8 @@ def make_held_out(
 
 
 def concurrent_episodes(config: RLConfig) -> int:
-    """Return the number of concurrent episodes. At async level 0, each episode has its own slot of the engine. Above
-    level 0, many episodes wait for their environment, and the other episodes share the slots."""
+    """Return the number of concurrent episodes. At async level 0, this is the number of the engine's slots. Above level
+    0 there are more episodes than slots, because many episodes wait for their environment."""
     slots = config.inference.max_slots * config.deployment.num_samplers
     if not config.async_level:
         return slots
@@ -132,8 +132,8 @@ def concurrent_episodes(config: RLConfig) -> int:
 
 
 def restore_measured(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
-    """Return the model's settings with the dtype, number of threads and date of the first start. With other values, the
-    numbers of a resumed run would differ in the last bits."""
+    """Return the model's settings. For a resumed run, replace each `auto` of dtype, number of threads and date with the
+    value from the first start, because other values would change the results."""
     progress = (read_progress(output_dir) or read_progress(RunDir(output_dir).warmup.path)) if resume else None
     if progress is None:
         return config
@@ -165,14 +165,14 @@ def _make_engine(module: nn.Module, chat: ChatFormat, config: InferenceConfig, s
 def make_context(
     module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: LimitsConfig, seq_len: int
 ) -> RolloutContext:
-    """Return the context of episodes that sample in this thread, from the module by an engine of their own."""
+    """Return a context of episodes with a new engine, which samples from `module` in the calling thread."""
     client = LocalClient(_make_engine(module, chat, config, seq_len), chat.text)
     return RolloutContext(client, chat, limits, seq_len, config.max_slots)
 
 
 def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, first: int) -> list[Sink]:
-    """Open the sinks of a run's metrics: the metrics file, from step `first` on, the sink that names the best weights,
-    and the trackers in the settings. Raises UserError if an extra is missing."""
+    """Open the sinks of a run's metrics: the metrics file, the sink that links the best weights, and the trackers in
+    the settings. `first` is the first step that is logged. Raises UserError if an extra is missing."""
     config, name = resolved.config, best_metric(resolved.config)
     sinks: list[Sink] = [JsonlSink(RunDir(output_dir).metrics, first)]
     sinks += [BestWeights(output_dir, name)] if name else []
@@ -190,8 +190,8 @@ def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, fir
 
 
 def open_watches(config: RLConfig, output_dir: Path, console: RunConsole, first: int) -> list[HealthWatch]:
-    """Return a list with the health monitor of a run that continues from step `first`; empty if the monitors are
-    off."""
+    """Return a list with the health monitor of a run; empty if the monitors are off. `first` is the first step that
+    this process logs."""
     if not config.monitors.enabled:
         return []
     path = RunDir(output_dir).metrics
@@ -200,8 +200,8 @@ def open_watches(config: RLConfig, output_dir: Path, console: RunConsole, first:
 
 
 class BestWeights:
-    """A sink that keeps the name `weights/best` for the weights with the best held-out metric. The metric of the
-    weights after n steps is logged with step n. Metrics that an earlier process of the run logged count, too."""
+    """A sink that links `weights/best` to the weights with the best held-out metric. The metric of the weights after n
+    steps is logged with step n. Metrics of an earlier process of the run count, too."""
 
     def __init__(self, output_dir: Path, metric: str) -> None:
         self._output_dir, self._metric = output_dir, metric
@@ -221,7 +221,8 @@ class BestWeights:
 
 
 def best_metric(config: RLConfig | SFTConfig | TrainerOnlyConfig) -> str:
-    """Return the metric that chooses the best weights of a command; empty if the command has none."""
+    """Return the name of the metric that determines a command's best weights; empty if the command does not have such a
+    metric."""
     match config:
         case RLConfig():
             return f"held_out/reward_{mode_of(config.eval.temperatures[0])}"

@@ -1,7 +1,7 @@
-"""Chooses for an RL run between one process and several, and chooses the devices of the run's parts.
+"""Chooses between one process and several processes for an RL run, and chooses the devices of the run's parts.
 
-In one process, sampling and training take turns on one device. In several processes, each part has its own device if
-there are several GPUs; otherwise the parts share the CPU or the GPU.
+In one process, sampling and training take turns on one device. In several processes, each part has a separate device if
+there are several GPUs. Otherwise the parts share the CPU or the GPU.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,13 @@ AGE = 2  # versions that a rollout may lag behind if sampling and training overl
 
 
 def place(config: C, note: Callable[[str], None], part: Part | None = None, can_be_apart: bool = True) -> C:
-    """Choose the processes and devices of a run's parts on this machine. Return the settings with the chosen values of
-    `auto` and of the `..._gpu_ids`. Log the choice if the settings name GPUs or the machine has several. A `part` is
-    always one of several processes. If `can_be_apart` is False, `auto` is one process.
+    """Choose the processes and devices of a run's parts on this machine. Return the settings with values for `auto` and
+    for the `..._gpu_ids`. Log the choice if the settings name GPUs or the machine has several GPUs. If this process is
+    the part `part` of a run, the run has several processes. If `can_be_apart` is False, `auto` means one process.
 
     Raises:
-        UserError: a GPU does not exist, though this machine has some; or a part cannot be a process of its own.
+        UserError: a GPU in the settings does not exist, though this machine has others; or a part cannot be a separate
+            process.
     """
     return place_on(config, torch.cuda.device_count(), note, part, can_be_apart)
 
@@ -47,7 +48,7 @@ def place_on(
                 f"{key} = {ids}, but PyTorch sees {num} GPUs here, numbered from 0. Correct it, or remove it."
             )
     if config.deployment.type == "ray" and part is None:
-        return config  # each node uses the GPUs that Ray gives its part
+        return config  # each part uses the GPUs that Ray assigns to it
     samples_elsewhere = config.inference.backend == "vllm" or bool(config.inference.base_url)
     must_be_apart = part is not None or samples_elsewhere or config.deployment.type == "processes"
     apart = must_be_apart or (can_be_apart and _is_apart(config, num))
@@ -65,8 +66,8 @@ def place_on(
 
 
 def _is_apart(config: RLConfig, num: int) -> bool:
-    """Return True if separate processes are better for the parts."""
-    # A teacher of type `policy` uses the weights in training, so both must be in one process.
+    """Return True if `auto` means separate processes for the parts."""
+    # A teacher of type `policy` uses the trained weights, so teacher and trainer must be in one process.
     if config.deployment.type == "one-process" or isinstance(config.teacher, PolicyTeacherConfig):
         return False
     trainer, inference = set(config.trainer_gpu_ids), set(config.inference_gpu_ids)
@@ -145,8 +146,8 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
 
 
 def device_of(config: C, part: Part) -> C:
-    """Return the settings with the model on the device of `part`; `config` is the result of `place`. Each rank of a
-    trainer chooses its own device (`launch/ranks.py`)."""
+    """Return the settings with the model on the device of `part`. `config` is the result of `place`. For a trainer with
+    several ranks, each rank chooses its device later (`launch/ranks.py`)."""
     ids = config.inference_gpu_ids if part == "inference" else config.trainer_gpu_ids
     if not ids:
         return config
@@ -161,8 +162,8 @@ def _with_type(config: C, kind: str) -> C:
 
 
 def with_level(config: C, have_own_gpus: bool) -> C:
-    """Return the settings with `max_async_level` as a number. By default sampling and training overlap if each has its
-    own GPUs."""
+    """Return the settings with `max_async_level` as a number. By default sampling and training overlap if they have
+    separate GPUs."""
     if config.max_async_level != "auto":
         return config
     return config.model_copy(update={"max_async_level": AGE if have_own_gpus else 0})

@@ -1,5 +1,5 @@
-"""Processes that share the work of one trainer: they join a group, the first opens the run's directory, and they agree
-on a dtype before the first step.
+"""Connects the processes that share the work of one trainer. They join a group, the first process opens the run's
+directory, and they agree on a dtype before the first training step.
 
     uv run torchrun --nproc-per-node 2 -m slimrl trainer @ configs/debug/rl/train.toml
 
@@ -33,7 +33,7 @@ from slimrl.monitor.console import RunConsole
 from slimrl.trainer.parallel import ALONE, Ranks
 
 C = TypeVar("C", bound=TrainingRunConfig)
-# Limit of a wait for another process. The longest wait is for the first process, while it writes to a disk.
+# Time limit of a wait for another process. The longest wait is for the first process while it writes to a disk.
 TIMEOUT = timedelta(minutes=10)
 # Seconds to wait, after a lost connection, until the other process has exited.
 GRACE_S = 5.0
@@ -41,7 +41,7 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class SharedRun:
-    """The processes that share a run (`ranks`), and the model's settings with this process's device and the common
+    """The processes that share a run (`ranks`), and the model's settings for this process: its device and the common
     dtype."""
 
     ranks: Ranks
@@ -64,7 +64,7 @@ def open_shared_run(
     directory = open_training_dir(resolved, output_dir, config.resume, console.note)
     with ExitStack() as held:
         ranks, own = held.enter_context(join_ranks(os.environ, model, gpus))
-        run_on_first(ranks, lambda: held.enter_context(directory))  # the others wait for it
+        run_on_first(ranks, lambda: held.enter_context(directory))  # the other processes wait
         yield SharedRun(ranks, agree_on_dtype(restore_measured(own, output_dir, config.resume), ranks))
 
 
@@ -72,11 +72,11 @@ def open_shared_run(
 def join_ranks(
     environment: Mapping[str, str], model: ModelConfig, gpus: Sequence[int] = ()
 ) -> Iterator[tuple[Ranks, ModelConfig]]:
-    """Context manager: join the group of processes that torchrun's variables in `environment` describe. Without them
-    the process is alone. Yields the ranks, and the model's settings with this process's own device. If `gpus` is not
-    empty, the device is one of them.
+    """Context manager: join the group of processes that torchrun's variables in `environment` describe. Without these
+    variables the process is alone. Yields the ranks, and the model's settings with the device of this process. If
+    `gpus` is not empty, the device is one of these GPUs.
 
-    Raises UserError if another process dies, or is silent for `TIMEOUT`.
+    Raises UserError if another process dies, or does not respond for `TIMEOUT`.
     """
     # WORLD_SIZE alone is not enough: schedulers set it for unrelated processes, too.
     num = int(environment.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environment else 1
@@ -85,7 +85,7 @@ def join_ranks(
         return
     return_freed_memory()  # the model is not loaded yet
     device = own_device(model, int(environment["LOCAL_RANK"]), int(environment.get("LOCAL_WORLD_SIZE", num)), gpus)
-    # Messages other than the model's tensors are exchanged on the CPU.
+    # Only tensors of the model are exchanged between GPUs. All other data is exchanged on the CPU.
     distributed.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", timeout=TIMEOUT)
     ranks = Ranks(distributed.get_rank(), num)
     try:
@@ -96,8 +96,8 @@ def join_ranks(
 
 
 def own_device(model: ModelConfig, local_rank: int, num: int, gpus: Sequence[int] = ()) -> torch.device:
-    """Return the device of the process `local_rank`, one of `num` on this machine: the CPU, or `gpus[local_rank]`, or
-    the GPU number `local_rank` if `gpus` is empty.
+    """Return the device of the process `local_rank`, one of `num` processes on this machine. The device is the CPU, or
+    `gpus[local_rank]`, or, if `gpus` is empty, the GPU with the index `local_rank`.
 
     Raises UserError if there are fewer GPUs than processes.
     """
@@ -119,15 +119,15 @@ def own_device(model: ModelConfig, local_rank: int, num: int, gpus: Sequence[int
 
 def run_on_first(ranks: Ranks, action: Callable[[], object]) -> None:
     """Run an action in the first process, while the others wait. If the action raises UserError, all processes raise
-    it."""
+    the same error."""
     with ranks.united():
         if ranks.leads:
             action()
 
 
 def agree_on_dtype(model: ModelConfig, ranks: Ranks) -> ModelConfig:
-    """Return the model's settings with one dtype for all processes. With `auto` the first process measures and chooses,
-    because separate measurements may differ."""
+    """Return the model's settings with one dtype for all processes. With `auto`, the first process measures the speeds
+    and chooses, because the measurements of several processes may differ."""
     if ranks.num == 1 or model.dtype != "auto":
         return model
     set_threads(model.num_threads)
@@ -137,10 +137,11 @@ def agree_on_dtype(model: ModelConfig, ranks: Ranks) -> ModelConfig:
 
 @contextmanager
 def _name_who_is_gone(ranks: Ranks) -> Iterator[None]:
-    """Context manager: convert an error of the communication to a UserError that names the dead or silent process."""
+    """Context manager: convert a communication error to a UserError that names the process that died or does not
+    respond."""
     where = ranks.all_of((platform.node(), os.getpid()))
     with ExitStack() as held:
-        # A descriptor still refers to the dead process if another process gets the same id.
+        # Use a descriptor, because it refers to the dead process even if another process gets the same id.
         watched = {}
         if sys.platform == "linux":
             for rank, (host, pid) in enumerate(where):

@@ -1,6 +1,6 @@
-"""The sampling half of a run: its interface to the trainer, and the implementation in the trainer's process, which
-makes batches and evaluations on request. Deployments (`slimrl.deployments`) have implementations that make batches
-ahead."""
+"""The sampling half of a run makes batches and evaluations. This module has its interface to the trainer, and the
+implementation in the trainer's process. Deployments (`slimrl.deployments`) have implementations in other processes,
+which make batches before the trainer requests them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from slimrl.types import Metrics
 TOKENIZER = "tokenizer/tokenizer.json"
 THINNED = "orchestrator.max_rollouts_gb"
 THIN_EVERY = 10  # steps between two checks, because a long run has many files
-# Stages of the held-out evaluation: the names of their files.
+# The names of the stages of the held-out evaluation in file names.
 BASE, START = "base", "start"
 FINAL = "final", "after RL"
 
@@ -40,7 +40,7 @@ def start_name(config: RLConfig) -> str:
 
 
 def stage_after(step: int) -> tuple[str, str]:
-    """Return the slug and the name of the evaluation before a step."""
+    """Return the slug and the name of the evaluation after `step` training steps."""
     return f"step_{step}", f"after {step} steps"
 
 
@@ -54,16 +54,16 @@ class Sampling(Protocol):
         """Return the batch of a step."""
 
     def publish(self, version: int) -> None:
-        """Sample from the module's present weights from now on. `version` is the version of these weights."""
+        """Sample from the module's current weights from now on. `version` is the version of these weights."""
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         """Return the held-out evaluation of the newest published weights."""
 
     def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        """Return the evaluation of a stage by an earlier process of the run; None if there is none."""
+        """Return the result of a stage that an earlier process of the run evaluated; None if there is no result."""
 
     def make_room(self) -> None:
-        """Free the memory that only sampling needs, and sample nothing until `publish`."""
+        """Free the memory that only sampling needs, and stop sampling until `publish`."""
 
     def close(self) -> None:
         """Cancel the episodes in flight, because no batch needs them."""
@@ -81,13 +81,13 @@ class SamplingHere:
         self._orchestrator.restore(state)
 
     def receive(self, step: int) -> Batch:
-        # The counter is never reset, so the number of this step is a difference.
+        # The counter is never reset, so compute the difference over this step.
         counters = self._parts.engine.counters
         before = counters.prefilled
         batch = self._orchestrator.collect(step)
         # The trainer and the engine take turns. New episodes start before the trainer's turn, so that their
-        # environments are busy during training. Sample until no request is open, but at most twice the tokens of this
-        # step, or training would never start.
+        # environments work during training. So sample until no request is open. Stop at twice the tokens of this step,
+        # because otherwise training might never start.
         self._parts.client.sample_on(2 * int(batch.metrics["rollout/tokens_sampled"]))
         self.make_room()
         metrics = batch.metrics | {"perf/prefill_tokens": float(counters.prefilled - before)}
@@ -118,16 +118,16 @@ def make_room(parts: Parts) -> None:
     parts.client.pause()
     parts.engine.offload()
     for taskset in parts.tasksets:
-        # Above async level 0, episodes continue and may need what `offload` frees.
+        # Above async level 0, episodes continue and may need the memory that `offload` frees.
         if not parts.config.async_level:
             call_user_code(f"{taskset.class_name}.offload() failed", taskset.offload)
 
 
 def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -> Orchestrator:
-    """Make the orchestrator of a run, which writes every rollout to `output_dir/rollouts`."""
+    """Make the orchestrator of a run. It writes every rollout to `output_dir/rollouts`."""
 
     shown: set[str] = set()
-    # With this file, a viewer can split texts into tokens without the model.
+    # With the vocabulary file, a viewer can split texts into tokens without the model.
     if tokenizer := parts.context.chat.tokenizer_json():
         replace_file(parts.output_dir / TOKENIZER, [tokenizer.encode()])
 

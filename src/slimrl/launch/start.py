@@ -1,8 +1,8 @@
 """Starts a command with settings: reads and checks them, prints them on request, and calls the command.
 
 Modules are imported by name when they are needed, so that `--help` and errors in settings do not wait for PyTorch. The
-checks here refuse a directory that cannot be used, a missing extra, a missing GPU, a name that no model can have, and a
-data file that cannot be read. The code that uses these things checks them again.
+early checks refuse an unusable directory, a missing extra, a missing GPU, an invalid model name, and an unreadable data
+file. The code that uses them later repeats the checks.
 """
 
 import os
@@ -40,10 +40,10 @@ Need = tuple[str, str, str]  # a module, the extra that installs it, and its pur
 
 
 def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
-    """Start the command `name`, or the part of an `rl` run with this name. `argv` are the words after it on the command
-    line. Returns the exit status."""
+    """Start the command `name`, or the part of an `rl` run with this name. `argv` are the words after `name` on the
+    command line. Returns the exit status."""
     if command.is_part and (not command.settings or names_section(argv, "orchestrator")):
-        # A part shares the directory with other parts. The process that starts the part has checked the directory.
+        # A part shares the directory with other parts, and the process that started the part has checked the directory.
         return run_command(RLConfig, argv, part_of(name), name=name, role="part")
     config_class = settings_of(command)
     words = [word for word in argv if word not in command.switches]
@@ -54,7 +54,7 @@ def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
 
 
 def _with_operand(name: str, key: str, words: list[str]) -> list[str]:
-    """Turn a first word that is not a flag into the setting `key`. Raises UserError if there are no words."""
+    """Convert the first word to the setting `key` if the word is not a flag. Raises UserError if there are no words."""
     if not words:
         known = ", ".join(environment_names())
         raise UserError(f"{name} needs an environment, as in `slimrl {name} reverse-text`. Known: {known}.")
@@ -69,9 +69,9 @@ def run_command(
     name: str = "",
     role: Literal["", "run", "part"] = "",
 ) -> int:
-    """Print the help or the resolved configuration if `argv` asks for it; otherwise call `start`. Returns the exit
+    """Print the help or the resolved settings if `argv` has a flag for them; otherwise call `start`. Returns the exit
     status. Raises UserError for wrong settings, and in the role `run` also for a missing package, directory or device.
-    In the role `part` environments are not checked, because the part that plays episodes makes its own."""
+    In the role `part` environments are not checked, because only the part that plays episodes makes them."""
     if HELP & {*argv}:
         return show_settings(config_class, argv)
     is_dry = bool(DRY_RUN & set(argv))
@@ -91,7 +91,8 @@ def run_command(
 
 
 def _check_own_loss(config: CommandConfig, provenance: Mapping[str, str]) -> None:
-    """Raise UserError, prefixed with the origin of the setting, if a user's own part of the loss cannot be loaded."""
+    """Raise UserError if a user-defined function of the loss cannot be loaded. The message is prefixed with the origin
+    of the setting."""
     if not isinstance(config, RLConfig | TrainerOnlyConfig):
         return
     loss = vars(config.trainer.loss)
@@ -113,8 +114,8 @@ def _dry_run(resolved: Resolved[Any]) -> str:
 
 
 def _check_ranks(command: str) -> None:
-    """Raise UserError if torchrun started a command whose processes cannot share the work. Each process would do all
-    the work, and write to the same directory."""
+    """Raise UserError if torchrun started a command whose processes cannot share the work. Otherwise each process would
+    do all the work and write to the same directory."""
     num = os.environ.get("WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else "1"
     if num != "1" and command not in ("trainer", "sft"):
         raise UserError(
@@ -127,7 +128,7 @@ def refuse_early(config: CommandConfig) -> None:
     """Raise UserError for settings that cannot work on this machine, or a directory that cannot be used now."""
     is_placed = isinstance(config, RLConfig) and config.deployment.type == "ray"  # the parts run on other nodes
     if isinstance(config, RLConfig | SFTConfig) and not _is_rank():
-        if not is_placed:  # on a cluster, a lock may outlive its holder
+        if not is_placed:  # on a cluster, a lock may exist longer than its holder
             refuse_in_use(Path(config.output_dir))
             refuse_unwritable(Path(config.output_dir))
         if not config.resume:
@@ -141,7 +142,7 @@ def refuse_early(config: CommandConfig) -> None:
 
 
 def check_model_names(config: CommandConfig) -> None:
-    """Raise UserError if a name is neither a packaged model, nor a file or directory, nor a possible id of the Hub."""
+    """Raise UserError if a model's name is neither a packaged model, nor a file or directory, nor a valid Hub id."""
     model = vars(config).get("model")
     if isinstance(model, ModelConfig | TemplateConfig) and model.name:
         kind_of(model.name)
@@ -158,7 +159,7 @@ def check_data_files(config: CommandConfig) -> None:
 
 
 def _is_rank() -> bool:
-    """Return True if this process is one of several that share a run's directory."""
+    """Return True if this process is one of several processes that share a run's directory."""
     return os.environ.get("WORLD_SIZE", "1") != "1"
 
 

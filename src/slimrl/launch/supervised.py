@@ -1,5 +1,5 @@
-"""Supervised training, before RL or alone. Makes samples from demonstrations of scripted experts or from conversations
-in a file, shows the first rows of a file, and runs the warm-up stage of `rl`."""
+"""Supervised training, as a command or as the warm-up stage of `rl`. Makes samples from the demonstrations of scripted
+experts or from conversations in a file, shows the first rows of a file, and runs the warm-up."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -39,8 +39,8 @@ BEGIN, END = "⟦", "⟧"
 
 
 def load_experts(config: SFTConfig, console: RunConsole) -> list[Taskset]:
-    """Return the tasksets in the config's `data` section, which must have experts; empty for a file or data set. Raises
-    UserError if a taskset has no expert."""
+    """Return the tasksets in the config's `data` section; empty for a file or data set. Raises UserError if a taskset
+    has no expert."""
     if not isinstance(config.data, ExpertDataConfig):
         return []
     tasksets = load_tasksets([config.data.env], TIMEOUT_S)
@@ -60,7 +60,7 @@ def load_demonstrations(
 
 
 def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatFormat) -> Conversations:
-    """Return demonstrations by the tasksets' experts. The tasksets take turns. Validation uses held-out tasks.
+    """Return demonstrations of the tasksets' experts. The tasksets take turns. Validation uses held-out tasks.
 
     Raises UserError if a taskset has no expert, or if a demonstration is longer than `seq_len`.
     """
@@ -101,7 +101,7 @@ def _from_data(
 ) -> Conversations:
     """Return the samples of a file or data set. Conversations that are too long are left out before the first step.
 
-    The tokens are computed at each step anew, because a large data set would not fit into memory as Python integers.
+    A row is tokenised each time that it is used, because the tokens of a large data set would not fit into memory.
     """
     splits = load_conversations(data, console.note)
     conversations = [read for split in splits for read in split if isinstance(read, Conversation)]
@@ -131,14 +131,14 @@ def _from_data(
         places = [shuffle.at(step * config.batch_size + n) for n in range(config.batch_size)]
         return [sample_of(train[place]) for place in places]
 
-    # Draw by the row's number: equal rows are drawn independently, and the path of the file does not matter.
+    # Draw by the row's index, so that equal rows are drawn independently and the file's path has no influence.
     chosen = draw(validation, config.val_num_examples, lambda read: read.where.rpartition(":")[2])
     return Conversations(of_step, [sample_of(read) for read in chosen])
 
 
 def encode_row(read: Conversation | PlainText, chat: ChatFormat) -> tuple[list[int], list[bool]]:
-    """Return the token ids of a row and the mask of trained tokens. Raises UserError that names the row if the chat
-    format cannot write it."""
+    """Return the token ids of a row and the mask of trained tokens. Raises UserError, prefixed with the row's place, if
+    the chat format cannot render the row."""
     try:
         if isinstance(read, Conversation):
             chat.check_thoughts(read.messages)
@@ -152,12 +152,12 @@ def encode_row(read: Conversation | PlainText, chat: ChatFormat) -> tuple[list[i
 
 
 def show_rows(config: SFTConfig) -> str:
-    """Return the first rows as the model reads them, with the trained tokens marked, for `sft --dry-run`. They are
-    comments, so that the output is still a valid settings file. Return an empty text for experts, and only a remark for
-    a data set on the Hub, because a dry run downloads nothing.
+    """Return the first rows as text for `sft --dry-run`, rendered with a chat template, with the trained tokens marked.
+    The rows are written as comments, so that the output is still a valid settings file. Return an empty text for
+    experts, and only a remark for a data set on the Hub, because a dry run does not download data.
 
-    For a model in a local directory, its own template writes the rows; for any other model, ChatML is used instead.
-    Raises UserError naming the first bad row.
+    The template is from the model if the model is in a local directory; otherwise it is ChatML. Raises UserError with
+    the place of the first bad row.
     """
     data = config.data
     if not isinstance(data, FileDataConfig | HubDataConfig):
@@ -203,8 +203,8 @@ class WarmUp:
 
 
 def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
-    """Remove the warm-up from the settings if slimrl has already trained the model by supervision, and log that.
-    `warmup.repeat` keeps the warm-up."""
+    """Remove the warm-up from the settings if slimrl has already trained the model with supervision, and log this. With
+    `warmup.repeat`, keep the warm-up."""
     trained = SUPERVISED in read_history(Path(config.model.name)).trained
     if not config.warmup.max_steps or config.warmup.repeat or not trained:
         return config
@@ -213,7 +213,7 @@ def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
 
 
 def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
-    """Make the warm-up of a run. Its environments must have experts (`check_experts`)."""
+    """Make the warm-up of a run. The environments must have experts (`check_experts`)."""
     config = parts.config
     sft = SFTConfig(
         max_steps=config.warmup.max_steps,
@@ -233,7 +233,7 @@ def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
 
 
 def warm_up(parts: TrainerParts, warmup: WarmUp, sampling: Sampling) -> None:
-    """Train on the demonstrations. A warm-up that was already finished is only loaded and validated."""
+    """Train on the demonstrations. If the warm-up is already finished, only load and validate its weights."""
     sft, directory = warmup.config, Path(warmup.config.output_dir)
     state = start(parts.policy, sft.optim, directory, sft.resume, ranks=parts.ranks)
     state.history = (*read_history(Path(parts.config.model.name)).trained, SUPERVISED)

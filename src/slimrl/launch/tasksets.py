@@ -1,5 +1,5 @@
-"""Makes the tasksets of a command from its settings, in worker processes or in this process. Needs no PyTorch, because
-`--dry-run` checks them, too."""
+"""Makes the tasksets of a command from its settings, in worker processes or in this process. The module does not import
+PyTorch, so that `--dry-run` can check tasksets quickly."""
 
 import json
 import re
@@ -30,7 +30,7 @@ from slimrl.rollout.worker.program import Start
 from slimrl.rollout.worker.taskset import load_in_worker, load_on_hosts
 from slimrl.types import Taskset
 
-TIMEOUT_S = 60.0  # for a call to an environment that only demonstrates
+TIMEOUT_S = 60.0  # limit of a call to an environment that is used only for demonstrations
 
 # The commands that need an expert, and the alternative if there is none.
 INSTEAD = {
@@ -38,14 +38,13 @@ INSTEAD = {
     "sft": "train on a file: `--data.type file --data.path chats.jsonl`",
 }
 
-# Tasksets in worker processes. The check of the settings makes them, and the run uses them.
+# Tasksets in worker processes. The check of the settings makes them, and the run uses the same tasksets.
 _made: dict[str, Taskset] = {}
 
 
 def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float, starts: Sequence[Start] = ()) -> list[Taskset]:
-    """Return the tasksets of `envs`, in the same order, ready to return tasks. `timeout_s` limits each call to an
-    episode in a worker. `starts` are functions that start a worker process. With `starts`, each taskset has one worker
-    for each function."""
+    """Return the prepared tasksets of `envs`, in the same order. `timeout_s` limits each call to an episode in a
+    worker. Each function in `starts` starts a worker process, and each taskset gets one worker for each function."""
     tasksets = [_load(env, timeout_s, starts) for env in envs]
     for taskset in tasksets:
         prepare_taskset(taskset)
@@ -53,9 +52,9 @@ def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float, starts: Sequence[
 
 
 def check_environments(config: CommandConfig, make: bool, provenance: Mapping[str, str] | None = None) -> None:
-    """Raise UserError if an environment of the settings does not exist, or does not take its `args`. The message is
-    prefixed with the origin of the wrong setting from `provenance` (`config/reading/load.py`). With `make`, or in a
-    worker process, the environment is also made, which checks the values of its `args`."""
+    """Raise UserError if an environment in the settings does not exist, or does not accept its `args`. The message is
+    prefixed with the origin of the wrong setting from `provenance` (`config/reading/load.py`). With `make`, or if the
+    environment uses a worker process, also make the environment, which checks the values of its `args`."""
     envs, timeout_s = _environments(config)
     if isinstance(config, RLConfig) and config.deployment.num_workers and not any(map(has_worker, envs)):
         raise UserError(
@@ -78,19 +77,19 @@ def check_environments(config: CommandConfig, make: bool, provenance: Mapping[st
 
 
 def drop_made() -> None:
-    """Stop the worker processes that the check of the settings started. This is for runs in which other processes
-    play."""
+    """Stop the worker processes that the check of the settings started. This is for runs in which other processes play
+    the episodes."""
     _made.clear()  # a deleted taskset stops its processes
 
 
 def args_in(error: UserError) -> list[str]:
-    """Return the keys, `args.NAME`, of the arguments that a message quotes."""
+    """Return the arguments that an error message mentions, as keys `args.NAME`."""
     return [f"args.{name}" for name in re.findall(r"[`'](\w+)[`']", str(error))]
 
 
 def origin_of(keys: Iterable[str], provenance: Mapping[str, str]) -> str:
-    """Return the start of an error message: the first key of `keys` that was set, with its file and line. Return an
-    empty text if that key was set on the command line."""
+    """Return a prefix for an error message: the first key of `keys` that was set, with its file and line. Return an
+    empty text if this key was set on the command line."""
     key = next((key for key in keys if key in provenance), "")
     return f"{where((key,), provenance[key])}: " if key and not provenance[key].startswith("--") else ""
 
@@ -156,7 +155,7 @@ def teacher_environments(config: RLConfig) -> list[EnvConfig]:
 
 
 def environment_to_play(config: PlayConfig) -> EnvConfig:
-    """Return the environment for a human player."""
+    """Return the environment that a human plays with `play`."""
     return EnvConfig(id=config.id, args=config.args, worker=config.worker)
 
 
@@ -175,7 +174,7 @@ def note_shared_tasks(tasksets: Sequence[Taskset], note: Callable[[str, str], No
 
 
 def warning_of_shared(taskset: Taskset) -> str:
-    """Return a sentence with the number of held-out tasks that are training tasks, too; empty if there are none."""
+    """Return a warning with the number of held-out tasks that are training tasks, too; empty if the number is 0."""
     held_out = tasks_of(taskset, "test")
     shared = shared_tasks(tasks_of(taskset, "train"), held_out)
     if not shared:

@@ -1,7 +1,8 @@
-"""The teacher of a run, made from `[teacher]`: the policy's own weights, other weights in this process, or a server.
+"""Makes the teacher of a run from the settings `[teacher]`. A teacher uses the policy's weights, other weights in this
+process, or a server.
 
-A teacher in this process scores packed rollouts in one forward pass, as in training. So tokens that several rollouts
-share, such as the teacher's context, are computed once.
+A teacher in this process scores packed rollouts, as in training. So tokens that several rollouts share, such as the
+teacher's context, are computed only once.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +31,8 @@ Load = Callable[[], nn.Module]
 
 
 class ModuleTeacher:
-    """A teacher with its weights in this process. `load` returns the module. It is not called before the first use,
-    because the initial weights of RL may not exist earlier. `make_room` frees the sampler's memory."""
+    """A teacher with its weights in this process. `load` returns the module. It is called at the first use, because the
+    initial weights of RL may not exist earlier. `make_room` frees the sampler's memory."""
 
     def __init__(self, load: Load, micro_batch_tokens: int, make_room: Callable[[], None]) -> None:
         self._load, self._micro_batch_tokens, self._make_room = load, micro_batch_tokens, make_room
@@ -57,11 +58,12 @@ class ModuleTeacher:
 def make_distillation(
     parts: SamplingParts, dtype: str, here: Parts | None = None, reference: Load | None = None
 ) -> Distillation | None:
-    """Make the distillation of `[teacher]`; None without a teacher. `dtype` is the policy's dtype. In the policy's
-    process, `here` has the run's parts, and `reference` loads the initial weights of RL, which a KL divergence may use,
-    too.
+    """Make the distillation from `[teacher]`; None without a teacher. `dtype` is the policy's dtype. In the policy's
+    process, `here` has the run's parts, and `reference` loads the initial weights of RL. The KL divergence may use the
+    same weights.
 
-    Raises UserError before the first slow stage for a teacher that cannot be loaded or does not fit the policy.
+    Raises UserError if the teacher cannot be loaded or does not fit the policy. This is checked before the first slow
+    stage.
     """
     config, teacher = parts.config, parts.config.teacher
     if isinstance(teacher, NoTeacherConfig):
@@ -102,15 +104,15 @@ def _loader(
     here: Parts | None,
     reference: Load | None,
 ) -> Load:
-    """Return a function that returns the weights of a teacher in this process. A named model is loaded now. Without a
-    name, the initial weights of RL are loaded later, when they exist. If they are on the policy's device, `reference`
-    returns them.
+    """Return a function that returns the module of a teacher in this process. If the settings name a model, it is
+    loaded now. Otherwise the teacher is the initial weights of RL, which are loaded at the first call. On the policy's
+    device, `reference` loads them.
 
-    Raises UserError for a GPU that does not exist, and for another vocabulary than the policy's.
+    Raises UserError if the GPU does not exist, or if the teacher's vocabulary differs from the policy's vocabulary.
     """
     config = parts.config
     if isinstance(teacher, PolicyTeacherConfig):
-        assert here  # such a run is one process (`launch/placement.py`)
+        assert here  # with this teacher, the run is one process (`launch/placement.py`)
         module = here.policy.module
         return lambda: module
     default = str(here.policy.device if here else choose_device("auto"))
@@ -151,9 +153,9 @@ def _device_of(config: RLConfig, teacher: ModelTeacherConfig, default: str) -> s
 
 
 def _plain_tokens(parts: SamplingParts) -> dict[int, str]:
-    """Return a sample of the policy's tokens with their texts, from the whole vocabulary. Only tokens of plain letters
-    are included, because all tokenizers write them alike."""
+    """Return tokens of the policy with their texts, evenly drawn from the vocabulary. Only tokens of plain letters are
+    included, because all tokenizers write them in the same way."""
     num, text = len(parts.context.chat.vocabulary), parts.context.chat.full_text
-    # Every n-th token, about 512 in all: enough to distinguish vocabularies, and one short request.
+    # Take every n-th token, about 512 in total. They suffice to distinguish vocabularies, and fit into one request.
     texts = {token: text([token]) for token in range(0, num, max(1, num // 512))}
     return {token: word for token, word in texts.items() if word.strip(" ").isascii() and word.strip(" ").isalpha()}

@@ -1,7 +1,7 @@
-"""The trainer's side of a run: evaluate the model, warm up, train, evaluate again, report.
+"""Runs the trainer's stages of a run: evaluate the model, warm up, train, evaluate again, report.
 
-The processes that make batches and evaluations are hidden behind `Sampling` (`launch/sampling.py`). A resumed run can
-continue at each stage.
+The interface `Sampling` (`launch/sampling.py`) provides batches and evaluations, from this process or from others. A
+resumed run can continue at each stage.
 """
 
 import shlex
@@ -48,8 +48,8 @@ from slimrl.types import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run on the trainer's side. `past` is the progress of earlier processes, and `began` the start of this process,
-    in monotonic seconds."""
+    """The trainer's stages of a run. `past` is the progress of earlier processes. `began` is the start of this process,
+    in seconds of the monotonic clock."""
 
     parts: TrainerParts
     sampling: Sampling
@@ -76,7 +76,7 @@ class Run:
         save_missing_weights(state, parts.output_dir)
         state.spend(time.monotonic() - self.began)  # so that a resumed run also counts the time before the first step
 
-        # Train, and evaluate again. The console shows steps of RL from here on.
+        # Train, and evaluate again. From now on the console shows training steps of RL.
         display = console.steps(config.max_steps, first, before=_rewards_before(parts.output_dir, first))
         if not config.async_level:
             monitor.add(EnvironmentShare(console.note))
@@ -95,7 +95,7 @@ class Run:
         end_hooks(self.parts.output_dir, self.parts.config.max_steps, self.parts.console)
 
     def _stages_before_rl(self, warmup: WarmUp | None) -> tuple[list[Stage], Metrics]:
-        """Evaluate the base model, warm it up, and evaluate the result. A resumed run reads finished evaluations from
+        """Evaluate the base model, warm up, and evaluate the result. A resumed run reads finished evaluations from the
         disk. Returns the stages for the closing table, and the metrics of the last evaluation before RL."""
         stages: list[Stage] = []
         sampling, config = self.sampling, self.parts.config
@@ -124,8 +124,8 @@ def reference_module(parts: TrainerParts) -> nn.Module:
 
 
 def train_rl(parts: TrainerParts, sampling: Sampling, state: TrainState, monitor: Monitor, before: Metrics) -> None:
-    """Train by RL to the last step. `before` are the held-out metrics of the evaluation before training, logged with
-    step 0."""
+    """Train with RL to the last step. `before` are the held-out metrics of the evaluation before training. They are
+    logged with step 0."""
     sampling.restore(state.progress.orchestrator_state)
 
     def receive(step: int) -> Batch:
@@ -150,14 +150,15 @@ def _evaluate_if_due(parts: TrainerParts, sampling: Sampling, step: int) -> Metr
 
 
 def _own_engine(config: InferenceConfig) -> InferenceConfig:
-    """Return the settings of slimrl's engine in the process of the command, even if the run has sampled elsewhere."""
+    """Return the settings for slimrl's engine in this process, even if the run has sampled in other processes or on a
+    server."""
     return InferenceConfig(
         max_slots=config.max_slots, lookup_tokens=config.lookup_tokens, quantization=config.quantization
     )
 
 
 def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> None:
-    """Show the closing table, write it to summary.json, and write the config that evaluates the weights again."""
+    """Show the closing table, write it to summary.json, and write a settings file that evaluates the weights again."""
     run = RunDir(parts.output_dir)
     lines = [metrics for _, metrics in read_metrics(run.metrics)]
     weights = run.weights_of(parts.config.max_steps)
@@ -190,7 +191,7 @@ def _evaluate_command(path: Path, config: RLConfig) -> str:
 
 def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
     """Write a settings file with which `eval` repeats the final evaluation, and return its path. On the same machine
-    the result is equal to the last digit."""
+    the result is exactly equal."""
     config, episodes = parts.config, parts.config.orchestrator
     date = parts.policy.chat.date
     changes = {"name": str(weights), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
@@ -224,7 +225,7 @@ def describe_restart(output_dir: Path) -> str:
 
 
 def _rewards_before(output_dir: Path, first: int) -> list[float]:
-    """Return the mean rewards of the steps before step `first`, where the run was resumed."""
+    """Return the mean rewards of the steps before `first`, the step at which the run was resumed."""
     path = RunDir(output_dir).metrics
     lines = read_metrics(path) if first and path.exists() else ()
     return [metrics["reward/mean"] for step, metrics in lines if step < first and "reward/mean" in metrics]

@@ -101,8 +101,8 @@ def make_adapter(
     known: Mapping[str, Tensor],
 ) -> Adapter:
     """Build an adapter from tensors with PEFT's names. `kinds` has the tensors' shapes and dtypes. `read` returns the
-    tensors; it is called only if the kinds fit the `known` weights. `source` names the adapter in messages. Raises
-    UserError if the adapter does not fit."""
+    tensors. It is called only after the shapes and dtypes were checked against the `known` weights. `source` names the
+    adapter in messages. Raises UserError if the adapter does not fit."""
     places = {name: _place(source, name, kind, known, form.rank) for name, kind in kinds.items()}
     weights = {weight for weight, _ in places.values()}
     if not weights or sorted(places.values()) != sorted((weight, part) for weight in weights for part in "AB"):

@@ -8,9 +8,9 @@ blocks from its heap (arena) and keep them there.
 A heap that is never returned becomes fragmented. Every training step has tensors of other sizes, and small blocks that
 outlive a step lie between them. Larger blocks do not fit the gaps, so they extend the heap (measured: 3 to 7 GB in 40
 steps of a model of 135 million parameters). `HeapTrimmer` calls `malloc_trim`, which returns the free pages between
-blocks to the operating system and moves no block. Many of the blocks that outlive a step belong to oneDNN. It caches
-the machine code of 1,024 matrix products, with a product for each number of tokens so far, at 0.3 to 0.7 MB each. So
-this module makes that cache smaller, too. It knows nothing of models.
+blocks to the operating system and moves no block. Many of the blocks that outlive a step belong to oneDNN. oneDNN
+caches the machine code of up to 1,024 matrix products, at 0.3 to 0.7 MB each. Every new number of tokens adds products.
+So this module makes oneDNN's cache smaller, too. It knows nothing of models.
 """
 
 import ctypes
@@ -19,14 +19,14 @@ import platform
 from pathlib import Path
 
 # Parameters of `mallopt`, from <malloc.h>. Blocks below the mmap threshold use the heap. The heap's unused end is
-# returned when it exceeds the trim threshold.
-# All threads share one arena: episodes sample in a thread, and training could not reuse the memory of its own arena.
+# returned when it exceeds the trim threshold. All threads share one arena. Otherwise, training could not reuse the
+# memory of the thread in which episodes sample.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 NEVER = 2**31 - 1
-# Larger blocks still use `mmap`: they are few, and smaller blocks would split the gaps that they leave in the heap, so
-# the next large block would not fit.
+# Larger blocks still use `mmap`. There are few of them. On the heap, small blocks would fill the gaps that large blocks
+# leave, and the next large block would not fit.
 LARGE = 1 << 26
-RETURNED = 1 << 20  # larger blocks are returned: nearly all gathered layers and activations
+RETURNED = 1 << 20  # `return_freed_memory` applies to larger blocks: nearly all gathered layers and activations
 # Capacity of oneDNN's cache, in products. All layers of a step have the same number of tokens, and later steps rarely
 # have it again. So products for a few numbers of tokens are enough.
 MOST_PRODUCTS = 128
@@ -52,9 +52,9 @@ def return_freed_memory() -> None:
     now.
 
     A sharded module gathers and frees every layer twice a step. With recomputed activations, each layer frees its
-    activations separately. If the heap kept such blocks between long-lived blocks, they would take more memory than the
-    method saves. Call this before loading a module that will be sharded: otherwise loading leaves gaps that the heap
-    fills again.
+    activations separately. If the heap kept the freed blocks between long-lived blocks, this would waste more memory
+    than sharding and recomputation save. Call this before loading a module that will be sharded: otherwise loading
+    leaves gaps that the heap fills again.
     """
     global _returns
     _returns = True
@@ -68,8 +68,8 @@ class HeapTrimmer:
     """Returns free heap pages to the operating system when the process has grown by a fifth.
 
     Call `trim` after every step. The first call, and the first call after each trim, only measure the memory of the
-    process; growth is relative to this measurement. Trimming must be rare, because the next step has to fault the
-    returned pages in again.
+    process; growth is relative to this measurement. Trimming must be rare, because the next step must get the returned
+    pages from the system again.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class HeapTrimmer:
         if resident <= self._limit:
             return False
         ctypes.CDLL(None).malloc_trim(0)
-        # The next call measures again, after a step that has taken most of the returned memory back.
+        # The next call measures again, after a training step that has allocated most of the returned memory again.
         self._limit = 0.0
         return True
 

@@ -1,4 +1,4 @@
-"""Checks with a few tokens, when a model is loaded, that slimrl can sample from its architecture and train it.
+"""Checks that slimrl can sample from a model's architecture and train it. A loaded model runs on a few test tokens.
 
 Sampling and training concatenate many sequences in one row, and only the attention plan separates them. If a model
 mixes tokens anywhere else (a convolution, a recurrence), information leaks from one sequence into the next without any
@@ -53,8 +53,7 @@ def check_forward(module: nn.Module) -> None:
     logits.
 
     Raises UserError if the logits differ by more than rounding, or if a layer does not call the attention plan. The
-    second check swaps the two sequences, so that the compared tensors have the same shape: rounding depends on the
-    shape.
+    second check swaps the two sequences, because rounding depends on a tensor's shape, and the shape stays the same.
     """
     check_attention(module.config)
     rows = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
@@ -90,9 +89,9 @@ def check_forward(module: nn.Module) -> None:
 def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: _EndToEnd) -> None:
     """Compare each layer of the training forward with the module's layer, on the input that the module's layer gets.
 
-    Over many layers, rounding errors grow by a factor that depends on the weights, until they look like a mistake. Test
-    tokens are not real text, so rounding can change a trained model's logits for them completely. Raises UserError if a
-    layer or the last norm differs by more than rounding.
+    Each layer is compared alone, because rounding errors grow over many layers until they look like a mistake. The test
+    tokens are not real text. For such text, rounding can change a trained model's logits completely. Raises UserError
+    if a layer or the last norm differs by more than rounding.
     """
     causal: Any = module
     decoder = causal.get_decoder()
@@ -109,9 +108,9 @@ def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
 
 
 def _compare(module: nn.Module, ours_TD: Tensor, theirs_TD: Tensor, change_TD: Tensor) -> None:
-    """Raise UserError if the output of a layer or a norm is not the module's. `change_TD` is its own contribution."""
-    # Measure the difference relative to the layer's own contribution. Its addition to the layer's input rounds once or
-    # twice more.
+    """Raise UserError if slimrl's output of a layer or a norm differs from the module's. `change_TD` is the part of the
+    output that the layer adds to its input."""
+    # The tolerance is relative to the layer's change. Adding the change to the layer's input rounds once or twice more.
     allowed_T = _tolerance(theirs_TD) * _norms(change_TD) + 2 * torch.finfo(theirs_TD.dtype).eps * _norms(theirs_TD)
     ratio_T = _norms(ours_TD.float() - theirs_TD.float()) / allowed_T
     if (ratio := ratio_T.nanmean().item()) > 1.0:

@@ -13,7 +13,7 @@ from slimrl.errors import UserError
 # The timed matrix product: 512 tokens through an MLP projection of a 135M-parameter model, 0.9 GFLOP.
 TOKENS, WIDE, NARROW = 512, 1536, 576
 BUDGET_S = 0.04
-# Another process can slow a measurement down, so bfloat16 is timed up to this many times, until it is faster.
+# Maximum number of measurements. They stop when bfloat16 is faster. Another process may slow a measurement down.
 ROUNDS = 5
 # bfloat16 costs precision. With hardware support, it is at least 3 times as fast. A lead below this factor may be
 # noise.
@@ -99,7 +99,8 @@ def choose_dtype(device: torch.device) -> DtypeChoice:
 
 @torch.inference_mode()
 def _gflops(dtype: torch.dtype) -> float:
-    """Return the speed in GFLOP/s of the fastest run within `BUDGET_S`. Other processes can only slow a run down."""
+    """Return the speed in GFLOP/s of the fastest product within `BUDGET_S`. Other processes can only slow a product
+    down."""
     inputs = torch.ones(TOKENS, WIDE, dtype=dtype)
     weight = torch.ones(NARROW, WIDE, dtype=dtype)
     torch.nn.functional.linear(inputs[:32], weight)  # the first call prepares kernels

@@ -1,7 +1,7 @@
 """Converts a `.gguf` file to a directory in Hugging Face format, once, in the cache. Knows nothing of chat or training.
 
 `gguf_header.py`, `gguf_metadata.py` and `gguf_tokenizer.py` read the file; the package gguf names and dequantizes the
-tensors. Nothing here depends on transformers' own reader of such files, which differs between versions.
+tensors. The reader of `.gguf` files in transformers is not used, because it differs between versions.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
 
 
 def convert(path: Path) -> Path:
-    """Return the cached directory with a `.gguf` file in Hugging Face format. Convert the file first if the cache lacks
-    it.
+    """Return the cached directory with the model of a `.gguf` file in Hugging Face format. Convert the file first if
+    the cache lacks this directory.
 
     Raises UserError if the file is incomplete, not GGUF, or of an unsupported kind.
     """
@@ -80,7 +80,8 @@ def _module(header: GgufHeader) -> Any:
 
     Quantized files become bfloat16. Quantization to 4 or 8 bits loses far more than bfloat16's rounding, and the models
     were published in bfloat16. This dtype halves disk space and loading time, and the policy at step 0 is the same on
-    machines that compute in bfloat16 and in float32. Files with unquantized matrices become float32, to lose nothing.
+    machines that compute in bfloat16 and in float32. Files with unquantized matrices become float32, so that no
+    precision is lost.
     """
     config = build_config(header)
     # On the meta device, no memory is allocated or initialised before the tensors are assigned.
@@ -106,7 +107,7 @@ def _module(header: GgufHeader) -> Any:
 def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str, GgufTensor]:
     """Map each tensor of the model to its source in the file. Tensors that the file lacks are left out.
 
-    Raises ValueError if a tensor of the file has no place in the model.
+    Raises ValueError if the model lacks a tensor of the file.
     """
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 

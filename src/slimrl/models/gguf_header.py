@@ -35,7 +35,8 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """The metadata by key (arrays are lists), and the tensors by name in the file's order."""
+    """The header of a GGUF file: the metadata by key (arrays are lists), and the tensors by name in the file's
+    order."""
 
     path: Path
     metadata: dict[str, Any]
@@ -46,7 +47,7 @@ class GgufHeader:
         return str(self.metadata["general.architecture"])
 
     def read(self, tensor: GgufTensor) -> np.ndarray:
-        """Read the numbers of a tensor, dequantized to float32."""
+        """Read the values of a tensor, dequantized to float32."""
         # The package is slow to import, and only GGUF files need it: import it only here and where names are read.
         from gguf import GGMLQuantizationType, dequantize
 
@@ -80,7 +81,7 @@ class _Cursor:
 
     def __init__(self, content: mmap.mmap) -> None:
         self.content = content
-        self.position = 4  # after the magic
+        self.position = 4  # after the four bytes of `GGUF`
 
     def read(self, layout: str) -> tuple[Any, ...]:
         """Return the next values, in a layout of the `struct` module."""

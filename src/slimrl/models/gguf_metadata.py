@@ -48,7 +48,7 @@ _Keys = dict[str, Any]  # the architecture's metadata; each key is removed when 
 def build_config(header: GgufHeader) -> PreTrainedConfig:
     """Return the config of the model in a file.
 
-    Raises ValueError for one part of a split file, an unknown architecture, or a key that would be lost.
+    Raises ValueError for one part of a split file, an unknown architecture, or a key that the config cannot express.
     """
     metadata, architecture = header.metadata, header.architecture
     if (count := metadata.get("split.count", 0)) > 1:
@@ -106,7 +106,7 @@ def _read_keys(header: GgufHeader) -> _Keys:
 def _read_windows(architecture: str, keys: _Keys) -> dict[str, Any]:
     """Return the settings of sliding attention: the width of the window, and the type of each layer. In the file,
     either each layer has a flag, or a number n means that every n-th layer has no window."""
-    # A window as long as the context hides nothing.
+    # A window as long as the context hides no position.
     if keys.get("attention.sliding_window", 0) >= keys["context_length"]:
         del keys["attention.sliding_window"]
     if architecture not in WITH_WINDOW or "attention.sliding_window" not in keys:
@@ -143,7 +143,7 @@ def _read_scaling(
     fields: dict[str, Any], rope: Mapping[str, Any], keys: _Keys, tensors: Mapping[str, list[float]]
 ) -> dict[str, Any]:
     """Return the parameters that scale the rotary positions; empty without scaling. Raises ValueError for an unknown
-    kind."""
+    kind of scaling."""
     kind, factor = keys.pop("rope.scaling.type", "linear"), keys.pop("rope.scaling.factor", 1.0)
     original = keys.pop("rope.scaling.original_context_length", fields["max_position_embeddings"])
     is_scaled = kind == "yarn" or (kind == "linear" and factor != 1.0)

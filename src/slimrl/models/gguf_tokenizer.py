@@ -1,4 +1,4 @@
-"""Builds the tokenizer of a GGUF file from its metadata. It splits text like llama.cpp.
+"""Builds the tokenizer of a GGUF file from its metadata. The tokenizer splits text like llama.cpp.
 
 Raises ValueError for a tokenizer that would split text differently.
 """
@@ -105,7 +105,7 @@ def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
     )
     # Gemma never adds a space in front of a text, even if the file asks for it.
     prefixed = not gemma and metadata.get("tokenizer.ggml.add_space_prefix", True)
-    if architecture == "phi3" and prefixed:  # it adds a space even if the text starts with one
+    if architecture == "phi3" and prefixed:  # Phi-3 adds a space even before a space
         backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     else:
         backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first" if prefixed else "never", split=False)

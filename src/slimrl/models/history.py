@@ -1,4 +1,5 @@
-"""Reads and writes the history of saved weights: their trainings in slimrl, and their run. It is a file beside them."""
+"""Reads and writes the history of saved weights, a file beside the weights: their trainings and the run that saved
+them."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 """Loads and saves the policy: one module for sampling and training, its tokenizer, and its chat format.
 
-Knows nothing of optimizers: the module is in the compute dtype, and the trainer keeps its own float32 masters.
+Knows nothing of optimizers: the module is in the compute dtype, and the trainer keeps separate float32 master weights.
 """
 
 import contextlib
@@ -116,9 +116,10 @@ def save_policy(
 
     The tensors are the module's, in the compute dtype: exactly the policy that was sampled and evaluated. A LoRA
     adapter is merged into the tensors, and is also saved separately in `adapter/`, in PEFT's format. `history` names
-    the trainings so far, and `run` is the id of the run. The directory is created by one rename, with checksums of its
-    files (`io/checksums.py`), and replaces an older directory. All processes that share a sharded module must call
-    this, but only the process with `leads` writes. Raises OSError if the files cannot be written.
+    the trainings so far, and `run` is the id of the run. The files are written to a temporary directory, with their
+    checksums (`io/checksums.py`). Then it is renamed to `directory` and replaces an older directory. All processes that
+    share a sharded module must call this, but only the process with `leads` writes. Raises OSError if the files cannot
+    be written.
     """
     module: Any = policy.module
     state = _state_to_save(module, leads)
@@ -140,9 +141,9 @@ def save_policy(
 
 
 def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter: AdapterForm | None = None) -> None:
-    """Save only the weights, for samplers that load them at once. With `adapter`, the form of a LoRA adapter, save only
-    that adapter. The directory is created by one rename, without checksums, and may be lost in a power cut. Raises
-    OSError if the files cannot be written."""
+    """Save only the weights, for samplers that load them immediately. With `adapter`, the form of a LoRA adapter, save
+    only that adapter. The directory appears only when it is complete. It has no checksums, and may be lost in a power
+    cut. Raises OSError if the files cannot be written."""
     module: Any = policy.module
     state = adapter_tensors(module) if adapter else _state_to_save(module, leads)
     if not leads:

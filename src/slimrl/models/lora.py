@@ -1,10 +1,11 @@
 """LoRA (2106.09685): trains low-rank adapters beside a policy's frozen weight matrices.
 
 An adapted matrix W (N, K) acts as W + scale B A, with A (r, K), B (N, r) and scale = alpha / r. PEFT injects the pairs
-(A, B) into the module, so names, initial values and files are PEFT's. PEFT's forward runs unless there is a faster one.
-The forwards for CPUs (`fused.py`, `tiled.py`, `training.py` in `models/forward/`) compute with one merged matrix. It is
-kept beside the pair, in the weights' dtype, so that sampler and trainer use the same numbers. Call `refresh_merged`
-after the pairs have changed. Knows nothing of optimizers, nor of adapters on disk (`models/adapter.py`).
+(A, B) into the module, so names, initial values and files are PEFT's. PEFT's forward runs unless there is a faster
+forward. The forwards for CPUs (`fused.py`, `tiled.py`, `training.py` in `models/forward/`) compute with one merged
+matrix. The layer keeps this matrix in the weights' dtype, in addition to the pair, so that sampler and trainer use the
+same values. Call `refresh_merged` after the pairs have changed. Knows nothing of optimizers, nor of adapters on disk
+(`models/adapter.py`).
 """
 
 import copy
@@ -34,7 +35,7 @@ An adapter of `{given}`. The same model with the adapter merged in is in the dir
   Where that is not there, load the base model first and call `PeftModel.from_pretrained(model, directory)`:
   `python -c 'from slimrl.models.resolve import resolve; print(resolve("{given}"))'` prints its directory.
 """
-FINGERPRINT_NUMBERS = 64  # values of each tensor in the fingerprint, at least; all values of a smaller tensor
+FINGERPRINT_NUMBERS = 64  # values of each tensor in the fingerprint: at least this number, or all values
 PERIOD = 1 << 18  # number of rounding thresholds: 1 MiB, which stays in the CPU's cache
 
 
@@ -80,7 +81,7 @@ def base_of(layer: Any) -> nn.Linear:
 
 
 def adapt(module: nn.Module, config: LoraConfig, base: str) -> None:
-    """Freeze the module and inject trainable pairs. B is 0 at first, so the module computes the same as before.
+    """Freeze the module and inject trainable pairs (A, B). B is 0 at first, so the module computes the same as before.
 
     `base` is the base model that PEFT loads for the adapter: a directory or an id of the Hub.
 
@@ -110,7 +111,7 @@ def keep_merged(module: nn.Module) -> None:
 
 
 def refresh_merged(module: nn.Module) -> None:
-    """Recompute the merged matrices of `keep_merged` after the pairs have changed."""
+    """Recompute the merged matrices that `keep_merged` registered. Call this after the pairs have changed."""
     for _, layer in _lora_layers(module):
         if hasattr(layer, MERGED):
             merged = getattr(layer, MERGED).detach()
@@ -118,8 +119,8 @@ def refresh_merged(module: nn.Module) -> None:
 
 
 def shard_apart(module: nn.Module) -> list[nn.Module]:
-    """Return the frozen base layers of an adapted module, to shard them separately, before the layers around them: no
-    fused forward reads the base layers. The merged matrices become parameters, because buffers are not sharded."""
+    """Return the frozen base layers of an adapted module. Shard them separately, before the layers that contain them,
+    because no fused forward reads them. The merged matrices become parameters, because buffers are not sharded."""
     parts = []
     for _, layer in _lora_layers(module):
         parts.append(layer.base_layer)
@@ -154,9 +155,9 @@ def merge_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
 def merge_parameters(module: nn.Module, keep: bool = True, device: str | None = None) -> dict[str, Tensor]:
     """Return all parameters by their names in the base model, with the adapter merged. The module stays unchanged.
 
-    The tensors are whole, not shards. They are moved to `device` if it is given, because a GPU that holds a shard may
-    lack the memory for all. All processes that share a sharded module must call this; without `keep`, the result is
-    empty.
+    The tensors are whole, not shards. They are moved to `device` if it is given, because a GPU that holds one shard may
+    lack the memory for all tensors. All processes that share a sharded module must call this; without `keep`, the
+    result is empty.
     """
     adapted = {f"{name}.weight": layer for name, layer in _lora_layers(module)}
     found = {}
@@ -225,7 +226,7 @@ def _import_peft() -> Any:
 
 
 def target_names(module: nn.Module, targets: Sequence[str]) -> list[str]:
-    """Return the endings of the names of the layers to adapt, for PEFT's `target_modules`. The head is left out,
+    """Return the endings of the names of the layers to adapt, for PEFT's `target_modules`. The LM head is left out,
     because it may be tied to the embeddings. Raises UserError for a target that matches no layer."""
     causal: Any = module
     head = causal.get_output_embeddings()
@@ -279,6 +280,7 @@ def _merge(layer: Any) -> Tensor:
 
 @functools.cache
 def _thresholds(device: torch.device) -> Tensor:
-    """Return random integers from 0 to 65535 (int32), the same in every run: `merge_weight`'s rounding thresholds."""
+    """Return the rounding thresholds of `merge_weight`: random integers from 0 to 65535 (int32), the same in every
+    run."""
     generator = torch.Generator().manual_seed(0)
     return torch.randint(1 << 16, (PERIOD,), generator=generator, dtype=torch.int32).to(device)

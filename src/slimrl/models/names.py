@@ -22,7 +22,7 @@ SHOWN = 5  # maximum number of models that a message lists
 
 
 class ModelKind(Enum):
-    """A kind of model."""
+    """The source of a model: the package index, a directory, a `.gguf` file, or the Hugging Face Hub."""
 
     PACKAGED = "packaged"
     DIRECTORY = "directory"
@@ -34,7 +34,7 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
     """Return the kind of model that a name refers to. Raises UserError, with the name of the `setting`, if no kind
     fits.
 
-    The function does not check that a directory holds a model, or that the Hub has a model of this name.
+    This does not check whether a directory holds a model, or whether the Hub has a model of this name.
     """
     if name in PACKAGED:
         return ModelKind.PACKAGED
@@ -60,7 +60,7 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
 
 
 def read_packaged_config(name: str) -> dict[str, Any]:
-    """Return the shape of a packaged model, as in its `config.json`, without a download."""
+    """Return the sizes of a packaged model, with the keys of `config.json`, without a download."""
     config: dict[str, Any] = json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
     return config
 
@@ -77,11 +77,12 @@ def find_packaged_file(name: str) -> Path:
 
 
 def models_in(directory: Path) -> str:
-    """Return a hint that lists the models in a directory, such as the steps of a run; empty if there are none."""
+    """Return a hint that lists the models in a directory, such as the saved steps of a training run; empty if there are
+    no models."""
     if not os.path.isdir(directory):  # `Path.is_dir` raises for a name that is too long
         return ""
     below = [path.parent for pattern in ("*/config.json", "*/*/config.json") for path in directory.glob(pattern)]
     found = [str(path.relative_to(directory)) for path in (*below, *directory.glob("*.gguf"))]
-    found.sort(key=lambda name: (len(name), name))  # step_10 after step_5
+    found.sort(key=lambda name: (len(name), name))  # so that step_10 follows step_5
     left_out = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f" There are {', '.join(found[-SHOWN:])}{left_out} in {directory}." if found else ""

@@ -1,7 +1,7 @@
 """Reads safetensors files into the process's own memory, because another program may change a file at any time.
 
-The library `safetensors` checks the header, but would map the numbers into memory. Then a program that truncates the
-file would kill this process with SIGBUS, and a program that writes to the file would change numbers after their check.
+The library `safetensors` checks the header, but would map the values into memory. Then a program that truncates the
+file would kill this process with SIGBUS, and a program that writes to the file would change values after their check.
 Here each tensor is read once, after the caller has checked the header. Raises UserError for an unusable file.
 """
 
@@ -40,7 +40,7 @@ DTYPES = {
 
 
 class TensorKind(NamedTuple):
-    """Shape and dtype of a tensor in the header."""
+    """The shape and dtype of a tensor, read from the header."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -48,7 +48,7 @@ class TensorKind(NamedTuple):
 
 class TensorFile:
     """A safetensors file with a parsed header. `kinds` maps the names of the tensors to their shapes and dtypes, in the
-    order of the tensors in the file. `metadata` holds the free texts of the header."""
+    order of the tensors in the file. `metadata` holds the additional texts of the header by key."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,7 +69,7 @@ class TensorFile:
 
     def read(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the name and the value of each tensor. Raises UserError if the file has changed since its header was
-        read. The error may follow the last tensor; the yielded tensors must not be used then."""
+        read. The error may be raised after the last tensor. In this case, the yielded tensors must not be used."""
         with open_regular(self.path) as file:
             file.seek(self._start)
             reader = io.BufferedReader(file)

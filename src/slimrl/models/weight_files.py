@@ -5,7 +5,7 @@ from pathlib import Path
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_json
 
-VLLM_ENGINE = "slimrl"  # weight transfer engine of the vLLM plug-in, which reads such directories
+VLLM_ENGINE = "slimrl"  # name of the vLLM plug-in's weight transfer engine, which reads model directories
 # In the order in which transformers searches; it loads the first file that exists.
 WEIGHTS = (
     "model.safetensors",

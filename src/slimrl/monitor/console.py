@@ -24,13 +24,13 @@ SPARKS = "▁▂▃▄▅▆▇█"
 TREND_STEPS = 10
 BAR_LINE = 80  # width of a line with a bar, without the sparkline, in characters
 PLAIN_WIDTH = 120
-SPEEDS = ("perf/tokens_sampled_per_s", "perf/tokens_trained_per_s")  # the first that is logged is shown
+SPEEDS = ("perf/tokens_sampled_per_s", "perf/tokens_trained_per_s")  # the first one that is logged is shown
 Clock = Callable[[], float]
 
 
 class _Visible:
-    """Wraps a renderable and passes its texts through `visible`, because tables may contain texts that slimrl did not
-    write."""
+    """A wrapper of a rich renderable that passes all texts through `visible`, because a table may contain control
+    characters from other programs."""
 
     def __init__(self, shown: RenderableType) -> None:
         self._shown = shown
@@ -73,14 +73,14 @@ class RunConsole:
         self._noted: set[str] = set()  # texts that `note_once` has printed
 
     def note(self, text: str, style: str = "") -> None:
-        """Print a line above the bars, where it stays. Markup of rich in `text` is printed unchanged."""
+        """Print a line permanently above the bars. Markup of rich in `text` is printed unchanged."""
         encoding = self._rich.encoding
         # A character that the stream's encoding cannot represent must not stop the run.
         printable = visible(text).encode(encoding, "backslashreplace").decode(encoding)
         self._rich.print(Text(printable, style=style), soft_wrap=True)
 
     def note_once(self, text: str, style: str = "") -> None:
-        """Print a line as `note` does, unless this console has already printed it."""
+        """Print a line with `note`, unless this console has already printed the same line."""
         if text not in self._noted:
             self._noted.add(text)
             self.note(text, style)
@@ -92,8 +92,8 @@ class RunConsole:
     def steps(
         self, total: int, first_step: int = 0, headline: str = "reward/mean", before: Sequence[float] = ()
     ) -> "StepDisplay":
-        """Return a sink that shows each step when it is logged. `headline` names the metric beside the bar. `before`
-        holds the values of this metric before `first_step`, so that its trend continues."""
+        """Return a sink that shows each step when it is logged. `headline` is the metric beside the bar. `before` has
+        the values of this metric before `first_step`, for its trend."""
         return StepDisplay(self, total, first_step, headline, before)
 
     @contextmanager
@@ -125,19 +125,19 @@ class Bar:
         before, self._completed = self._completed, self._completed + count
         text = " · ".join(part for part in (info, self.time_left(self._completed)) if part)
         self.show(self._completed, escape(text))  # rich reads words in square brackets as markup
-        # Print a line whenever another quarter of the job is completed.
+        # Print a line after each quarter of the job.
         quarters = [done * 4 // max(1, self._total) for done in (before, self._completed)]
         if not self._console.is_live and quarters[1] > quarters[0]:
             self._console.note(f"{self._description}: {self._completed}/{self._total} · {text}")
 
     def show(self, completed: int, info: str) -> None:
-        """Set the progress of a live bar, and the text after the bar, which may have markup."""
+        """Set the progress of a live bar and the text after it. The text may contain rich markup."""
         if self._task is not None:
             self._console.bars.update(self._task, completed=completed, info=visible(info))
 
     def time_left(self, done: int) -> str:
-        """Return the estimated time until the end, or the time taken if the work is complete. Work that an earlier
-        process did, as in a resumed run, is not counted."""
+        """Return the estimated time until the end. If the work is complete, return the time that it took. Work of an
+        earlier process of the run is not counted."""
         spent = self._console.clock() - self._started
         left = spent / max(1, done - self._first) * (self._total - done)
         return f"{format_clock(left)} left" if done < self._total else format_clock(spent)
@@ -153,8 +153,8 @@ class Bar:
 
 
 class StepDisplay:
-    """The sink that shows a run's steps on a console, counted from 1. Results of evaluations are printed as notes.
-    Metrics without `headline` do not move the bar."""
+    """A sink that shows a run's steps on a console. Steps are counted from 1. Results of evaluations are printed as
+    notes. The bar advances only for metrics that include `headline`."""
 
     def __init__(
         self, console: RunConsole, total: int, first_step: int, headline: str, before: Sequence[float]
@@ -177,7 +177,7 @@ class StepDisplay:
         done = step + 1  # training metrics of the first step are logged as step 0
         speed = [f"{metrics[name]:,.0f} tok/s" for name in SPEEDS if name in metrics][:1]
         headline, others = self._headline_text(), [*speed, self._bar.time_left(done)]
-        # Stored for `close`, because the live bar disappears from the screen.
+        # Store the text for `close`, because the live bar disappears from the screen.
         self._last = f"step {done}/{self._total} · {' · '.join([headline, *others])}"
         if not self._console.is_live:
             self._console.note(self._last)
@@ -200,8 +200,8 @@ class StepDisplay:
         return text if change is None else f"{text} ({change:+.3f})"
 
     def _colour(self) -> str:
-        """Return the headline's colour: green if its trend is an improvement (`Metric.better`), yellow if not, else
-        default."""
+        """Return the headline's colour: green if its trend is an improvement (`Metric.better`), yellow if the trend is
+        a decline, otherwise the default."""
         change, better = trend(self._values), lookup(self._headline).better
         if change is None or not better:
             return "default"
@@ -218,8 +218,8 @@ def _results(metrics: Mapping[str, float]) -> list[str]:
 
 
 def _failures(metrics: Mapping[str, float]) -> str:
-    """Return the number of failed rollouts for each reason, as a text. Dropped groups without a signal are not
-    failures."""
+    """Return the number of failed rollouts for each reason, as a text. Rollouts that were dropped because their group
+    has no gradient are not failures."""
     reasons = {name.removeprefix("drop/"): count for name, count in metrics.items() if name.startswith("drop/")}
     return ", ".join(
         f"{count:.0f} x {reason}" for reason, count in reasons.items() if reason != "zero_signal" and count
@@ -227,8 +227,8 @@ def _failures(metrics: Mapping[str, float]) -> str:
 
 
 def trend(values: list[float]) -> float | None:
-    """Return the mean of the last n values minus the mean of the n values before, with n up to `TREND_STEPS`. Return
-    None if there are fewer than four values."""
+    """Return the mean of the last n values minus the mean of the n values before them. n is at most `TREND_STEPS`.
+    Return None if there are fewer than four values."""
     half = min(TREND_STEPS, len(values) // 2)
     if half < 2:
         return None

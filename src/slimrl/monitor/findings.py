@@ -1,6 +1,6 @@
 """Findings of an inspection, each with a level and a remedy. `doctor` and `check` print them.
 
-Two findings, in the format of `findings_json`:
+For example, these are two findings in the format of `findings_json`:
 
     {"subject": "disk", "level": "ok", "found": "55 GB free in outputs", "remedy": ""}
     {"subject": "compiler", "level": "note", "found": "there is none", "remedy": "apt install g++"}
@@ -26,7 +26,7 @@ STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 class Level(StrEnum):
     """The severity of a finding."""
 
-    OK = "ok"  # as it should be
+    OK = "ok"  # nothing is wrong
     NOTE = "note"  # it works but could be better, or could not be checked
     PROBLEM = "problem"  # something is broken
 
@@ -61,7 +61,7 @@ def findings_table(title: str, findings: Sequence[Finding], live: bool) -> Table
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Return the number of findings of each level, in words.
+    """Return a text with the number of findings of each level.
 
     >>> summary([Finding("a", Level.OK, ""), Finding("b", Level.NOTE, ""), Finding("c", Level.OK, "")])
     '2 ok, 1 note, no problem'

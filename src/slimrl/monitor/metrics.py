@@ -1,8 +1,8 @@
-"""The registry of all metrics: the meaning of each number, its unit, and its healthy values.
+"""The registry of all metrics. It has the meaning, the unit and the healthy values of each metric.
 
-A name is `group/name`. A new metric needs a line in `metrics.csv`, and logging an unregistered name is an error. A name
-with `<...>` at its end stands for all names with that prefix. After a change, run `python -m tests.monitor.pages >
-docs/metrics.md`: that page is rendered from the table, and a test compares them.
+A metric's name is `group/name`. A new metric needs a line in `metrics.csv`; logging an unregistered name is an error. A
+name with `<...>` at its end means all names with this prefix. After a change, run `python -m tests.monitor.pages >
+docs/metrics.md` to render the page from the table. A test checks that the page is current.
 """
 
 import csv
@@ -19,8 +19,8 @@ Better = Literal["higher", "lower", ""]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. `better` is empty if neither direction is good in itself. `low` and `high` are the bounds of healthy
-    values, if `healthy` names a number that holds for every run."""
+    """A metric. `better` is empty if neither a higher nor a lower value is better. `low` and `high` are the bounds of
+    healthy values, if the text `healthy` has bounds that are valid for every run."""
 
     name: str
     meaning: str
@@ -37,7 +37,7 @@ class Metric:
 
     @property
     def prefix(self) -> str:
-        """The prefix of a name with `<...>` at its end; empty for any other name."""
+        """The part of the name before a final `<...>`; empty for other names."""
         return self.name.partition("<")[0] if self.name.endswith(">") else ""
 
 
@@ -84,7 +84,7 @@ _PREFIXED = sorted((metric for metric in METRICS if metric.prefix), key=lambda m
 
 
 def lookup(name: str) -> Metric:
-    """Return the registry's entry for a name: the entry with this name, or else the entry with the longest matching
+    """Return the registry's entry for a name. If no entry has this name, return the entry with the longest matching
     prefix.
 
     Raises:
@@ -100,10 +100,12 @@ def lookup(name: str) -> Metric:
 
 
 def select_held_out_rewards(names: Iterable[str]) -> list[str]:
-    """Return the held-out mean rewards among `names`: one per decoding mode, without the bounds of the intervals."""
+    """Return the names of the held-out mean rewards among `names`: one per decoding mode, without the bounds of the
+    intervals."""
     return [name for name in names if _HELD_OUT_REWARD.fullmatch(name)]
 
 
 def is_reproducible(name: str) -> bool:
-    """Return True if a resumed run must repeat this metric bit for bit, on the same machine with the same threads."""
+    """Return True if a resumed run must log exactly the same values of this metric, given the same machine and number
+    of threads."""
     return lookup(name).group not in NOT_REPRODUCIBLE and not name.startswith(OF_A_SERVER)

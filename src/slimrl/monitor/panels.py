@@ -1,12 +1,12 @@
-"""The panels of a run in plots and in the viewer. This module does not draw them."""
+"""Defines the panels of a run for plots and for the viewer. This module does not draw them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel with curves of a run. `names` are its metrics, and `log` makes the axis logarithmic. Curves in an
-    `exact` panel are not smoothed."""
+    """One panel with curves of a run. `names` are its metrics. `log` makes the axis logarithmic, and `exact` turns off
+    smoothing."""
 
     title: str
     names: tuple[str, ...]

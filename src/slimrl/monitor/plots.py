@@ -1,7 +1,7 @@
-"""Plots a run from its metrics.jsonl alone: reward.png, and training.png with other important metrics.
+"""Plots a run from its metrics.jsonl: reward.png, and training.png with other important metrics.
 
-It draws with matplotlib's object API on Agg, which needs no display and has no global state. The colours are from Okabe
-and Ito (2008), distinguishable for colour-blind readers.
+The plots use matplotlib's object API with the backend Agg, which needs no display and has no global state. The colours
+are from Okabe and Ito (2008). Colour-blind readers can distinguish them.
 """
 
 import itertools
@@ -22,13 +22,13 @@ from slimrl.monitor.series import Series, load_series, smooth
 
 BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#E4E4E4"
 FIRST_LOOKS = {"held_out/reward_greedy": (ORANGE, "o"), "held_out/reward_sampled": (GREEN, "s")}
-OTHER_LOOKS = (("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"), ("#000000", "P"))  # other temperatures, in turn
+OTHER_LOOKS = (("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"), ("#000000", "P"))  # for other temperatures
 FEW = 12  # a series with fewer points has a marker at each point
 MAX_OWN = 6  # panels for metrics of the environment
 
 
 def plot_run(run_dir: Path) -> list[Path]:
-    """Write RUN_DIR/training.png, and RUN_DIR/reward.png if the run has rewards; return their paths."""
+    """Write RUN_DIR/training.png, and RUN_DIR/reward.png if the run has rewards. Return the paths."""
     series = load_series(run_dir)
     written = [save_figure(draw_training(series, run_dir.resolve().name), run_dir / "training.png")]
     if has_reward(series):
@@ -37,7 +37,8 @@ def plot_run(run_dir: Path) -> list[Path]:
 
 
 def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
-    """Draw a run's learning curve: training reward with its standard deviation, held-out rewards with intervals."""
+    """Draw a run's learning curve: the training reward with its standard deviation, and the held-out rewards with
+    confidence intervals."""
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.add_subplot()
     _draw_reward(axes, series)
@@ -47,7 +48,7 @@ def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
 
 
 def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
-    """Return the panels with a metric in `series`, then a panel for each metric of the environment that is not
+    """Return the panels that have a metric in `series`, and a panel for each environment's metric that is not
     constant."""
     own = [name for name in sorted(series) if name.startswith("env/") and len(set(series[name][1].tolist())) > 1]
     panels = [panel for panel in PANELS if any(name in series for name in panel.names)]
@@ -95,7 +96,7 @@ def style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, st
 def _draw_reward(axes: Axes, series: Mapping[str, Series], reach: int = -1) -> None:
     if "reward/mean" in series:
         steps, mean = series["reward/mean"]
-        # If only some steps have a deviation, omit the band: its edges would belong to other steps.
+        # If only some steps have a standard deviation, omit the band, because its edges would belong to other steps.
         if "reward/std" in series and len(series["reward/std"][1]) == len(mean):
             middle, spread = (_smooth_long(values, reach) for values in (mean, series["reward/std"][1]))
             label = "± 1 std of rollouts"
@@ -114,8 +115,8 @@ def _smooth_long(values: np.ndarray, reach: int) -> np.ndarray:
 
 
 def _draw_line(axes: Axes, series: Series, colour: str, label: str, reach: int, width: float = 1.6) -> None:
-    """Draw a short series with markers, a long series as a smoothed line over a faint line of its values. With `reach`
-    0, nothing is smoothed."""
+    """Draw a series as a line. A short series has markers. A long series is a smoothed line over a faint line of the
+    values. If `reach` is 0, do not smooth."""
     steps, values = series
     is_short = len(values) < FEW
     if not is_short and reach:
@@ -126,7 +127,7 @@ def _draw_line(axes: Axes, series: Series, colour: str, label: str, reach: int, 
 
 def draw_points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, str], line: str = ":") -> None:
     """Draw points with error bars. `bounds` are the lower and the upper limits of the bars. `look` is (label, colour,
-    marker), and `line` the style of the line between the points."""
+    marker). `line` is the style of the line between the points."""
     steps, values = series
     label, colour, marker = look
     # Because of rounding, a bound may lie on the wrong side of the mean; errorbar refuses negative lengths.

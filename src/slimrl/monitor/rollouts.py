@@ -1,7 +1,7 @@
-"""Writes rollouts to `output_dir/rollouts/step_000010.jsonl`, one per line, for people and viewers to read.
+"""Writes rollouts to `output_dir/rollouts/step_000010.jsonl`, one rollout per line, for people and viewers.
 
-The caller provides the text: this module needs no tokenizer. Each line has a digest of itself at its end. JSON has no
-nan, so a reward, advantage or log-probability that is not finite is written as null and read back as nan.
+The caller provides the text, so this module needs no tokenizer. Each line ends with a digest of the line. JSON has no
+nan, so a reward, advantage or log-probability that is not finite is written as null and read as nan.
 """
 
 import json
@@ -17,19 +17,19 @@ from slimrl.types import Rollout, StopReason
 
 MAX_VALUE = 2_000  # maximum number of characters of one value of a task's data
 NEWEST = 10  # steps that are never deleted
-# The keys of a line. The short ones and the text are first, because people who open the file look for them.
+# The keys of a line. Short values and the text are first, because people who open the file look for them.
 KEYS = """
 task_id environment draw has_signal role reward turn_rewards advantages failure failure_detail stop_reason metrics env_s
 task_data text messages token_ids loss_mask logprobs versions
 """
-ROOM = 0.9  # share of `max_bytes` that is left after a deletion, so that not every step deletes files
+ROOM = 0.9  # delete files down to this fraction of `max_bytes`, so that not every step must delete files
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
-    """A rollout with the advantage of each turn and all of its tokens as text. `environment` is the name of its
-    environment. `draw` is the number of the task's draw in the run; rollouts of a group have the same number.
-    `has_signal` is True if the group had a learning signal, so that it was trained on."""
+    """A rollout with the advantage of each turn, and the text of all its tokens. `environment` is the name of its
+    environment. `draw` is the position of its task in the run's order of tasks; rollouts of a group have the same
+    position. `has_signal` is True if the group had a gradient, so that it was trained on."""
 
     rollout: Rollout
     advantages: tuple[float, ...]
@@ -50,12 +50,12 @@ def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
 
 
 def read_rollouts(path: Path) -> list[RolloutRecord]:
-    """Return the rollouts of a file, without an incomplete last line. Raise UserError if the file is missing."""
+    """Return the rollouts in a file. An incomplete last line is skipped. Raise UserError if the file is missing."""
     return [rollout_from_json(line) for line in read_lines(path)]
 
 
 def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
-    """Return the rollout as the JSON object of a line."""
+    """Convert a rollout to the JSON object of a line."""
     rollout = record.rollout
     values = {one.name.removesuffix("_T"): getattr(rollout, one.name) for one in fields(rollout)}
     values |= {one.name: getattr(record, one.name) for one in fields(record)}
@@ -67,7 +67,7 @@ def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
 
 
 def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
-    """Return the rollout of a line; unknown keys are ignored."""
+    """Convert the JSON object of a line to a rollout. Ignore unknown keys."""
     given = {one.name: line[one.name.removesuffix("_T")] for one in fields(Rollout)}
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     given |= {"loss_mask_T": tuple(map(bool, line["loss_mask"])), "logprobs_T": _floats(line["logprobs"])}
@@ -83,7 +83,7 @@ def data_for_file(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shorten(value: Any) -> Any:
-    """Return a value of a task's data. A long value, such as a web page, is replaced by the start of its text."""
+    """Return a value of a task's data unchanged if it is short. Otherwise return the start of its text."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return without_nan(value) if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]} …"
 
@@ -115,6 +115,6 @@ def thin_rollouts(output_dir: Path, max_bytes: float) -> int:
 
 
 def _densest(steps: Sequence[int]) -> int:
-    """Return the step with the smallest distance between its neighbours, except the first and the newest steps."""
+    """Return the step whose two neighbours are closest to each other. The first step and the newest steps are left out."""
     inner = range(1, len(steps) - NEWEST)
     return min((steps[place + 1] - steps[place - 1], steps[place]) for place in inner)[1]

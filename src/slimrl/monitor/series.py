@@ -1,4 +1,4 @@
-"""Reads the metrics of a run from its metrics.jsonl as series, smooths and aligns them. This module does not draw.
+"""Reads the metrics of a run from its metrics.jsonl as series, and smooths and aligns the series.
 
 Axes: `_R` runs, `_S` steps.
 """
@@ -18,12 +18,13 @@ Series = tuple[np.ndarray, np.ndarray]  # steps, values
 
 
 def load_series(run_dir: Path) -> dict[str, Series]:
-    """Return the metrics of a run by name, each as (steps, values) in order of step. Raise UserError if none exist."""
+    """Return the metrics of a run by name, each as (steps, values) sorted by step. Raise UserError if the run has no
+    metrics."""
     points: dict[str, dict[int, float]] = defaultdict(dict)
     path = RunDir(run_dir).metrics
     for step, metrics in read_metrics(path):
         for name, value in metrics.items():
-            points[name][step] = value  # a step may have several lines; the last value counts
+            points[name][step] = value  # a step may have several lines; use the last value
     if not points:
         raise UserError(f"{path} has no metrics yet: there is nothing to draw.")
     return {name: (np.array(list(by)), np.array(list(by.values()), dtype=float)) for name, by in points.items()}
@@ -36,13 +37,13 @@ def smooth(values: np.ndarray, reach: int = -1) -> np.ndarray:
     The average is centred, so that the curve does not lag behind the points. Values that are not finite are left out.
     """
     reach = max(1, len(values) // 40) if reach < 0 else reach
-    # At both edges the window is cut off, so that the curve has as many points as the series.
+    # At both ends the window is shorter, so that the curve has as many points as the series.
     parts = (values[max(0, middle - reach) : middle + reach + 1] for middle in range(len(values)))
     return np.array([part[np.isfinite(part)].mean() if np.isfinite(part).any() else math.nan for part in parts])
 
 
 def common_steps(runs: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the steps that all R runs have, shape (S,), and the values at these steps, shape (R, S)."""
+    """Return the steps (S,) that occur in all R runs, and the values at these steps (R, S)."""
     shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in runs)))
     tables = [dict(zip(steps.tolist(), values.tolist(), strict=True)) for steps, values in runs]
     return np.array(shared), np.array([[table[step] for step in shared] for table in tables])

@@ -1,4 +1,4 @@
-"""Writes metrics: `Monitor.log` checks the names against the registry and passes them to all sinks.
+"""Writes metrics. `Monitor.log` checks that the names are registered, and passes the metrics to all sinks.
 
 `JsonlSink` is always used. Sinks for experiment trackers are in `monitor/trackers.py`.
 """
@@ -18,7 +18,7 @@ from slimrl.types import Metrics
 
 
 class Sink(Protocol):
-    """A receiver of metrics. Steps never decrease; a step may occur several times, with different metrics."""
+    """A receiver of metrics. Steps never decrease. A step may be written several times, with different metrics."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Receive the metrics of a step."""
@@ -28,14 +28,14 @@ class Sink(Protocol):
 
 
 class Monitor:
-    """The monitor that receives the metrics of the loops. It is a context manager: leaving it closes all sinks.
+    """Receives the metrics of the training loops. It is a context manager that closes all sinks at its end.
 
     >>> with Monitor([JsonlSink(output_dir / "metrics.jsonl", first_step=start)]) as monitor:  # doctest: +SKIP
     ...     monitor.log(0, {"reward/mean": 0.25, "env/num_words": 3.0})
     """
 
     def __init__(self, sinks: Sequence[Sink], watches: Sequence[HealthWatch] = ()) -> None:
-        """Write to the `sinks`. The `watches` see all metrics before the sinks, and write after them."""
+        """Write metrics to the `sinks`. The `watches` receive all metrics before the sinks, and write after them."""
         self.open_sinks = list(sinks)
         self._watches = watches
 
@@ -47,7 +47,7 @@ class Monitor:
         """Write the metrics to all sinks. Raise ValueError for an unregistered name, before anything is written."""
         for name in metrics:
             lookup(name)
-        # Plain numbers: JSON cannot hold the number types of numpy or PyTorch.
+        # Convert to float, because JSON cannot hold the number types of numpy or PyTorch.
         values = {name: float(value) for name, value in metrics.items()}
         for watch in self._watches:
             values |= watch.observe(step, values)
@@ -56,7 +56,7 @@ class Monitor:
 
     def close(self, failed: bool = False) -> None:
         """Close all sinks, even if closing one of them fails."""
-        # An ExitStack calls all its callbacks even if one raises, and raises that exception afterwards.
+        # An ExitStack calls all its callbacks, even if one of them raises an exception, which is raised at the end.
         with ExitStack() as stack:
             for sink in (*self.open_sinks, *self._watches):
                 stack.callback(sink.close, failed)
@@ -71,17 +71,19 @@ class Monitor:
 
 
 class JsonlSink:
-    """The sink that writes metrics.jsonl, one JSON object per line. The line is on disk when `write` returns.
+    """A sink that writes metrics.jsonl, one JSON object per line. `write` returns after the line is written.
 
         {"step": 3, "reward/mean": 0.41, "loss/ratio_max": null, "nonfinite": {"loss/ratio_max": "inf"}}
 
-    JSON has no nan or infinity: such a number is null and is named under `nonfinite`. `read_metrics` restores it.
+    JSON has no nan and no infinity. These values are written as null and listed in `nonfinite`. `read_metrics` restores
+    them.
     """
 
     def __init__(self, path: Path, first_step: int = 0) -> None:
-        """Open the file. Lines from `first_step` on and an incomplete last line are removed atomically.
+        """Open the file. Remove the lines of steps from `first_step` on, and an incomplete last line, atomically.
 
-        A new run has `first_step` 0, so its file is empty. A run resumed from step k logs the later steps again.
+        A new run has `first_step` 0, so its file is empty. A run that resumes at step k logs step k and later steps
+        again.
         """
         if path.exists() and first_step:
             lines = zip(read_metrics(path), read_lines(path), strict=True)
@@ -103,7 +105,7 @@ class JsonlSink:
 def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
     """Return the lines of a metrics.jsonl in order, each as (step, metrics), with nan and infinity restored.
 
-    Raise UserError if the file cannot be read or a line does not hold metrics.
+    Raise UserError if the file cannot be read, or if a line does not contain metrics.
     """
     lines: list[tuple[int, Metrics]] = []
     for number, record in enumerate(read_lines(path), start=1):

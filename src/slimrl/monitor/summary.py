@@ -1,6 +1,6 @@
-"""A run's summary: the held-out results of each stage, the cost, and the path of the weights.
+"""The summary of a run: the held-out results of each stage, the time and memory, and the path of the weights.
 
-The summary is a dataclass, which is printed as a table and written to summary.json. Nothing is computed here.
+The summary is a dataclass. This module prints it as a table and writes it to summary.json.
 """
 
 import json
@@ -20,7 +20,7 @@ from slimrl.stats import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of a run with its held-out estimates by decoding mode: {"greedy": estimate, ...}."""
+    """A stage of a run, with its held-out results by decoding mode: {"greedy": estimate, ...}."""
 
     name: str
     held_out: Mapping[str, Estimate]
@@ -28,14 +28,14 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Peak memory in GB and seconds per step, predicted or measured."""
+    """The peak memory in GB and the seconds per training step, predicted or measured."""
 
     peak_gb: float
     step_s: float
 
 
 def recall_prediction(output_dir: Path) -> Prediction | None:
-    """Read the prediction of the run in `output_dir`. Return None if its file is missing or damaged."""
+    """Return the prediction that is stored in `output_dir`; None if its file is missing or damaged."""
     try:
         content = json.loads(RunDir(output_dir).prediction.read_text(encoding="utf-8"))
         return Prediction(float(content["peak_gb"]), float(content["step_s"]))
@@ -45,13 +45,13 @@ def recall_prediction(output_dir: Path) -> Prediction | None:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The summary of a run. `stages` are in order of time: base model, after a warm-up if there was one, after RL.
+    """The summary of a run. `stages` are sorted by time: base model, after the warm-up (if any), after RL.
 
     `baseline` has the results of one constant answer to all tasks, or is None.
 
-    `measure` names the estimated quantity, such as "held-out reward". `command` is the command line that evaluates the
-    weights again, and `view` the command line that shows the run in the browser. `predicted` is the prediction made
-    before the run, or None, and `measured` the measured values.
+    `measure` is the name of the evaluated quantity, such as "held-out reward". `command` is the command line that
+    evaluates the weights again. `view` is the command line that shows the run in the browser. `predicted` is the
+    prediction before the run, or None. `measured` are the measured values.
     """
 
     measure: str
@@ -68,7 +68,7 @@ class RunSummary:
 
 
 def show_summary(console: RunConsole, summary: RunSummary) -> None:
-    """Print the table and, below it, the path of the weights and the command, for copying."""
+    """Print the table. Below it, print the path of the weights and the command, so that users can copy them."""
     console.show(render(summary, live=console.is_live))
 
 
@@ -80,7 +80,7 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
         table.add_column(header)
     for header in ("mean", "95% interval", "n"):
         table.add_column(header, justify="right", no_wrap=True)
-    # The modes of all stages, in the order of their first use: a stage may have been evaluated in fewer modes.
+    # Collect the modes of all stages, in the order of their first use, because a stage may lack some of them.
     stages = [*([summary.baseline] if summary.baseline else []), *summary.stages]
     for label in dict.fromkeys(label for stage in stages for label in stage.held_out):
         rows = [(stage.name, stage.held_out[label]) for stage in stages if label in stage.held_out]
@@ -103,7 +103,7 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
 
 
 def _foretold(summary: RunSummary) -> list[tuple[str, str]]:
-    """Return the predicted numbers next to the measured ones."""
+    """Return rows that compare the predicted numbers with the measured numbers."""
     predicted, measured = summary.predicted, summary.measured
     if predicted is None or measured is None:
         return []

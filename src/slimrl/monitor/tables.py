@@ -1,4 +1,4 @@
-"""Tables of texts, for the terminal and as Markdown. This module computes nothing and does not need PyTorch."""
+"""Renders tables of texts for the terminal and as Markdown. This module does not import PyTorch."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ def for_terminal(cells: Cells, live: bool) -> Table:
 
 
 def as_markdown(cells: Cells) -> str:
-    """Return the table in Markdown, under its title."""
+    """Return the table as Markdown, below its title."""
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in cells.rows]
     rule = ["---", *("---:" for _ in escaped[0][1:])]
     lines = (f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))

@@ -1,7 +1,7 @@
 """Sinks for experiment trackers: Weights & Biases, Trackio and TensorBoard. Each needs an extra of slimrl.
 
-A tracker cannot stop a run: after its first failure, which is logged, the sink is disabled. A resumed run continues the
-same tracked run. `metrics.jsonl` (`monitor/sinks.py`) is always written.
+A tracker cannot stop a run. Its first failure is logged, and then the sink is disabled. A resumed run continues the
+same run in the tracker. `metrics.jsonl` (`monitor/sinks.py`) is always written.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from slimrl.io.files import without_nan
 TENSORBOARD_DIRECTORY = "tensorboard"
 
 # Two functions of a tracker, which may raise any exception. The first logs the metrics of a step. The second finishes
-# the run, with True if the run failed.
+# the run. Its argument is True if the run failed.
 Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[bool], object]]
 
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
-    """A run for trackers. `first_step` is the first step that this process logs. With `resume` it continues the run of
-    an earlier process."""
+    """The description of a run for trackers. `first_step` is the first step that this process logs. With `resume`, this
+    process continues the run of an earlier process."""
 
     output_dir: Path
     config: Mapping[str, Any]
@@ -33,8 +33,8 @@ class TrackedRun:
     resume: bool
 
     def keep_name(self, file_name: str, new: str) -> str:
-        """Return the name of the tracker's run. A resumed run reads the name from the file `file_name` in its
-        directory. Otherwise the name is `new`, and is stored in this file."""
+        """Return the run's name in the tracker. A resumed run reads the name from the file `file_name` in its
+        directory. A new run has the name `new`, which is stored in this file."""
         file = self.output_dir / file_name
         name = file.read_text().strip() if self.resume and file.is_file() else new
         self.output_dir.mkdir(parents=True, exist_ok=True)
@@ -43,11 +43,11 @@ class TrackedRun:
 
 
 class TrackerSink:
-    """The sink that passes metrics to a tracker until the tracker's first failure."""
+    """A sink that passes metrics to a tracker until the tracker's first failure."""
 
     def __init__(self, title: str, start: Callable[[], Tracker], say: Callable[[str], None], view: str = "") -> None:
-        """Start the tracker. `say` is called with the command `view`, and with one line if the tracker fails, now or
-        later."""
+        """Start the tracker. `say` is called with the command `view`, which shows the run. If the tracker fails, now or
+        later, `say` is called once with a message."""
         self._title, self._say = title, say
         self._tracker: Tracker | None = None
         with self._guard():
@@ -70,8 +70,8 @@ class TrackerSink:
 
     @contextlib.contextmanager
     def _guard(self) -> Any:
-        """Context manager: disable the sink after any exception in the block. A tracker's network, login, disk or
-        helper process must not stop a training run."""
+        """Context manager: disable the sink after any exception in the block, because an error of a tracker must not
+        stop a training run."""
         try:
             yield
         except Exception as error:
@@ -83,8 +83,7 @@ class TrackerSink:
 def wandb_sink(run: TrackedRun, init: Mapping[str, str], say: Callable[[str], None]) -> TrackerSink:
     """Return the sink for Weights & Biases. `init` has arguments of `wandb.init`; empty arguments are left out.
 
-    W&B's environment variables (WANDB_MODE, WANDB_API_KEY ...) have their usual effect. Raise UserError if the extra is
-    missing.
+    W&B's environment variables (WANDB_MODE, WANDB_API_KEY ...) are respected. Raise UserError if the extra is missing.
     """
     wandb = require("wandb", "wandb", "Weights & Biases")
 
@@ -96,7 +95,7 @@ def wandb_sink(run: TrackedRun, init: Mapping[str, str], say: Callable[[str], No
         opened = wandb.init(
             id=run_id, resume="allow", dir=str(run.output_dir), settings=settings, config=run.config, **options
         )
-        # The x axis is the metric `step`: W&B's own step counter would refuse steps that a resumed run repeats.
+        # Use the metric `step` as the x axis, because W&B's step counter refuses steps that a resumed run repeats.
         opened.define_metric("step")
         opened.define_metric("*", step_metric="step")
         return (
@@ -108,16 +107,17 @@ def wandb_sink(run: TrackedRun, init: Mapping[str, str], say: Callable[[str], No
 
 
 def trackio_sink(run: TrackedRun, project: str, name: str, say: Callable[[str], None]) -> TrackerSink:
-    """Return the sink for Trackio. Trackio keeps runs in a local directory of its own, unless its environment variables
-    (TRACKIO_DIR, TRACKIO_SPACE_ID, TRACKIO_SERVER_URL) set another place. Raise UserError if the extra is missing."""
+    """Return the sink for Trackio. Trackio stores runs in a local directory, unless its environment variables
+    (TRACKIO_DIR, TRACKIO_SPACE_ID, TRACKIO_SERVER_URL) set another location. Raise UserError if the extra is missing.
+    """
     trackio = require("trackio", "trackio", "Trackio")
 
     def start() -> Tracker:
         # Trackio finds a run by its name, so it must be unique in the project.
         new = f"{name or run.output_dir.resolve().name}-{uuid.uuid4().hex[:6]}"
         kept = run.keep_name("trackio_run_name", new)
-        # Otherwise Trackio prints instructions over the progress bars, and measures GPU and CPU, as slimrl already
-        # does.
+        # Hide Trackio's instructions, which would overwrite the progress bars. Turn off its measurements of GPU and
+        # CPU, because slimrl measures both.
         with contextlib.redirect_stdout(io.StringIO()):
             opened = trackio.init(
                 project=project, name=kept, config=dict(without_nan(run.config)), resume="allow", embed=False,
@@ -133,8 +133,8 @@ def trackio_sink(run: TrackedRun, project: str, name: str, say: Callable[[str], 
 
 
 def tensorboard_sink(run: TrackedRun, settings: str, say: Callable[[str], None]) -> TrackerSink:
-    """Return the sink for TensorBoard: event files in `tensorboard/` of the run's directory. `settings` is shown as a
-    text. Raise UserError if the extra is missing."""
+    """Return the sink for TensorBoard. It writes event files to `tensorboard/` in the run's directory. `settings` is
+    shown as text. Raise UserError if the extra is missing."""
     module = require("torch.utils.tensorboard.writer", "tensorboard", "TensorBoard")
     directory = run.output_dir / TENSORBOARD_DIRECTORY
 

@@ -1,8 +1,8 @@
-"""Advantages from the rewards of a group: pure functions of lists, each with its formula and its paper.
+"""Computes advantages from the rewards of a group. The functions are pure; docstrings give formulas and papers.
 
-Two choices make an algorithm. The estimator (`grpo`, `rloo`, ...) turns rewards into advantages by comparing them with
-one another. The credit selects the rewards to compare: of whole episodes, of turns with the same number, or of turns
-that faced the same state.
+Two settings define an algorithm. The estimator (`grpo`, `rloo`, ...) compares rewards and returns advantages. The
+credit selects the rewards to compare: the rewards of whole episodes, of turns with the same number, or of turns with
+the same state.
 
 Index suffixes: _G the rollouts of one group, all on one task; _K the turns of a rollout. R = reward, l = number of
 sampled tokens.
@@ -42,7 +42,7 @@ def grpo(rewards_G: Sequence[float]) -> list[float]:
 
 
 def rloo(rewards_G: Sequence[float]) -> list[float]:
-    """A_i = R_i - mean of the others = G/(G-1) (R_i - mean R) (RLOO, 2402.14740). 0 for a group of one."""
+    """A_i = R_i - mean of the other rewards = G/(G-1) (R_i - mean R) (RLOO, 2402.14740). 0 for a group of one."""
     G = len(rewards_G)
     return [difference * G / (G - 1) if G > 1 else 0.0 for difference in dr_grpo(rewards_G)]
 
@@ -54,10 +54,10 @@ def opo(rewards_G: Sequence[float], lengths_G: Sequence[int]) -> list[float]:
 
 
 def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss: ResolvedLoss) -> list[float]:
-    """Return one advantage per reward, by the loss's estimator. Equal rewards give exactly 0, except with `reinforce`,
-    which subtracts a constant baseline, and with a user's own function. `rae` is passed here as `reinforce` with the
-    baseline of a role (`roles.py`). The trainer computes `gae`. Raises UserError if a user's own function does not
-    return one number per reward."""
+    """Return one advantage per reward, computed with the loss's estimator. Equal rewards give exactly 0, except with
+    `reinforce`, because its baseline is a constant, and with a user-defined function. For `rae`, `roles.py` calls this
+    with `reinforce` and the baseline of a role. The trainer computes `gae`. Raises UserError if a user-defined function
+    does not return one number per reward."""
     if loss.estimate:
         found = call_user_code(f"advantage `{loss.advantage}`", partial(loss.estimate, rewards_G, lengths_G))
         is_list = isinstance(found, Sequence) and len(found) == len(rewards_G)
@@ -75,9 +75,9 @@ def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss:
 
 
 def turn_advantages(rollouts_G: Sequence[Rollout], loss: ResolvedLoss) -> list[list[float]]:
-    """Return the advantage of every turn of every rollout, (G, K), by the loss's credit.
+    """Return the advantage of every turn of every rollout, (G, K). The loss's credit selects the computation:
 
-    episode: the advantage of the episode, for all of its turns.
+    episode: all turns have the advantage of the episode.
     turn: the return from this turn on, compared with the group's other rollouts at the same turn.
     state: the advantage of the episode, plus `state_weight` times the advantage of the turn's return among all turns of
     the group that faced the same messages (GiGPO, 2505.10978).
@@ -101,7 +101,7 @@ def turn_advantages(rollouts_G: Sequence[Rollout], loss: ResolvedLoss) -> list[l
 
 
 def token_advantages(rollout: Rollout, advantages_K: Sequence[float]) -> tuple[float, ...]:
-    """Return the advantages (T,) of tokens: a sampled token has its turn's advantage, any other token 0."""
+    """Return the advantages (T,) of the tokens. A sampled token has the advantage of its turn, other tokens have 0."""
     advantages_T = [0.0] * len(rollout.token_ids_T)
     for turn, advantage in zip(rollout.turns, advantages_K, strict=True):
         for t in turn:
@@ -110,7 +110,8 @@ def token_advantages(rollout: Rollout, advantages_K: Sequence[float]) -> tuple[f
 
 
 def token_rewards(rollout: Rollout) -> tuple[float, ...]:
-    """Return the rewards (T,) of tokens, for a value head: a turn's reward belongs to its last token."""
+    """Return the rewards (T,) of the tokens, for a value head. The last token of a turn has the turn's reward, other
+    tokens have 0."""
     rewards_T = [0.0] * len(rollout.token_ids_T)
     for turn, reward in zip(rollout.turns, rollout.turn_rewards, strict=True):
         rewards_T[turn[-1]] = reward
@@ -127,21 +128,21 @@ def returns(rewards_K: Sequence[float], gamma: float) -> list[float]:
 
 
 def states(rollout: Rollout) -> list[Hashable]:
-    """Return the state that the policy faced at each turn: the messages since its last reply. States are compared by
-    equality.
+    """Return the state at each turn: the messages that the policy has received since its last reply. States can be
+    compared with `==`.
 
     For the turns "A" and "B" of the rollout in `types.py`: [(("user", "q"),), (("user", "wrong"),)].
     """
     runs = groupby(rollout.messages, key=lambda message: message["role"] == "assistant")
     faced = [tuple((message["role"], message["content"]) for message in run) for spoke, run in runs if not spoke]
-    # The assistant messages of an example conversation in the opening are not turns: take the last states.
+    # The opening may hold an example conversation. Its assistant messages are not turns, so take only the last states.
     return list(faced[max(0, len(faced) - len(rollout.turn_rewards)) :])
 
 
 def _compare_turns(
     rollouts_G: Sequence[Rollout], keys_GK: Sequence[Sequence[Hashable]], loss: ResolvedLoss
 ) -> list[list[float]]:
-    """Return the advantages (G, K) of the turns' returns, each compared with all turns with the same key."""
+    """Return the advantages (G, K) of the turns. The return of a turn is compared with all turns with the same key."""
     # key -> (rollout, turn, return, number of tokens) of the turns that are compared with one another
     turns: dict[Hashable, list[tuple[int, int, float, int]]] = defaultdict(list)
     for g, (rollout, keys_K) in enumerate(zip(rollouts_G, keys_GK, strict=True)):

@@ -1,6 +1,6 @@
 """The order of the training tasks: the tasksets take turns, and each is shuffled again every epoch.
 
-The order is a function of the seed alone, so a checkpoint stores only a position in it.
+The order depends only on the seed, so a checkpoint stores only the position in this order.
 """
 
 import random
@@ -31,7 +31,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One task and its position in the order; `env` is the number of its taskset."""
+    """One task and its position in the order of tasks. `env` is the index of its taskset."""
 
     position: int
     env: int
@@ -51,7 +51,7 @@ class Curriculum:
 
     def draw(self, position: int) -> Draw:
         """Return the task at a 0-based position of the order."""
-        # Positions cycle through the tasksets, so that each batch has about equally many tasks of each.
+        # Positions cycle through the tasksets, so a batch has about equally many tasks of each taskset.
         round_number, number = divmod(position, len(self._tasksets))
         taskset, tasks = self._tasksets[number]
         return Draw(position, number, taskset, tasks[self._shuffles[number].at(round_number)])

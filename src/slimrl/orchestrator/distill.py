@@ -1,4 +1,4 @@
-"""Distillation on the policy's own rollouts: a teacher scores every token that the policy, the student, has sampled.
+"""On-policy distillation: a teacher scores every token that the policy (the student) has sampled.
 
 The student S sees x, the teacher T sees x and perhaps a context c, and S has sampled the tokens y. At token t
 
@@ -11,7 +11,7 @@ A baseline is subtracted from the last two terms: their mean over the other roll
 (`subtract_baseline`). The expected gradient stays the same. Without a baseline the update would lower the probability
 of nearly every sampled token, because the teacher usually finds a sampled token less probable than the student does.
 
-This module knows nothing of how a teacher computes.
+This module does not depend on the implementation of a teacher (`Teacher`).
 """
 
 import asyncio
@@ -29,28 +29,28 @@ from slimrl.rollout.episode import EpisodeSpec, RolloutContext, read_opening
 from slimrl.rollout.loop import run_episodes
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams, Taskset
 
-# A token that the teacher forbids has log-probability -inf, and an infinite advantage would spoil the step. A
+# A token that the teacher forbids has log-probability -inf, and an infinite advantage would make the update nan. A
 # probability of e^-100 is too small for float32.
 LOWEST_LOGPROB = -100.0
 UNUSED = SamplingParams(max_tokens=1)  # for an episode that reads only the opening and samples nothing
 
 Opening = tuple[int, ...] | None
-"""The token ids that a teacher reads before the first sampled one; None if it reads the student's own prompt."""
+"""The token ids that a teacher reads before the first sampled token; None if the teacher reads the student's prompt."""
 
 
 class Teacher(Protocol):
     """A model that scores tokens."""
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
-        """Return the log-probability of every trained token of every sample, in their order. Raises UserError if the
-        teacher cannot compute them."""
+        """Return the log-probabilities of the trained tokens of every sample, in the order of the tokens. Raises
+        UserError if the teacher cannot compute them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """A teacher, and its input. `tasksets` has one taskset for each taskset of the student; the openings of its
-    episodes add context for the teacher. Without `tasksets` the teacher reads the student's input. A rollout of more
-    than `seq_len` tokens, with the teacher's opening, is marked as failed."""
+    """A teacher, and its input. `tasksets` has one taskset for each taskset of the student. The teacher reads the
+    openings of their episodes, with additional context. Without `tasksets` the teacher reads the student's input. A
+    rollout is marked as failed if it has more than `seq_len` tokens together with the teacher's opening."""
 
     teacher: Teacher
     tasksets: Sequence[Taskset]
@@ -111,27 +111,26 @@ class Distillation:
 def teacher_terms(sample: Sample, teacher_N: Sequence[float], loss: ResolvedLoss) -> list[float]:
     """Return teacher_tau log p_T - student_tau log p_S of every trained token of a sample, given log p_T.
 
-    It is exactly 0 for equal log-probabilities and equal taus. It is also 0 if the sampler's log-probability is not
-    finite: the trainer masks such a token, and its value must not spoil the mean of the other tokens.
+    A value is exactly 0 if both log-probabilities and both taus are equal. It is also 0 if the sampler's
+    log-probability is not finite: the trainer masks this token, and its value must not affect the baseline of others.
     """
     pairs = zip(teacher_N, _select_trained(sample.logprobs_T, sample.loss_mask_T), strict=True)
     return [loss.teacher_tau * t - loss.student_tau * s if math.isfinite(s) else 0.0 for t, s in pairs]
 
 
 def subtract_baseline(samples: Sequence[Sample], values_BN: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return each trained token's value minus a baseline: the mean value of the other samples' tokens at the same
-    place. Two tokens have the same place if all tokens before them are equal. If no other sample has this place, the
-    baseline is 0.
+    """Return each trained token's value minus a baseline. The baseline is the mean value of the other samples' tokens
+    after the same prefix: all tokens before them are equal. If no other sample has this prefix, the baseline is 0.
 
-    A baseline that does not depend on the token itself leaves the expected gradient unchanged (leave-one-out, as in
-    RLOO, 2402.14740).
+    The baseline does not depend on the token, so the expected gradient is unchanged (leave-one-out, as in RLOO,
+    2402.14740).
     """
     # The samples' tokens form a trie. `nodes` maps a parent node's number and the next token to the number of a node,
     # so the node of a token costs one look-up, not a comparison of whole prefixes. The root of a trie stands for a
     # prompt: its key is the tuple of all tokens before the first trained token.
     #
-    # For example, samples that answer the prompt (5, 6) with "7 8" and "7 9" pass these nodes, named by the tokens that
-    # are read before a token is sampled:
+    # For example, samples that answer the prompt (5, 6) with "7 8" and "7 9" pass these nodes. A node is written as the
+    # tokens before the sampled token:
     #     0 = (5, 6)   1 = (5, 6, 7)   2 = (5, 6, 7, 8)   3 = (5, 6, 7, 9)
     # The values at 7 are compared in node 0, the values at 8 and 9 in node 1.
     nodes: dict[tuple[object, int], int] = {}
@@ -157,7 +156,7 @@ def subtract_baseline(samples: Sequence[Sample], values_BN: Sequence[Sequence[fl
 
 
 def with_advantages(sample: Sample, values_N: Sequence[float], loss: ResolvedLoss) -> Sample:
-    """Return the sample with adv_tau A_t plus the value of each trained token as its advantages."""
+    """Return the sample with new advantages: adv_tau A_t plus the value of each trained token."""
     values, advantages_T = iter(values_N), [0.0] * len(sample.token_ids_T)
     for t, trained in enumerate(sample.loss_mask_T):
         if trained:
@@ -167,8 +166,8 @@ def with_advantages(sample: Sample, values_N: Sequence[float], loss: ResolvedLos
 
 
 def without_teacher(sample: Sample, loss: ResolvedLoss) -> Sample:
-    """Return the sample with A' as advantages when there is no teacher: `adv_tau` weights the reward's advantage,
-    `student_tau` adds an entropy bonus."""
+    """Return the sample with the advantages A' for a run without a teacher. `adv_tau` weights the reward's advantage,
+    and `student_tau` adds an entropy bonus."""
     if loss.adv_tau == 1.0 and not loss.student_tau:
         return sample
     nothing = [0.0] * sum(sample.loss_mask_T)
@@ -176,8 +175,8 @@ def without_teacher(sample: Sample, loss: ResolvedLoss) -> Sample:
 
 
 def as_read(sample: Sample, opening: Opening) -> Sample:
-    """Return the sample as the teacher reads it, with the teacher's opening in place of the student's: all tokens
-    before the first sampled token. Log-probabilities and advantages are unknown and set to 0."""
+    """Return the sample with the teacher's opening in place of all tokens before the first sampled token.
+    Log-probabilities and advantages are unknown here and set to 0."""
     token_ids_T, loss_mask_T = sample.token_ids_T, sample.loss_mask_T
     if opening is not None:
         first = loss_mask_T.index(True)
@@ -188,7 +187,7 @@ def as_read(sample: Sample, opening: Opening) -> Sample:
 
 
 def check_scores(scores_BN: Sequence[Sequence[float]], samples: Sequence[Sample]) -> list[list[float]]:
-    """Return the teacher's scores with a floor of LOWEST_LOGPROB. Raises UserError unless each trained token has
+    """Return the teacher's scores, raised to at least LOWEST_LOGPROB. Raises UserError unless each trained token has
     exactly one log-probability."""
     for scores_N, sample in zip(scores_BN, samples, strict=True):
         if len(scores_N) != sum(sample.loss_mask_T):

@@ -1,4 +1,4 @@
-"""Adds the rewards that compare the rollouts of a group with one another (`Taskset.group_rewards`)."""
+"""Adds group rewards: the rewards that result from a comparison of a group's rollouts (`Taskset.group_rewards`)."""
 
 import copy
 import math
@@ -16,8 +16,8 @@ FAILURE = "group_reward_error"
 
 
 def add_group_rewards(rollouts_G: Sequence[Rollout], draw: Draw) -> tuple[Rollout, ...]:
-    """Return the rollouts of a group, with their group rewards in the last turn and in the metrics. Failed rollouts are
-    left out. If `group_rewards` fails, all rollouts of the group are marked as failed."""
+    """Return the rollouts of a group, with the group rewards added to the last turn's reward and to the metrics. Failed
+    rollouts get no group reward. If `group_rewards` fails, all rollouts of the group are marked as failed."""
     taskset = draw.taskset
     kept = [rollout for rollout in rollouts_G if not rollout.failure]
     if not taskset.group_reward_names or not kept:
@@ -33,7 +33,7 @@ def add_group_rewards(rollouts_G: Sequence[Rollout], draw: Draw) -> tuple[Rollou
 
 
 def _rows(given: object, num: int) -> list[dict[str, float]]:
-    """Return the rewards of each rollout by name. Raises RolloutError unless there is one finite number per rollout."""
+    """Return each rollout's rewards by name. Raises RolloutError unless each name has one finite number per rollout."""
     if not isinstance(given, Mapping):
         raise RolloutError(FAILURE, f"group_rewards() must give lists by name, not {given!r:.100}")
     for name, values in given.items():

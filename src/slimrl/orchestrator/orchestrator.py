@@ -1,9 +1,9 @@
-"""Collects training batches: draws tasks, plays a group of episodes on each task, turns rewards into advantages.
+"""Collects training batches: draws tasks, plays a group of episodes of each task, computes advantages from rewards.
 
-A group whose advantages are all 0, for example because its rewards are equal, carries no signal. Such a group is
-counted, not trained on, and replaced by a group on a new task, up to a bound (dynamic sampling, DAPO, 2503.14476). With
-a value head or distillation, every group carries a signal, because both learn from every rollout. Every started rollout
-is accounted for: it is trained on, or dropped with a reason.
+A group gives no gradient if all its advantages are 0, for example because its rewards are equal. Groups without a
+gradient are counted and replaced with groups of new tasks, up to a limit (dynamic sampling, DAPO, 2503.14476). With a
+value head or distillation every group has a gradient. Every started rollout appears in the metrics as trained on or as
+dropped with a reason.
 """
 
 import hashlib
@@ -41,8 +41,8 @@ Record = Callable[[int, Sequence[RolloutRecord]], None]
 class Group:
     """The successful rollouts of one task, and the advantages (G, K) of their turns.
 
-    `position` is the task's number in the curriculum, `version` the policy's version when the group was issued. A
-    teacher reads `opening` instead of the rollouts' own opening.
+    `position` is the task's position in the curriculum. `version` is the policy's version when the group was issued. A
+    teacher reads `opening` in place of the rollouts' opening.
     """
 
     position: int
@@ -55,9 +55,9 @@ class Group:
 
 @dataclass
 class Orchestrator:
-    """Collects the batches of a run. `record` receives all rollouts of each step; `distillation` adds a teacher's
-    log-probabilities to the advantages. No batch has a group that was issued more than `max_async_level` versions ago.
-    The constructor raises UserError if the rollouts of a group could not be compared."""
+    """Collects the batches of a run. `record` receives all rollouts of each step. `distillation` adds a teacher's
+    log-probabilities to the advantages. A batch contains only groups that were issued at most `max_async_level`
+    versions ago. The constructor raises UserError if the rollouts of a group cannot be compared (`check_groups`)."""
 
     tasksets: Sequence[Taskset]
     context: RolloutContext
@@ -84,7 +84,7 @@ class Orchestrator:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state that a run needs to continue from here, as JSON."""
+        """The state that a run needs to continue from this point, as JSON values."""
         return OrchestratorState(
             data_position=self._num_drawn,
             num_environments=len(self.tasksets),
@@ -94,8 +94,8 @@ class Orchestrator:
         ).as_json()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state`, empty in a new run. Groups that do not fit the present settings are played again.
-        Raises UserError if the state is malformed."""
+        """Continue from a `state`, which is empty in a new run. Groups that do not fit the current settings are played
+        again. Raises UserError if the state is malformed."""
         restored = read_state(state)
         self._num_drawn, self._role_means = restored.data_position, dict(restored.role_means)
         G, has_same_tasks = self.config.rollouts_per_example, restored.num_environments == len(self.tasksets)
@@ -105,13 +105,13 @@ class Orchestrator:
         self._to_replay = (*other, *restored.in_flight)
 
     def close(self) -> Metrics:
-        """Stop the episodes in flight. Return the numbers of started rollouts that will never be trained on."""
+        """Stop the episodes in flight. Return, as metrics, the numbers of started rollouts that are not trained on."""
         lengths = self._lengths()
         self._pool.close()
         return lengths
 
     def collect(self, step: int) -> Batch:
-        """Play until the batch is full of groups with a signal, or the resampling bound is reached. Raises UserError if
+        """Play until the batch has enough groups with a gradient, or until the resampling limit. Raises UserError if
         every rollout failed."""
         began, waited_s = time.perf_counter(), 0.0
         wanted = self.config.batch_size // self.config.rollouts_per_example
@@ -150,13 +150,13 @@ class Orchestrator:
         return Batch(samples, self.config.sampling.temperature, metrics | more, self.state)
 
     def _begin_step(self, step: int) -> None:
-        """Seed the tasksets' generators; while episodes are in flight, the generators stay unchanged."""
+        """Seed the tasksets' random generators. If episodes are in flight, leave the generators unchanged."""
         for taskset in (*self.tasksets, *(self.distillation.tasksets if self.distillation else ())):
             taskset.begin_step(None if self._pool.in_flight else f"rl/{self.seed}/{step}")
 
     def _replay(self, step: int) -> int:
-        """Issue again the groups that were in flight in an earlier process, and the groups that are now too old. Return
-        the number of groups that were dropped as too old."""
+        """Start groups again: the groups that were in flight in an earlier process, and the groups that are now too
+        old. Return the number of groups that were dropped as too old."""
         for position in self._to_replay:
             self._issue(position)
         self._to_replay = ()
@@ -166,8 +166,8 @@ class Orchestrator:
         return len(stale)
 
     def _fill(self, step: int, num: int) -> int:
-        """Issue new groups, and return their number. Afterwards there are `num` groups for this batch, and groups for
-        as many further batches as can be trained before the new groups become too old."""
+        """Issue new groups, and return their number. Afterwards the pool has `num` groups for this batch, and groups
+        for as many later batches as `max_async_level` allows before the groups become too old."""
         lag = max(0, step - self._watched.version)
         assert lag <= self.max_async_level, f"the sampler is {lag} versions behind step {step}"
         wanted = self.config.batch_size // self.config.rollouts_per_example
@@ -187,8 +187,8 @@ class Orchestrator:
         self._pool.issue(position, games)
 
     def _compare(self, taken: Sequence[PlayedGroup]) -> tuple[list[PlayedGroup], list[Opening]]:
-        """Return the groups with their group rewards added (`group_rewards.py`), and for each group the opening that a
-        teacher reads. Rollouts that the teacher cannot read are marked as failed."""
+        """Return the groups with their group rewards added (`group_rewards.py`), and the teacher's opening of each
+        group. Rollouts that the teacher cannot read are marked as failed."""
         draws = [self._curriculum.draw(group.position) for group in taken]
         rollouts = [add_group_rewards(group.rollouts, draw) for group, draw in zip(taken, draws, strict=True)]
         openings: Sequence[Opening | RolloutError] = [None] * len(taken)
@@ -200,14 +200,14 @@ class Orchestrator:
         return compared, [None if isinstance(opening, RolloutError) else opening for opening in openings]
 
     def _sampling(self, position: int, number: int) -> SamplingParams:
-        """Return the sampling parameters of an episode. Its seed depends only on the run's seed and the episode's
-        number, so a resumed run samples the same tokens."""
+        """Return the sampling parameters of an episode. The seed depends only on the run's seed, `position` and
+        `number`, so a resumed run samples the same tokens."""
         digest = hashlib.sha256(f"{self.seed}/{position}/{number}".encode()).digest()
         seed = int.from_bytes(digest[:6], "big")
         return self.config.sampling.params(self.config.sampling.temperature, seed)
 
     def _grade(self, taken: Sequence[PlayedGroup], openings: Sequence[Opening]) -> list[Group]:
-        """Return a graded group for each group in which at least one rollout succeeded."""
+        """Return a `Group` with advantages for each played group in which at least one rollout succeeded."""
         num_envs = len(self.tasksets)
         groups = []
         for group, opening in zip(taken, openings, strict=True):
@@ -222,8 +222,8 @@ class Orchestrator:
         return groups
 
     def _samples(self, groups: Sequence[Group], step: int) -> tuple[tuple[Sample, ...], Metrics]:
-        """Return the samples of the groups with a signal, and the metrics of distillation if there is a teacher."""
-        # In the step's file of rollouts, the rollouts of `groups` are first, in this order.
+        """Return the samples of the groups with a gradient, and the metrics of distillation if there is a teacher."""
+        # The step's file of rollouts begins with the rollouts of `groups`, in the same order.
         first_rows = accumulate((len(group.rollouts) for group in groups), initial=0)
         placed = [(group, row) for group, row in zip(groups, first_rows, strict=False) if group.has_signal]
         samples = [sample for group, row in placed for sample in _samples(group, self.loss, row)]
@@ -237,8 +237,8 @@ class Orchestrator:
         return distilled, metrics | {"time/teacher_s": time.perf_counter() - began}
 
     def _speed(self, played: Sequence[Rollout], began: float) -> Metrics:
-        """Return the trainer's waiting time for the batch, since `began`, and the sampling speed. Above async level 0,
-        the speed is measured since the previous batch."""
+        """Return two metrics: the seconds since `began`, in which the trainer waited for the batch, and the sampling
+        speed. Above async level 0, the speed is measured since the previous batch."""
         now, sampled = time.perf_counter(), sum(rollout.num_sampled for rollout in played)
         since = (self._collected_s or began) if self.max_async_level else began
         self._collected_s = now
@@ -303,7 +303,7 @@ class Orchestrator:
 
 
 def every_rollout_has_signal(loss: ResolvedLoss) -> bool:
-    """Return True if a rollout is worth training on even if all rollouts of its group have equal rewards."""
+    """Return True if a rollout has a gradient even if all rewards of its group are equal."""
     return loss.has_critic or loss.teacher_tau > 0 or loss.student_tau > 0
 
 
@@ -317,7 +317,7 @@ def _all_failed(played: Sequence[Rollout]) -> str:
 
 
 def _samples(group: Group, loss: ResolvedLoss, first_row: int) -> list[Sample]:
-    """Return a group's rollouts as samples. `first_row` is the line of the first rollout in the step's file."""
+    """Return a group's rollouts as samples. `first_row` is the line number of the first rollout in the step's file."""
     return [
         Sample(
             token_ids_T=rollout.token_ids_T,

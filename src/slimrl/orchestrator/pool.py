@@ -1,8 +1,8 @@
-"""The groups of episodes in flight, and the finished groups that no batch has used yet.
+"""The pool holds the groups of episodes in flight, and the finished groups that no batch has used yet.
 
 At async level 0 groups are played in rounds: `take` starts all issued groups together, and waits until they finish.
 Above level 0 each group starts when it is issued, and also runs while the trainer trains. The event loop of episodes
-only plays the groups. The thread that calls the pool's methods issues groups, drops them and records their results.
+only plays the groups. All other changes of the pool happen in the thread that calls its methods.
 """
 
 import queue
@@ -21,8 +21,8 @@ Games = list[list[EpisodeSpec]]
 
 @dataclass(frozen=True, slots=True)
 class PlayedGroup:
-    """The rollouts of one task, some possibly failed. `position` is the task's number in the curriculum, `version` the
-    policy's version when the group was issued."""
+    """The rollouts of one task; some may have failed. `position` is the task's position in the curriculum. `version` is
+    the policy's version when the group was issued."""
 
     position: int
     version: int
@@ -31,7 +31,7 @@ class PlayedGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Flight:
-    """A group in flight. `playing` is None at level 0, where the next round plays the group."""
+    """A group in flight. At level 0 `playing` is None until the next round plays the group."""
 
     position: int
     version: int
@@ -40,7 +40,7 @@ class _Flight:
 
 
 class Pool:
-    """The groups of one run. `level` is the async level, `most` the number of episodes in the largest game."""
+    """The groups of one run. `level` is the async level. `most` is the number of episodes in the largest game."""
 
     def __init__(self, context: RolloutContext, level: int, most: int) -> None:
         self._context = context
@@ -52,12 +52,12 @@ class Pool:
 
     @property
     def in_flight(self) -> list[int]:
-        """The positions of the groups in flight, in the order of their issue."""
+        """The positions of the groups in flight, in the order in which they were issued."""
         return list(self._in_flight)
 
     @property
     def waiting(self) -> list[PlayedGroup]:
-        """The finished groups that no batch has used, in the order of their finish."""
+        """The finished groups that no batch has used, in the order in which they finished."""
         return list(self._finished)
 
     def issue(self, position: int, games: Games) -> None:
@@ -73,7 +73,7 @@ class Pool:
         self._finished.extend(groups)
 
     def drop_before(self, version: int) -> list[int]:
-        """Drop the groups that were issued before `version`, finished or not. Return their positions."""
+        """Drop all groups, finished or not, that were issued before `version`. Return their positions."""
         self._file_arrived()
         late = [flight for flight in self._in_flight.values() if flight.version < version]
         for flight in late:
@@ -85,8 +85,8 @@ class Pool:
         return [group.position for group in old] + [flight.position for flight in late]
 
     def take(self, num: int) -> list[PlayedGroup]:
-        """Wait for at least one finished group, and return up to `num`. Groups of older versions are first, because
-        they are the next to be too old. Groups of the same version are in the order in which they finished."""
+        """Wait for at least one finished group, and return up to `num` groups. Groups of older versions are first,
+        because they become too old first. Groups of the same version are in the order in which they finished."""
         self._file_arrived()
         while not self._finished:
             self._wait()
@@ -104,7 +104,8 @@ class Pool:
         return await gather_all(*(self._places.play(game, self._context) for game in games))
 
     def _wait(self) -> None:
-        """Wait until a group has finished, or all groups at level 0. Raise the error of a failed group."""
+        """Wait until a group has finished; at level 0, until all groups have finished. Raise the error of a failed
+        group."""
         assert self._in_flight, "nothing is in flight that could finish"
         if not self._tasks:
             self._play_round()

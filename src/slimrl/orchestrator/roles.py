@@ -1,8 +1,8 @@
-"""Advantages in self-play, and by a user's own function. The roles of a game may earn unequally, so rollouts are
-compared within their role.
+"""Computes advantages in self-play, and loads a user-defined advantage function. Each rollout is compared only with
+rollouts of its role, because some roles may get higher rewards than others.
 
 The advantage `rae` compares a rollout with a running mean of its role's earlier rewards (role-conditioned advantage
-estimation, SPIRAL, 2506.24119). It needs no group, so it also works for a single rollout of each role.
+estimation, SPIRAL, 2506.24119). So it also works for a single rollout of each role.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -21,7 +21,7 @@ Means = MutableMapping[str, float]
 def role_advantages(
     rollouts_G: Sequence[Rollout], loss: ResolvedLoss, means: Means, game: str
 ) -> list[tuple[float, ...]]:
-    """Return the advantages (G, K) of the rollouts' turns, by `turn_advantages` within each role. `rae` reads and
+    """Return the advantages (G, K) of the rollouts' turns: call `turn_advantages` for each role. `rae` reads and
     updates `means`, a mapping from `game/role` to a running mean."""
     advantages_GK: list[tuple[float, ...]] = [()] * len(rollouts_G)
     # dict.fromkeys keeps the order of the roles; a set's order would differ between runs.
@@ -29,7 +29,7 @@ def role_advantages(
         places = [place for place, rollout in enumerate(rollouts_G) if rollout.role == role]
         same = [rollouts_G[place] for place in places]
         chosen = loss
-        # A running mean is a constant baseline for these rollouts, which `reinforce` subtracts.
+        # The running mean is constant for these rollouts, so `reinforce` can subtract it as a baseline.
         if loss.advantage == "rae":
             baseline = update_mean(means, f"{game}/{role}", [rollout.reward for rollout in same], loss.decay)
             chosen = replace(loss, advantage="reinforce", baseline=baseline)
@@ -39,10 +39,10 @@ def role_advantages(
 
 
 def update_mean(means: Means, key: str, rewards: Sequence[float], decay: float) -> float:
-    """Update a running mean, b <- decay b + (1 - decay) R for each reward R, and return its previous value.
+    """Update a running mean, b <- decay b + (1 - decay) R for each reward R, and return the previous mean.
 
-    The previous value does not depend on the rewards that are compared with it, so the gradient stays unbiased. The
-    first rewards of a role have no previous mean, so they are compared with their own mean.
+    The previous mean does not depend on the rewards that are compared with it, so the gradient stays unbiased. The
+    first rewards of a role have no previous mean, so their mean is returned.
 
     >>> means = {}
     >>> update_mean(means, "seller", [1.0, 0.0], 0.5), update_mean(means, "seller", [1.0, 1.0], 0.5), means["seller"]
@@ -58,7 +58,7 @@ def update_mean(means: Means, key: str, rewards: Sequence[float], decay: float) 
 
 
 def load_estimate(loss: ResolvedLoss) -> ResolvedLoss:
-    """Return the loss. If its advantage is a user's own function, `estimate` is set to that function. Raises UserError
+    """Return the loss. If its advantage is a user-defined function, set `estimate` to this function. Raises UserError
     if the function does not exist or does not accept `advantage_args`."""
     if loss.advantage in ADVANTAGES:
         return loss
@@ -67,8 +67,8 @@ def load_estimate(loss: ResolvedLoss) -> ResolvedLoss:
 
 
 def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss) -> None:
-    """Raise UserError if a group is not a whole number of games, or if a role would have a single rollout to
-    compare."""
+    """Raise UserError if a group is not a whole number of games, or if a role has only one rollout and so nothing to
+    compare it with."""
     num_roles = max(1, len(taskset.roles))
     if rollouts_per_example % num_roles:
         raise UserError(
@@ -84,5 +84,5 @@ def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss
 
 
 def num_games(taskset: Taskset, rollouts_per_example: int) -> int:
-    """Return the number of games that yield `rollouts_per_example` rollouts: a game yields one per role."""
+    """Return the number of games with `rollouts_per_example` rollouts in total. A game has one rollout per role."""
     return rollouts_per_example // max(1, len(taskset.roles))

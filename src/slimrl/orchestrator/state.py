@@ -1,6 +1,6 @@
-"""The state that an orchestrator needs to continue a run, as JSON in a checkpoint.
+"""The state that an orchestrator needs to continue a run. A checkpoint stores it as JSON.
 
-Numbers keep all their bits: JSON's floats read back unchanged, and nan and infinity are written as text.
+Floats are restored exactly. JSON has no nan and no infinity, so they are written as text.
 """
 
 import json
@@ -68,10 +68,10 @@ class SavedGroup(_Saved):
 class OrchestratorState(_Saved):
     """The state that a run needs to continue.
 
-    `data_position` is the number of tasks drawn so far, and thus a position in the curriculum; `num_environments`
-    determines the task of each position. `role_means` are the running means of the roles' rewards
+    `data_position` is the number of tasks drawn so far, which is the next position in the curriculum. The task at a
+    position depends on `num_environments`. `role_means` are the running means of the roles' rewards
     (`orchestrator/roles.py`). `waiting` are the groups that wait for a batch. `in_flight` are the positions of
-    unfinished groups, which are played again from the start with the same seeds.
+    unfinished groups. They are played again from the start, with the same seeds.
     """
 
     data_position: Position = 0
@@ -87,7 +87,7 @@ class OrchestratorState(_Saved):
 
 
 def save_group(group: PlayedGroup) -> SavedGroup:
-    """Convert a group to the form of a checkpoint."""
+    """Convert a group to the format of a checkpoint."""
     rollouts = tuple(SavedRollout(**asdict(rollout)) for rollout in group.rollouts)
     return SavedGroup(position=group.position, version=group.version, rollouts=rollouts)
 

@@ -8,8 +8,8 @@ from slimrl.types import Metrics, Rollout
 
 
 def rollout_metrics(played: Sequence[Rollout], started: int, stale: int, trained: int) -> Metrics:
-    """Return the metrics of the rollouts that were played for a step, failed ones included, and of the numbers of
-    rollouts that were started, dropped as too old, and trained on."""
+    """Return the metrics of a step's rollouts. `played` includes failed rollouts. `started`, `stale` and `trained` are
+    the numbers of rollouts that were started, dropped as too old, and trained on."""
     good = [rollout for rollout in played if not rollout.failure]
     metrics: Metrics = {
         "rollout/started": float(started),

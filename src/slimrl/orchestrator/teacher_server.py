@@ -1,8 +1,8 @@
-"""A teacher behind HTTP: a server whose `/v1/completions` echoes a prompt of token ids with its log-probabilities.
+"""A teacher on an HTTP server. `/v1/completions` of this server must return log-probabilities for the prompt's tokens.
 
-vLLM and `slimrl inference` can do this. Each rollout is one request. Servers require that a request samples at least
-one token; this token is dropped. Tokens are sent as ids. If the server reports ids, they must equal the sent ids: text
-is never compared or tokenised.
+vLLM and `slimrl inference` can return them (`echo`). Each rollout is one request. Servers require that a request
+samples at least one token; this token is dropped. Tokens are sent as ids. If the reply contains ids, they must equal
+the sent ids.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ AGAIN = "The run stops before the update; once the server is well, it continues 
 ID = "token_id:"
 # Send these, because vLLM reads missing settings from the model's generation_config.json.
 WHOLE_DISTRIBUTION = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-MALFORMED = (ValueError, LookupError, TypeError, AttributeError)  # raised when a reply has an unexpected form
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError)  # exceptions of an unexpected reply
 
 
 class ServerTeacher:
-    """A `distill.Teacher` that sends up to `num_concurrent` requests at once. The method `sample` lets the teacher also
-    play episodes, for `slimrl probe`."""
+    """A `distill.Teacher` that sends up to `num_concurrent` requests at once. It also has a method `sample`, with which
+    `slimrl probe` plays episodes."""
 
     version = 0  # the teacher's weights never change
 
@@ -45,7 +45,7 @@ class ServerTeacher:
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
         """Return the log-probabilities; see `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
-        slots = asyncio.Semaphore(self._config.num_concurrent)  # waiting for a slot does not count as the server's time
+        slots = asyncio.Semaphore(self._config.num_concurrent)  # a request's time limit excludes this wait
 
         async def score(sample: Sample) -> list[float]:
             async with slots:
@@ -54,12 +54,12 @@ class ServerTeacher:
         return self._tasks.wait(gather_all(*map(score, samples)))
 
     def check_vocabulary(self, texts: Mapping[int, str]) -> None:
-        """Raise UserError if most texts of the server for these token ids differ from `texts`: such a server would
-        score other words. A server that reports only ids cannot be checked."""
+        """Raise UserError if the server has another vocabulary: most of its texts for these token ids differ from
+        `texts`. A server that returns only ids cannot be checked."""
         names, _ = self._tasks.wait(self._echo(list(texts), as_ids=False))
         named = [(name, text) for name, text in zip(names, texts.values(), strict=True) if not name.startswith(ID)]
         other = [f"{name!r} for {text!r}" for name, text in named if _word(name) != _word(text)]
-        # Equal vocabularies may differ in a few texts, because servers display tokens in their own ways.
+        # Even for equal vocabularies a few texts may differ, because servers display some tokens differently.
         if len(other) > len(named) / 2:
             raise UserError(
                 f"the teacher at {self._url} has another vocabulary than the policy ({', '.join(other[:3])}): it would "
@@ -71,15 +71,15 @@ class ServerTeacher:
         return [logprobs[t] for t, trained in enumerate(sample.loss_mask_T) if trained]
 
     async def _echo(self, token_ids: list[int], as_ids: bool) -> tuple[list[str], list[float]]:
-        """Return the server's names of the tokens, and their log-probabilities, 0 for the first token, which has none.
-        Raises UserError if the server's reply has another form."""
+        """Return the server's names and log-probabilities of the tokens. The first token has no log-probability, so its
+        value is 0. Raises UserError if the reply has an unexpected structure."""
         body = {"prompt": token_ids, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 1.0}
         reply = await self._ask(body | {"return_tokens_as_token_ids": as_ids}, len(token_ids))
         return self._read_echo(reply, token_ids)
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """Return a reply that the teacher samples; see `inference.client.Client`. The reply's log-probabilities are
-        unused and set to 0."""
+        """Sample a reply with the teacher and return it; see `inference.client.Client`. Its log-probabilities are set
+        to 0, because nothing uses them."""
         body = {
             "prompt": prompt,
             "max_tokens": params.max_tokens,
@@ -124,7 +124,7 @@ class ServerTeacher:
     def _read_echo(self, reply: Any, token_ids: Sequence[int]) -> tuple[list[str], list[float]]:
         try:
             found = reply["choices"][0]["logprobs"]
-            # The last entries belong to the token that the server has sampled.
+            # The last entries belong to the sampled token, which is dropped.
             names = list(map(str, found["tokens"][: len(token_ids)]))
             of_prompt = [0.0, *(float(value) for value in found["token_logprobs"][1 : len(token_ids)])]
             ids = [int(name.removeprefix(ID)) for name in names if name.startswith(ID)]
@@ -141,5 +141,5 @@ class ServerTeacher:
 
 
 def _word(name: str) -> str:
-    """Return a token's text without leading spaces. Tokenizers write a space in different ways."""
+    """Return a token's text without leading spaces, because tokenizers write a space in different ways."""
     return name.lstrip(" \u0120\u2581")

@@ -9,7 +9,7 @@ from slimrl.types import SamplingParams
 
 
 class WatchedClient:
-    """Wraps a client, and measures the time in which no request is open. Several threads may use it."""
+    """A wrapper of a client that measures the time in which no request is open. It is thread-safe."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.perf_counter) -> None:
         self._client, self._clock = client, clock
@@ -34,7 +34,7 @@ class WatchedClient:
         return self._idle_s
 
     def idle_share(self) -> float:
-        """Return the share of time, since the last call, in which no request was open."""
+        """Return the fraction of the time since the last call in which no request was open."""
         idle_s = self.idle_s()
         share = (idle_s - self._idle_before) / max(self._since - self._began, 1e-9)
         self._began, self._idle_before = self._since, idle_s

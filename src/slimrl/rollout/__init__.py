@@ -1,1 +1,1 @@
-"""The agent loop, self-play, and the protection of a run against failing environments."""
+"""Plays episodes: the agent loop, self-play, and the protection of a run against failing environments."""

@@ -1,6 +1,6 @@
-"""Calls into an environment. Its answers are copied into plain data, because environments are other people's code.
+"""Calls an environment's methods, checks their results and copies them into plain data.
 
-An invalid answer raises a RolloutError with advice, which fails only this episode.
+An invalid result raises a RolloutError with advice. It fails only this episode.
 """
 
 from collections.abc import Awaitable
@@ -23,15 +23,14 @@ async def start_episode(environment: Environment) -> list[Message]:
 
 
 def _asynchronous(work: Awaitable[T], method: str) -> Awaitable[T]:
-    """Return the awaitable that a method of the environment returned. Raise RolloutError if the method is not a
-    coroutine."""
+    """Return `work`, the return value of a method of the environment. Raise RolloutError if it cannot be awaited."""
     if not isinstance(work, Awaitable):
         raise RolloutError("environment_error", f"a plain function cannot be awaited: write `async def {method}`")
     return work
 
 
 async def step_episode(environment: Environment, reply: str) -> Turn:
-    """Return the environment's turn after the policy's reply. Its reward is finite and its metrics are floats."""
+    """Return the environment's turn after the policy's reply. The turn's reward is finite and its metrics are floats."""
     return plain_turn(await _asynchronous(environment.step(reply), "step(self, reply)"))
 
 

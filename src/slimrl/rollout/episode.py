@@ -1,7 +1,7 @@
-"""The agent loop, the only one in slimrl. Policy and environment take turns, on token ids, until the episode is over.
+"""The only agent loop in slimrl. It works on token ids: policy and environment take turns until the episode is over.
 
 The policy's tokens are kept exactly as sampled. Each message of the environment is tokenised once and appended with
-mask 0. Nothing is tokenised a second time. An episode of two turns, with the calls that this module makes:
+mask 0. Nothing is tokenised a second time. This is an episode of two turns, with the calls that this module makes:
 
     environment.start()   "q"               chat.opening       5 6 7      mask 0 0 0
     client.sample         "A <end>"                            8 9        mask 1 1
@@ -34,9 +34,9 @@ class RolloutContext:
     """The objects that all episodes of a run share: the client that samples tokens, the chat format, and the limits.
 
     `limits.episode_timeout_s` limits each call into the environment separately, so a whole episode may take several
-    times as long. A conversation has at most `seq_len` tokens, and at most `response_len` of them after the opening,
-    including the environment's. At most `num_concurrent` episodes run at once. This is the number of slots in the
-    engine, so an episode still finds its KV cache after the environment's turn.
+    times as long. A conversation has at most `seq_len` tokens. At most `response_len` tokens follow the opening; the
+    environment's tokens count, too. At most `num_concurrent` episodes run at once. The engine has as many slots, so the
+    KV cache of an episode is kept during the environment's turn.
     """
 
     client: Client
@@ -49,7 +49,7 @@ class RolloutContext:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """One episode to play: the task and the sampling parameters. In self-play `role` names the policy's side."""
+    """One episode to play: the task and the sampling parameters. In self-play `role` is the role in the game."""
 
     taskset: Taskset
     task: Task
@@ -59,7 +59,7 @@ class EpisodeSpec:
 
 @dataclass(slots=True)
 class _Transcript:
-    """The episode so far, as lists that grow token by token; see `types.Rollout`."""
+    """The episode so far. The first four lists have one element per token; see `types.Rollout`."""
 
     token_ids: list[int] = field(default_factory=list)
     mask: list[bool] = field(default_factory=list)
@@ -91,7 +91,7 @@ class _Transcript:
         self.has_cut_reply = self.has_cut_reply or completion.finish_reason == "length"
 
     def metrics(self) -> Metrics:
-        """Return the loop's own metrics of an episode. The environment's metrics are separate."""
+        """Return the metrics that the agent loop measures. The environment's metrics are not included."""
         is_full = self.stop_reason is StopReason.CONTEXT_FULL
         return {
             "turns": float(self.turns),
@@ -104,8 +104,8 @@ class _Transcript:
 async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
     """Play one episode. Errors of the environment or the policy are not raised: they become the rollout's `failure`.
 
-    Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context keeps the rewards of its
-    turns. Such a rollout ends with the policy's last reply: the environment's next messages are dropped, because the
+    Turn n samples with seed `sampling.seed + n`. An episode that reaches the limit of turns or tokens keeps its rewards
+    so far. Its rollout ends with the policy's last reply: the environment's next messages are dropped, because the
     policy does not read them.
     """
     transcript = _Transcript()
@@ -126,7 +126,7 @@ async def read_opening(spec: EpisodeSpec, context: RolloutContext) -> list[int]:
 
 @asynccontextmanager
 async def _environment(spec: EpisodeSpec, context: RolloutContext) -> AsyncIterator[Environment]:
-    """Context manager: a fresh environment for the spec's task. It is always closed, also after an error."""
+    """Context manager: create a new environment for the spec's task, and always close it, also after an error."""
     timeout_s = context.limits.episode_timeout_s
     environment = await run_with_timeout(_make(spec), "environment", timeout_s)
     try:
@@ -167,7 +167,7 @@ async def _converse(
 ) -> Turn:
     """Alternate policy and environment turns, and return the environment's last turn.
 
-    The transcript is filled turn by turn, so it is available if a turn fails.
+    Each turn is added to `transcript` at once, so the caller has the earlier turns if a turn fails.
     """
     limits, chat = context.limits, context.chat
     began = time.perf_counter()
@@ -178,7 +178,7 @@ async def _converse(
         raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {context.seq_len}")
     seq_len = min(context.seq_len, len(transcript.token_ids) + (context.response_len or context.seq_len))
     while True:
-        # The policy's turn. Each has its own seed: with equal seeds, equal contexts would get equal replies.
+        # The policy's turn. Each turn has a different seed: with equal seeds, equal contexts would get equal replies.
         max_tokens = min(sampling.max_tokens, seq_len - len(transcript.token_ids))
         params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
         completion = await context.client.sample(list(transcript.token_ids), params)
@@ -215,13 +215,13 @@ async def _converse(
 
 def _fit_excerpts(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
     """Return the messages, with each excerpt cut to its maximum number of tokens."""
-    with convert_errors("environment"):  # an excerpt may include characters that its message does not have
+    with convert_errors("environment"):  # fails if an excerpt has characters that its message does not have
         return chat.cut_excerpts(messages)
 
 
 def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
-    """Build the rollout of a transcript. `turn` is the environment's last turn, and its metrics are added. With an
-    `error` the rollout is marked as failed, and its reward is nan."""
+    """Convert a transcript to a rollout. The metrics of `turn`, the environment's last turn, are added. With an `error`
+    the rollout is marked as failed, and its reward is nan."""
     return Rollout(
         task_id=spec.task.id,
         token_ids_T=tuple(transcript.token_ids),

@@ -1,7 +1,7 @@
 """Converts failures of environment code: an exception or a time-out becomes a `RolloutError`.
 
-A time-out cancels code that waits. Code that never returns control to the event loop is not interrupted: its worker
-process is killed (`worker/`), or, without a worker process, the hang is reported (`loop.py`).
+A time-out cancels code that waits. Code that never returns control to the event loop cannot be cancelled. If it runs in
+a worker process, the process is killed (`worker/`). Otherwise the hang is only reported (`loop.py`).
 """
 
 import asyncio
@@ -23,8 +23,8 @@ def convert_errors(source: str) -> Iterator[None]:
     """Convert every exception raised in the block to a RolloutError, counted as `drop/<source>_error`."""
     try:
         yield
-    # The environment does not cause cancellation or the closing of a coroutine. An environment's `exit()` fails its
-    # episode. A KeyboardInterrupt here is the environment's too, because Ctrl-C reaches only the main thread.
+    # slimrl itself cancels and closes coroutines, so these exceptions pass. An `exit()` in an environment fails its
+    # episode. A KeyboardInterrupt comes from the environment, too, because Ctrl-C reaches only the main thread.
     except (RolloutError, UserError, asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:
@@ -38,7 +38,7 @@ def _place(error: BaseException) -> str:
 async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s: float) -> T:
     """Await environment code for at most `timeout_s` seconds. Raise RolloutError if it fails or takes longer.
 
-    If the code catches its cancellation, to clean up or by mistake, it may run for another `timeout_s` seconds.
+    Code that catches its cancellation, for example to clean up, may run for another `timeout_s` seconds.
     """
     try:
         async with asyncio.timeout(None) as last, asyncio.timeout(timeout_s) as first:
@@ -50,7 +50,7 @@ async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        # Our own task was not cancelled, so the environment cancelled one of its tasks.
+        # The current task was not cancelled, so the environment has cancelled one of its tasks.
         raise RolloutError(f"{source}_error", "a task inside it was cancelled") from error
 
 
@@ -58,7 +58,7 @@ async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s:
 def _drive(
     work: Coroutine[Any, Any, T], limit_s: float, first: asyncio.Timeout, last: asyncio.Timeout
 ) -> Generator[Any, Any, T]:
-    """Drive a coroutine as `await` would, and mark the time in its code as the environment's.
+    """Run a coroutine like `await`, and mark the time in its code as an environment's (`hold_thread`).
 
     When the `first` timeout has cancelled the coroutine, the `last` timeout starts. When the `last` timeout expires
     too, the coroutine is closed at its current await.

@@ -1,9 +1,9 @@
-"""The games of a run: the episodes of one game start together, and a limited number of episodes runs at once.
+"""Plays games. The episodes of one game start together, and the number of episodes that run at once is limited.
 
-In self-play the policy plays all roles of a game, in one episode per role. These episodes share a state and wait for
-each other inside their `start` and `step` (`environments/turn_taking.py`), so the ordinary agent loop plays each of
-them. If an episode stops before its game is over, the episodes that wait for it fail as `drop/partner_left`. Any other
-episode is a game of its own. This module has no knowledge of any particular game.
+In self-play the policy plays all roles of a game, with one episode per role. The episodes share a state and wait for
+each other inside their `start` and `step` (`environments/turn_taking.py`), so the ordinary agent loop can play each of
+them. If an episode stops before its game is over, the episodes that wait for it fail as `drop/partner_left`. An episode
+without self-play counts as a game with one episode.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ SEED_STRIDE = 1 << 16
 
 
 def self_play_specs(spec: EpisodeSpec) -> list[EpisodeSpec]:
-    """Return the episodes of one game, one per role, to be played together. Without roles, return only `spec`."""
+    """Return the episodes of one game, one per role. Without roles, return only `spec`."""
     taskset, roles = spec.taskset, spec.taskset.roles
     if not roles:
         return [spec]
@@ -39,8 +39,8 @@ def self_play_specs(spec: EpisodeSpec) -> list[EpisodeSpec]:
 
 @dataclass
 class _Game:
-    """The environments of one game. They are created when the first episode starts, so that an error in their creation
-    fails that episode."""
+    """The environments of one game. They are created when the first episode starts, so an error in their creation fails
+    this episode and not the run."""
 
     taskset: Taskset
     num_roles: int
@@ -73,7 +73,8 @@ class _RoleTaskset(Taskset):
 
 
 class Places:
-    """Limits the episodes in one event loop to `num` at once, or to `largest` (one whole game) if that is more."""
+    """A limit on the episodes that run at once in one event loop. The limit is the larger of `num` and `largest`, the
+    number of episodes in the largest game."""
 
     def __init__(self, num: int, largest: int) -> None:
         self._free = asyncio.Semaphore(max(num, largest, 1))

@@ -1,7 +1,7 @@
-"""The event loop of episodes, and reports of environments that block its thread.
+"""The event loop of episodes, and a watch that reports environments that block the loop's thread.
 
-Code that never returns to the loop cannot be interrupted here: nothing is injected into a thread. An environment that
-may hang belongs in a worker process, which can be killed. So does one that stops the loop or cancels other tasks.
+Code that never returns control to the loop cannot be interrupted here. An environment that may hang belongs in a worker
+process, which can be killed. An environment that stops the loop or cancels foreign tasks belongs there, too.
 """
 
 import math
@@ -28,15 +28,15 @@ _entered: dict[int, float | None] = {}  # thread id -> time at which the thread 
 
 
 def run_episodes(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in the process's loop of episodes, and return its result. Ctrl-C cancels it and raises
-    KeyboardInterrupt, also if an environment holds the loop's thread."""
+    """Run a coroutine in this process's event loop for episodes, and return its result. Ctrl-C cancels the coroutine
+    and raises KeyboardInterrupt, even if an environment blocks the loop's thread."""
     return EPISODES.wait(main, HeldWatch())
 
 
 @contextmanager
 def hold_thread(by_environment: bool = True) -> Iterator[None]:
-    """Mark a block as an environment's code, which holds this thread; or, with False, as a wait of slimrl inside an
-    environment's code, which has its own time limit."""
+    """Context manager: mark the block as an environment's code, which may block this thread. With False, mark it as a
+    wait of slimrl within an environment's code. This wait has another time limit and is not counted."""
     thread = threading.get_ident()
     before = _entered.get(thread)
     _entered[thread] = time.monotonic() if by_environment else None
@@ -47,14 +47,15 @@ def hold_thread(by_environment: bool = True) -> Iterator[None]:
 
 
 def hold_s(thread: int) -> float:
-    """Return the seconds since a thread (an id of `get_ident`) entered an environment's code; 0 outside of it."""
+    """Return the seconds since a thread entered an environment's code; 0 if it runs other code. `thread` is an id from
+    `get_ident`."""
     entered = _entered.get(thread)
     return time.monotonic() - entered if entered else 0.0
 
 
 class HeldWatch:
-    """A check for the caller that waits for episodes: it logs the first environment that holds their thread for more
-    than `HELD_S` seconds, and raises UserError if an environment holds it for more than `limit_s` seconds."""
+    """A check that is called repeatedly while a caller waits for episodes. It logs the first environment that blocks
+    the thread of the episodes for more than `HELD_S` seconds. It raises UserError after `limit_s` seconds."""
 
     def __init__(self, limit_s: float = math.inf) -> None:
         self._limit_s, self._has_logged = limit_s, False
@@ -76,6 +77,7 @@ class HeldWatch:
 
 
 def place_in(stack: traceback.StackSummary) -> str:
-    """Return the innermost stack line in the user's own code, in brackets; empty if all lines belong to libraries."""
+    """Return the innermost stack frame in the user's code, as text in brackets; empty if all frames belong to libraries
+    or slimrl's rollout code."""
     frames = [frame for frame in stack if not frame.filename.startswith((*LIBRARIES, "<", OURS))]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""

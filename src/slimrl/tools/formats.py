@@ -1,7 +1,7 @@
-"""Formats in which a policy calls tools and reads their results: in tags, or in the form of its own chat template.
+"""Formats in which a policy calls tools and reads their results: in tags, or in the format of its chat template.
 
-A third format, calls by programs, is in slimrl-sandbox (`slimrl.formats`). Calls are parsed, never evaluated. This
-module is independent of questions, answers and rewards.
+In a third format, the policy writes programs that call tools; it is in slimrl-sandbox (`slimrl.formats`). Calls are
+parsed, never evaluated. This module is independent of questions, answers and rewards.
 """
 
 import ast
@@ -35,7 +35,7 @@ LOOK = "Look it up"
 END = "When you know it, end with <answer>the answer</answer>."
 CLOSING_TAG = "</tool>"
 # A call extends to the first closing tag outside of quoted texts. If a quote is not closed, it extends to the first
-# closing tag of all.
+# closing tag, quoted or not.
 CALL = re.compile(r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL)
 
 
@@ -48,10 +48,10 @@ class Reaction:
 
 
 class CallFormat(Protocol):
-    """The calls of one episode. `close` is called once, after all other methods."""
+    """The format of tool calls in one episode. `close` is called once, after all other methods."""
 
     def opening(self, task: str, question: str, what: str = LOOK) -> list[Message]:
-        """Return the opening messages: the task, the use of the tools and the form of calls, and the question."""
+        """Return the opening messages: the task, the use of the tools, how to write calls, and the question."""
 
     def call_start(self, reply: str) -> int:
         """Return the position of the first call in a reply, even if it is malformed. Without a call, return the reply's
@@ -67,8 +67,8 @@ class CallFormat(Protocol):
 
 
 class TagFormat:
-    """The format `<tool>search_pages("query")</tool>`, with one call per turn: of several calls, only the first is
-    made."""
+    """The format `<tool>search_pages("query")</tool>`, with one call per turn. If a reply has several calls, only the
+    first is made."""
 
     def __init__(self, tools: Mapping[str, Tool], max_tokens: int) -> None:
         self._tools = tools
@@ -230,7 +230,7 @@ def _literal(value: Any) -> str:
 
 
 class ProgramFormat(Protocol):
-    """The format in which a policy calls tools by programs. An entry of `slimrl.formats` provides it."""
+    """The format in which a policy writes programs that call tools. An entry of `slimrl.formats` provides it."""
 
     def check(self, sandbox: Mapping[str, Any]) -> None:
         """Raise UserError if the settings of the sandbox cannot be used."""
@@ -248,8 +248,8 @@ def check_sandbox(sandbox: Mapping[str, Any]) -> None:
 def formats_of(
     name: str, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
 ) -> Callable[[], CallFormat]:
-    """Return a function that creates the call format of each episode. `name` is one of `CALL_FORMATS`. Formats of
-    programs share the sandbox that `sandbox` describes. A function with type hints becomes a `TypedTool`; a function
+    """Return a function that creates the call format of each episode. `name` is one of `CALL_FORMATS`. With `code`, all
+    episodes share the sandbox that `sandbox` describes. A function with type hints becomes a `TypedTool`; a function
     that accepts only texts is unchanged. Raise UserError for settings of the sandbox or type hints that cannot be
     used."""
     tools = {called: _with_types(tool) for called, tool in tools.items()}

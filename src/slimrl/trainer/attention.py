@@ -1,10 +1,10 @@
-"""Attention within a packed row: a plan that keeps its sequences apart (see `models/forward/attention.py`).
+"""Attention within a packed row. The plan lets each token attend only to its sequence (`models/forward/attention.py`).
 
 There are four implementations. On a GPU, FlexAttention computes only the blocks of the row in which a query sees a key
-(`trainer/attention_blocks.py`). On a CPU with AMX or AVX512-BF16, our own kernel reads the packed row directly. On
-other CPUs, PyTorch's kernel computes long sequences part by part (`trainer/attention_parts.py`), and short segments of
-similar size are gathered into padded batches. These batches are fast to build but large, so the backward pass builds
-them again.
+(`trainer/attention_blocks.py`). On a CPU with AMX or AVX512-BF16, slimrl's kernel reads the packed row directly. On
+other CPUs, PyTorch's kernel computes long sequences part by part (`trainer/attention_parts.py`). Short segments of
+similar size are gathered there into padded batches. The batches need much memory, so they are not stored: the backward
+pass builds them again.
 """
 
 import functools
@@ -24,8 +24,8 @@ from slimrl.trainer.attention_blocks import BlockAttention
 from slimrl.trainer.attention_parts import Part, attend_by_parts, parts_of
 from slimrl.trainer.packing import Pack, Segment
 
-# Segments of similar size share a bucket, padded to the longest. A segment starts a new bucket if the padded area would
-# otherwise exceed this multiple of the unpadded area.
+# Segments of similar size form a bucket, padded to the longest segment. A bucket gets no more segments if its padded
+# area would exceed this multiple of its unpadded area.
 MAX_PADDING = 1.5
 # Below this mean number of keys per query, padded batches are faster on a CPU than one call per part: with 53 keys they
 # take 0.8 of the time, with 459 keys 1.3 times and with 954 keys 1.7 times as long (one core, AVX2).
@@ -40,9 +40,9 @@ class _Bucket:
     """Segments of similar size as a padded batch of S sequences.
 
     `query_index` (S, Lq) and `key_index` (S, Lk) are positions in the row. `query_order` (S, Lq) are the queries'
-    positions in their sequence; each of the first `num_keys` (S,) keys has its own number. The causal mask is built
-    from them. Padding has the index and the order 0. Entry `gather[i]` of the flat padded output belongs to token
-    `scatter[i]` of the row.
+    positions in their sequence. The position of a key in its sequence is its index in the batch; only the first
+    `num_keys` (S,) keys are real. Padding has index 0 and order 0. Entry `gather[i]` of the flat padded output belongs
+    to token `scatter[i]` of the row.
     """
 
     query_index: Tensor
@@ -78,11 +78,12 @@ class PackedPlan:
         attended: Tensor = _Attention.apply(query, key, value, segments)
         return attended[None]
 
-    # All layers of the model use the same plan and need one of these forms. A form is built once, on first use.
+    # The input of each implementation. All layers of the model use the same plan, so an input is built once, on first
+    # use.
 
     @functools.cached_property
     def _rows(self) -> Tensor:
-        """Return a row (start, length, parent, position) per segment, as the kernel reads them."""
+        """Return a tensor with a row (start, length, parent, position) per segment, which is the kernel's input."""
         rows = [(s.start, s.num_queries, s.parent, s.position) for s in self._pack.segments]
         return torch.tensor(rows, dtype=torch.int32)
 
@@ -152,8 +153,8 @@ class _Buckets:
         if (number, window) not in self._masks:
             bucket = self._buckets[number]
             key_order = torch.arange(bucket.key_index.shape[1], device=bucket.key_index.device)
-            # A padding query sees the first key. The softmax over no keys would be nan, which would reach the other
-            # gradients in spite of the zero gradient of its unused output.
+            # A padding query sees the first key. Without a key its softmax would be nan, and the backward pass would
+            # spread the nan to other gradients, although the output of a padding query is unused.
             mask = visible(bucket.query_order[:, :, None], key_order, window)
             self._masks[number, window] = (mask & (key_order < bucket.num_keys[:, None, None]))[:, None]
         return self._masks[number, window]
@@ -201,7 +202,7 @@ def _make_bucket(segments: Sequence[Segment], row: Sequence[Segment], device: to
 
 
 def _keys(segment: Segment, row: Sequence[Segment]) -> list[int]:
-    """Return the row positions of all tokens that the segment sees, in the order of the sequence."""
-    # The keys of the parent come first: the sequence starts there.
+    """Return the row positions of all tokens to which the segment's tokens attend, in the order of the sequence."""
+    # The keys of the parent are first, because the parent has the start of the sequence.
     own = list(range(segment.start, segment.end))
     return own if segment.parent < 0 else _keys(row[segment.parent], row) + own

@@ -1,9 +1,9 @@
-"""Attention within a packed row on a GPU, by PyTorch's FlexAttention: no (T, T) mask, no padding and no copies.
+"""Attention within a packed row on a GPU with PyTorch's FlexAttention. It needs no (T, T) mask, padding or copies.
 
-All tokens that continue a segment lie directly behind it, up to an end that the pack knows. So query q sees key k if k
-<= q < end[k], within the window if there is one. FlexAttention compiles this rule, a function, into its kernel. It also
-receives a map of the blocks of the (T, T) plane: it skips blocks in which no query sees a key, and does not evaluate
-the rule in blocks in which every query sees every key.
+All tokens that continue a segment lie directly behind it, up to a known end. So query q sees key k if k <= q < end[k],
+and if k is within the sliding window. FlexAttention compiles this rule, a function, into its kernel. It also receives a
+map of the blocks of the (T, T) matrix. It skips blocks in which no query sees a key. It does not evaluate the rule in
+blocks in which every query sees every key.
 """
 
 import functools
@@ -28,7 +28,7 @@ class BlockAttention:
     def __init__(self, pack: Pack) -> None:
         self._positions_T = pack.positions_T
         tree_ends = zip(pack.segments, ends_of_trees(pack.segments), strict=True)
-        # The segments of a pack are unordered; the row has no gaps.
+        # The segments of a pack are not sorted by position. Together they cover the row without gaps.
         in_order = sorted((segment.start, segment.num_queries, end) for segment, end in tree_ends)
         ends = [end for _, num, end in in_order for _ in range(num)]
         self._ends_T = to_device(ends, torch.long, pack.positions_T.device)
@@ -44,7 +44,7 @@ class BlockAttention:
         return attended
 
     def _mask(self, window: int) -> BlockMask:
-        """Build the map of blocks, with the rule for the partly visible blocks."""
+        """Build the map of blocks, together with the rule for partly visible blocks."""
         some, full = self._blocks(window)
         positions_T, ends_T = self._positions_T, self._ends_T
 
@@ -63,8 +63,8 @@ class BlockAttention:
         )
 
     def _blocks(self, window: int) -> tuple[Tensor, Tensor]:
-        """Return two maps (B, B) of query blocks and key blocks: True if any query sees any key, and True if every
-        query sees every key."""
+        """Return two boolean maps (B, B) of query blocks and key blocks. The first is True where any query sees any
+        key, the second where every query sees every key."""
         length = len(self._ends_T)
         number_B = torch.arange(-(-length // BLOCK), device=self._ends_T.device)
         first_B1, last_B1 = BLOCK * number_B[:, None], (BLOCK * (number_B[:, None] + 1)).clamp_max(length) - 1
@@ -80,7 +80,7 @@ class BlockAttention:
 
 
 def _bounds(numbers_T: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest number of each block, (B,) both."""
+    """Return the minimum and the maximum of the numbers in each block, (B,) each."""
     # Fill the last block with copies of the last number, which change neither the minimum nor the maximum.
     filled = torch.cat([numbers_T, numbers_T[-1:].expand(-len(numbers_T) % BLOCK)])
     low_B, high_B = filled.view(-1, BLOCK).aminmax(dim=1)
@@ -88,8 +88,8 @@ def _bounds(numbers_T: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _to_list(blocks_BB: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the number of marked blocks per row, (1, 1, B), and the indices of all blocks of the row, marked blocks
-    first, (1, 1, B, B)."""
+    """Convert a boolean map to FlexAttention's format. Return the number of True blocks per row, (1, 1, B), and the
+    indices of all blocks per row with the True blocks first, (1, 1, B, B)."""
     count_B = blocks_BB.sum(-1, dtype=torch.int32)
     order_BB = blocks_BB.byte().argsort(dim=-1, descending=True, stable=True).int()
     return count_B[None, None], order_BB[None, None]
@@ -97,6 +97,6 @@ def _to_list(blocks_BB: Tensor) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def _compile() -> Any:
-    # With dynamic shapes, one kernel serves rows of all lengths. Windows, forwards without a gradient and other models
-    # need additional kernels. The limit must be high, because beyond it PyTorch computes all scores (T, T).
+    # With dynamic shapes, one kernel works for rows of all lengths. Windows, forwards without a gradient and other
+    # models need additional kernels. The limit must be high, because above it PyTorch computes all scores (T, T).
     return torch.compile(flex_attention, dynamic=True, fullgraph=True, recompile_limit=64)  # type: ignore[call-overload]

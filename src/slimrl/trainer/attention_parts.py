@@ -1,10 +1,10 @@
 """Attention within a packed row on a CPU, without padding and without copies.
 
-A segment attends causally to itself. All segments that continue it attend to all of it. These segments lie directly
-behind the continued segment, so a prefix that many samples share needs only one large matrix product. A query's
-attention is thus computed in parts, each with a softmax over its own keys. Their outputs are combined by the
-log-sum-exp of each part (lse), as in Hydragen (2402.05099). The gradient of a part needs only the combined output and
-lse (FlashAttention, 2205.14135), so the backward pass computes no part a second time.
+A segment attends causally to itself. All segments that continue it attend to all of it, and lie directly behind it. So
+a prefix that many samples share needs only one large matrix product. The attention of a query is computed in parts.
+Each part has a softmax over the keys of one segment. The outputs of the parts are combined with the log-sum-exp (lse)
+of each part, as in Hydragen (2402.05099). The gradient of a part needs only the combined output and lse
+(FlashAttention, 2205.14135), so the backward pass does not compute the parts again.
 """
 
 from collections.abc import Sequence
@@ -24,31 +24,31 @@ _attend_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_ba
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Row positions of queries and of the keys that they attend to. Either both are one segment, or the keys are a
-    segment and the queries are all tokens that continue it."""
+    """Row positions of queries and of the keys that they attend to. The keys are one segment. The queries are the same
+    segment, or all tokens that continue it."""
 
     queries: slice
     keys: slice
 
     @property
     def is_own(self) -> bool:
-        """Return True if a segment attends to itself. Only such a part is causal."""
+        """True if queries and keys are the same segment. Only then the part needs a causal mask."""
         return self.queries == self.keys
 
 
 def parts_of(segments: Sequence[Segment]) -> list[Part]:
-    """Return the parts of a row: each segment with itself, then each continued segment with the tokens that continue
-    it."""
+    """Return the parts of a row. First there is a part for each segment as both queries and keys. Then there is a part
+    for each continued segment: its keys, and the queries that continue it."""
     own = [Part(slice(s.start, s.end), slice(s.start, s.end)) for s in segments]
     continued = [(s, end) for s, end in zip(segments, ends_of_trees(segments), strict=True) if end > s.end]
     return own + [Part(slice(s.end, end), slice(s.start, s.end)) for s, end in continued]
 
 
 def attend_by_parts(query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Part], scale: float) -> Tensor:
-    """Return the attention output (T, H, D) of `query` (H, T, D) with `key` and `value` (K, T, D), where each of the K
-    key heads serves H / K query heads.
+    """Return the attention output (T, H, D) of `query` (H, T, D) with `key` and `value` (K, T, D). H / K query heads
+    share one of the K key heads.
 
-    It is computed in float32 or wider, because PyTorch's bfloat16 kernel spends most of the backward pass on
+    The computation uses float32 or wider, because PyTorch's bfloat16 kernel spends most of the backward pass on
     rearranging small blocks.
     """
     wide = torch.promote_types(query.dtype, torch.float32)
@@ -57,8 +57,8 @@ def attend_by_parts(query: Tensor, key: Tensor, value: Tensor, parts: Sequence[P
 
 
 class _ByParts(torch.autograd.Function):
-    """Attention by parts as a differentiable function. Suffixes: T row positions, K key heads, G query heads per key
-    head, D numbers per head."""
+    """Attention in parts as a differentiable function. Suffixes: T row positions, K key heads, G query heads per key
+    head, D dimensions per head."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Part], scale: float) -> Tensor:

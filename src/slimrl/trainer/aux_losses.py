@@ -1,7 +1,7 @@
-"""Auxiliary losses beside the policy loss: a KL divergence from a reference, and a value head that computes advantages.
+"""Auxiliary losses, which are added to the policy loss: a KL divergence from a reference, and the loss of a value head.
 
-An auxiliary loss is called once per micro-batch. It returns a loss per token, weighted like the policy loss, and may
-change the tokens before the policy loss reads them. To add another one, write a class here and a line in
+An auxiliary loss is called once per micro-batch. It returns a loss per token, weighted like the policy loss. It may
+change the tokens before the policy loss reads them. To add an auxiliary loss, write a class here and a line in
 `build_aux_losses`. Index suffix _N: the trained tokens of a micro-batch, concatenated, as in `losses.py`.
 """
 
@@ -23,7 +23,7 @@ from slimrl.types import Metrics
 
 
 class AuxLoss(Protocol):
-    """A loss that is added to the policy loss. `heads` are its own modules by name, trained with the policy."""
+    """A loss that is added to the policy loss. `heads` are the additional modules that it trains, by name."""
 
     heads: Mapping[str, Head]
 
@@ -38,28 +38,28 @@ class AuxLoss(Protocol):
 
 
 class _Means:
-    """The running means of numbers of each token, which arrive in batches."""
+    """Running means of per-token values. The values are added in batches."""
 
     def __init__(self) -> None:
         self._totals: Sequence[Tensor | float] = ()
         self._count = 0
 
     def add(self, *columns: Tensor) -> None:
-        # The sums stay tensors until the step is over, so nothing waits for a GPU in between.
+        # The sums remain tensors until the end of the step, so adding values does not wait for a GPU.
         sums = [values_N.detach().double().sum() for values_N in columns]
         before = self._totals or [0.0] * len(sums)
         self._totals = [total + values for total, values in zip(before, sums, strict=True)]
         self._count += len(columns[0])
 
     def take(self, ranks: Ranks) -> list[float]:
-        """Return the means over all processes, and start anew. Every process has received at least one batch."""
+        """Return the means over all processes, and reset them. Every process must have received at least one batch."""
         *totals, count = ranks.sums([*map(float, self._totals), self._count])
         self._totals, self._count = (), 0
         return [total / max(1.0, count) for total in totals]
 
 
 class ReferenceKL:
-    """The loss beta KL(policy || reference). The weights of the reference are not trained."""
+    """The auxiliary loss beta KL(policy || reference). The reference is not trained."""
 
     heads: Mapping[str, Head] = {}
 
@@ -83,7 +83,7 @@ class ReferenceKL:
 
 
 class ValueHead(nn.Module):
-    """A linear layer from hidden states (N, D) to the expected return (N,), in float32. Its weights start at zero.
+    """A linear layer in float32 from hidden states (N, D) to the expected return (N,). Its weights start at zero.
 
     The hidden state that predicts a token depends only on earlier tokens, so the value does not depend on the sampled
     token.
@@ -104,7 +104,7 @@ class ValueHead(nn.Module):
 def gae(
     reward_N: Tensor, value_N: Tensor, sequence_N: Tensor, gamma: float, gae_lambda: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the advantages and returns (N,) of the sampled tokens, computed within each sequence (1506.02438):
+    """Return the GAE advantages and returns (N,) of the sampled tokens, computed within each sequence (1506.02438):
 
     delta_t = r_t + gamma V_{t+1} - V_t;  A_t = delta_t + gamma lambda A_{t+1};  return_t = A_t + V_t, with V = A = 0
     after the last token. t counts only sampled tokens; the environment's tokens between two turns are skipped.
@@ -125,14 +125,14 @@ def gae(
 
 
 def value_loss(value_N: Tensor, return_N: Tensor) -> Tensor:
-    """Return (V - return)^2 / 2. PPO clips this loss. Here each batch is used for a single update, so V is unchanged
-    and no clip is needed."""
+    """Return (V - return)^2 / 2. PPO clips this loss against the V before the update. Here each batch is used for only
+    one update, so no clip is needed."""
     return 0.5 * (value_N - return_N).square()
 
 
 class Critic:
-    """The loss of a value head. It also replaces the advantages of the tokens by GAE advantages, computed from the
-    tokens' rewards and the head's values (1506.02438)."""
+    """The auxiliary loss of a value head. It also replaces the tokens' advantages with GAE advantages (1506.02438),
+    which are computed from the tokens' rewards and the head's values."""
 
     def __init__(self, head: ValueHead, loss: ResolvedLoss) -> None:
         self.head, self._loss = head, loss
@@ -147,7 +147,8 @@ class Critic:
         gamma, gae_lambda = self._loss.gamma, self._loss.gae_lambda
         advantage_N, return_N = gae(reward_N, value_N, tokens.sequence_N, gamma, gae_lambda)
         loss_N = value_loss(value_N, return_N)
-        # Means and squares can be summed over micro-batches and processes; variances cannot.
+        # Collect means of values and squares, because they can be averaged over micro-batches and processes; variances
+        # cannot.
         self._means.add(loss_N, value_N, return_N, return_N.square())
         return replace(tokens, advantage_N=advantage_N), self._loss.value_coef * loss_N
 

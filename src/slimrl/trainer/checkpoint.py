@@ -1,11 +1,12 @@
-"""Checkpoints, from which a killed run continues exactly: weights, optimizer, orchestrator, random generators.
+"""Writes and reads checkpoints: the state of weights, optimizer, orchestrator and random generators. A resumed run
+continues exactly as the killed run would have.
 
-A checkpoint is a directory `output_dir/checkpoints/step_N`. It appears complete or not at all: it is written under
-another name, synced to disk with the checksums of its files, and renamed. `step` counts finished training steps, so a
-run resumed from step_N continues with step N. `trainer/recovery.py` checks a checkpoint before use.
+A checkpoint is a directory `output_dir/checkpoints/step_N`. It is written with another name, synced to disk with the
+checksums of its files, and then renamed. So a directory with the final name is always complete. `step` counts finished
+training steps, so a run resumed from step_N continues with step N. `trainer/recovery.py` checks checkpoints before use.
 
-The optimizer's tensors are in `state.pt`. If several processes share them, they are in `optimizer/`, where each process
-writes its own shards (`trainer/fsdp.py`). Any number of processes can resume from both forms.
+The optimizer's tensors are in `state.pt`. If several processes share them, each process writes its shards to
+`optimizer/` instead (`trainer/fsdp.py`). Any number of processes can resume from both layouts.
 """
 
 import json
@@ -39,8 +40,8 @@ from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import copy_records
 
 STATE, PROGRESS, SHARDS = "state.pt", "progress.json", "optimizer"
-MAX_PROGRESS_BYTES = 2**31  # above async level 0, the file holds the groups that no batch has used yet
-# The errors of reading a truncated, overwritten or foreign file. The type depends on the place of the damage.
+MAX_PROGRESS_BYTES = 2**31  # the file can be large: above async level 0 it holds the unused groups
+# The exceptions when a truncated, overwritten or foreign file is read. The type depends on the place of the damage.
 DAMAGED = (
     OSError,
     EOFError,
@@ -56,11 +57,11 @@ DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a run, and the settings that it chose at its start. A resumed run must not choose them again.
+    """The progress of a run, and the values that are chosen at its start, such as `date`. A resumed run keeps them.
 
-    `step` training steps are finished, after `seconds` of the run. `date` is the date in the prompts, empty if the chat
-    template writes none. `orchestrator_state` belongs to the last batch (`transport/base.py`); it is stored for the
-    orchestrator and never read here.
+    `step` training steps are finished, after `seconds` of the run. `date` is the date in the prompts; empty if the chat
+    template does not write a date. `orchestrator_state` is the state after the last batch (`transport/base.py`). It is
+    stored for the orchestrator and never read here.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -74,8 +75,8 @@ class Progress:
 
 
 def prune(directories: list[Path]) -> None:
-    """Delete old checkpoints or weights. Log each directory that cannot be deleted, for example because a file is open
-    on NFS."""
+    """Delete old checkpoints or weights. If a directory cannot be deleted, for example because a file is open on NFS,
+    log this and continue."""
     for old in directories:
         try:
             shutil.rmtree(old)
@@ -103,7 +104,8 @@ def progress_in(directory: Path) -> Progress:
 
 @contextmanager
 def report_write_errors(directory: Path) -> Iterator[None]:
-    """Context manager: convert a failed write to a UserError. torch raises RuntimeError, safetensors its own error."""
+    """Context manager: convert the error of a failed write to a UserError. torch raises RuntimeError, safetensors
+    raises SafetensorError."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -118,8 +120,8 @@ def save_checkpoint(
 ) -> Path:
     """Write `checkpoints/step_N`, delete all but the newest `keep` checkpoints, and return the new directory.
 
-    All processes that share the optimizer's state must call this. Raises UserError in all processes if one process
-    cannot write; earlier checkpoints stay.
+    All processes that share the optimizer's state must call this. If one process cannot write, UserError is raised in
+    all processes, and earlier checkpoints are kept.
     """
     directory = RunDir(output_dir).checkpoint_of(progress.step)
     state = optimizer.state_dict()
@@ -137,7 +139,7 @@ def save_checkpoint(
 
 @contextmanager
 def _new_shared_directory(directory: Path, ranks: Ranks) -> Iterator[Path]:
-    """Context manager: yield one temporary directory to all processes. The leading process creates and seals it."""
+    """Context manager: yield the same temporary directory in all processes. The leading process creates and seals it."""
     with ExitStack() as held:
         temporary = Path()
         with ranks.united(), report_write_errors(directory):
@@ -151,7 +153,7 @@ def _new_shared_directory(directory: Path, ranks: Ranks) -> Iterator[Path]:
 
 
 def fresh_progress(dtype: torch.dtype, day: date | None = None) -> Progress:
-    """Return the progress of a run before its first step. `day` is the date in its prompts."""
+    """Return the progress of a run before its first step. `day` is the date in the prompts."""
     written = day.isoformat() if day else ""
     name: Any = dtype_name(dtype)
     return Progress(step=0, dtype=name, num_threads=torch.get_num_threads(), seconds=0.0, date=written)
@@ -189,7 +191,7 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
 
 def _read_state(directory: Path) -> dict[str, Any]:
     """Return the optimizer's state, the state of the random generators, and the step. Tensors are read from the disk on
-    first use. Sharded tensors are not included. Raises one of `DAMAGED`."""
+    first use. Sharded tensors are not included. Raises one of `DAMAGED` if the file is damaged."""
     if not is_zipfile(directory / STATE):
         raise ValueError("not a checkpoint, or cut off")
     # `weights_only` loads tensors and plain data, so a foreign checkpoint cannot run code.
@@ -202,13 +204,13 @@ def _read_state(directory: Path) -> dict[str, Any]:
 
 
 def _explain(error: Exception) -> str:
-    # Leave out torch's own message, which advises to load such a file unsafely.
+    # Leave out torch's message, because it advises to load the file unsafely.
     return "not a checkpoint" if isinstance(error, UnpicklingError) else f"{type(error).__name__}: {error}"
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the state of every global random generator. slimrl derives its own generators from the seed; environments
-    may use the global ones."""
+    """Return the state of every global random generator. Environments may use them. slimrl does not: it creates
+    generators from the run's seed."""
     # numpy's and Python's states become tensors and lists, because `torch.load` accepts these with `weights_only`.
     name, keys, position, has_gauss, cached = np.random.get_state()
     version, internal, gauss = random.getstate()

@@ -1,4 +1,4 @@
-"""Random batches for the trainer alone, to measure its speed and memory: random tokens and random advantages."""
+"""Random batches for a trainer without samplers, to measure its speed and memory. Tokens and advantages are random."""
 
 import random
 
@@ -6,13 +6,13 @@ from slimrl.config.data import FakeDataConfig
 from slimrl.transport.base import Batch
 from slimrl.types import Sample
 
-# The guard compares only tokens sampled from the current weights. No weights have this version, so the guard skips the
+# The guard checks only tokens that were sampled from the current weights. No weights have this version, so it skips the
 # random tokens.
 STALE = -1
 
 
 def fake_batch(config: FakeDataConfig, vocab_size: int, seed: int, step: int) -> Batch:
-    """Return a random batch, a function of the seed and the step."""
+    """Return a random batch. Equal seeds and steps give equal batches."""
     rng = random.Random(f"{seed}/{step}")
     samples: list[Sample] = []
     prompt: list[int] = []

@@ -1,12 +1,13 @@
-"""Sharding of a policy and of its optimizer's state over processes, by PyTorch's `fully_shard` (FSDP2): each process
-holds a part of every parameter.
+"""Shards a policy and its optimizer's state over processes with PyTorch's `fully_shard` (FSDP2). Each process holds one
+shard of every parameter.
 
-The parameters of a layer are gathered before it computes and freed afterwards. Gradients are summed and divided among
-the processes. A process holds the master and moments of its own part only (`trainer/optim.py`). All processes must call
-the same forwards in the same order, so all processes get the same number of packs (`trainer/parallel.py`).
+The parameters of a layer are gathered before it computes and freed afterwards. Gradients are summed, and each process
+keeps the sum for its shards. A process holds only the masters and moments of its shards (`trainer/optim.py`). All
+processes must call the same forwards in the same order, so they get the same number of packs (`trainer/parallel.py`).
 
-On disk, each process writes its own shards, and any number of processes can read them. The shards form a distributed
-checkpoint of PyTorch (DCP) in safetensors files, so nothing is pickled. A file's metadata locates its tensors.
+Each process writes its shards to the disk, and any number of processes can read them. The shards form a distributed
+checkpoint of PyTorch (DCP) in safetensors files, so nothing is pickled. The metadata of a file has the names and
+offsets of its tensors.
 """
 
 import math
@@ -42,14 +43,14 @@ def shard(module: nn.Module, ranks: Ranks) -> nn.Module:
     causal: Any = module
     for parameter in module.parameters():
         if parameter.requires_grad:
-            # Add gradients in float32, over the chunks of the head and over micro-batches.
+            # Sum gradients in float32, because the chunks of the head and the micro-batches add many of them.
             parameter.grad_dtype = torch.float32
     mesh = init_device_mesh(next(module.parameters()).device.type, (ranks.num,))
     # Parameters are sharded in their compute dtype; the optimizer stores the additional bits of the float32 masters.
     policy = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
     for part in (*shard_apart(module), *causal.get_decoder().layers, module):
         sharded: Any = fully_shard(part, mesh=mesh, mp_policy=policy)
-        # Token weights refer to the whole batch, so the batch's gradient is the sum over the processes, not the mean.
+        # Token weights are computed for the whole batch, so the gradients of the processes are summed, not averaged.
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)
     return_freed_memory()
@@ -64,16 +65,16 @@ def reshard(module: nn.Module) -> None:
 
 
 def save_shards(states: States, directory: Path) -> None:
-    """Write this process's part of each tensor to the directory. All processes must call this. If writing fails in one
-    process, all processes raise that error."""
+    """Write this process's shard of each tensor to the directory. All processes must call this. If writing fails in one
+    process, all processes raise the same error."""
     with _as_one_process():
         save(_flat(states), storage_writer=HuggingFaceStorageWriter(str(directory), save_distributed=True))
 
 
 def load_shards(states: States, directory: Path) -> None:
-    """Fill each tensor, sharded or not, with its part of the saved tensor. All processes must call this. If loading
-    fails in one process, all processes raise that error: KeyError or ValueError if the shards belong to another
-    model."""
+    """Fill each tensor with the saved tensor, or a shard with its part of the saved tensor. All processes must call
+    this. If loading fails in one process, all processes raise the same error: KeyError or ValueError if the files
+    belong to another model."""
     wanted = _flat(states)
     if unknown := check_shards(directory) - wanted.keys():
         raise KeyError(f"the model has no {min(unknown)}")
@@ -82,8 +83,8 @@ def load_shards(states: States, directory: Path) -> None:
 
 
 def check_shards(directory: Path) -> set[str]:
-    """Return the names of the saved tensors. Raises ValueError if a part of a tensor is missing, SafetensorError if a
-    file is incomplete."""
+    """Return the names of the saved tensors. Raises ValueError if a shard is missing, SafetensorError if a file is
+    incomplete."""
     names = HuggingFaceStorageReader(str(directory)).read_metadata().state_dict_metadata
     for name, tensor in names.items():
         assert isinstance(tensor, TensorStorageMetadata)

@@ -1,8 +1,8 @@
-"""Log-probabilities of the trained tokens, computed without ever holding the logits of all tokens, a (T, V) tensor.
+"""Computes the log-probabilities of the trained tokens. The logits of all tokens, a (T, V) tensor, are never in memory.
 
-After one forward of the packed row, the LM head runs on the trained positions only, a chunk at a time. For the backward
-pass, only one number per token is stored, and the logits of a chunk are computed a second time. Within a chunk, the
-softmax is computed a few rows at a time, so that its float32 numbers stay in the processor's cache.
+After one forward of the packed row, the LM head runs only on the trained positions, one chunk after the other. The
+backward pass computes the logits of a chunk again, so only one number per token is stored. Within a chunk, the softmax
+is computed a few rows at a time, so its float32 numbers stay in the processor's cache.
 """
 
 from collections.abc import Iterator
@@ -19,15 +19,16 @@ from slimrl.trainer.attention import PackedPlan
 from slimrl.trainer.packing import Pack
 
 CHUNK = 512
-# float32 numbers in one block of rows, 4 MiB: larger blocks exceed the cache, smaller blocks need more calls.
+# The number of float32 values in one block of rows, 4 MiB: larger blocks exceed the cache, smaller blocks need more
+# calls.
 BLOCK = 1 << 20
 
 
 def target_logprobs(
     module: nn.Module, pack: Pack, temperature: float, recompute: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the log-probabilities (N,) of the pack's targets under softmax(logits / temperature), the entropies (N,)
-    of this distribution, and the hidden states (N, D) that predict the targets.
+    """Return the log-probabilities (N,) of the pack's targets, the entropies (N,), and the hidden states (N, D) that
+    predict the targets. The distribution is softmax(logits / temperature).
 
     Log-probabilities and entropies are in nats and float32, hidden states in the module's dtype. The entropies carry no
     gradient. With `recompute`, the backward pass computes the layers' inner activations again instead of storing them.
@@ -70,8 +71,8 @@ class _ChunkLogprobs(torch.autograd.Function):
         with torch.enable_grad():
             hidden_ND = hidden_ND.detach().requires_grad_()
             logits_NV = head_logits(ctx.module, hidden_ND)
-        # The gradient overwrites the logits, which nothing reads any more: a second (N, V) tensor would double the peak
-        # memory. Detaching hides this from autograd.
+        # The gradient overwrites the logits, because a second (N, V) tensor would double the peak memory. Nothing reads
+        # the logits afterwards. Detaching hides the overwriting from autograd.
         gradient_NV = logits_NV.detach()
         differentiate = ops.logprobs_backward if ops.available(gradient_NV) else _logprobs_backward
         differentiate(gradient_NV, target_N, grad_N / ctx.temperature, ctx.temperature, logsumexp_N)
@@ -81,7 +82,7 @@ class _ChunkLogprobs(torch.autograd.Function):
 
 
 def _logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the result of `ops.logprobs` on devices without a kernel for it."""
+    """Compute the same result as `ops.logprobs`, on devices without this kernel."""
     logsumexp_N, logprob_N, entropy_N = (torch.empty(len(target_N), device=logits_NV.device) for _ in range(3))
     for rows in _blocks(logits_NV):
         scaled = _scale(logits_NV[rows], temperature)
@@ -100,11 +101,11 @@ def _logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[
 def _logprobs_backward(
     logits_NV: Tensor, target_N: Tensor, weight_N: Tensor, temperature: float, logsumexp_N: Tensor
 ) -> None:
-    """Overwrite the logits with their gradient, like `ops.logprobs_backward`, on devices without a kernel for it."""
+    """Overwrite the logits with their gradient, like `ops.logprobs_backward`, on devices without this kernel."""
     for rows in _blocks(logits_NV):
         weight_N1 = weight_N[rows, None]
         gradient = _scale(logits_NV[rows], temperature)
-        # weight * (onehot - softmax): first minus the softmax, then plus the weight at the target.
+        # Compute weight * (onehot - softmax) in two steps: -weight * softmax, then + weight at the target.
         gradient = gradient.sub_(logsumexp_N[rows, None]).exp_().mul_(-weight_N1)
         logits_NV[rows] = gradient.scatter_add_(-1, target_N[rows, None], weight_N1)
 
@@ -116,7 +117,7 @@ def _scale(logits: Tensor, temperature: float) -> Tensor:
 
 
 def _blocks(logits_NV: Tensor) -> Iterator[slice]:
-    """Return slices that cover all rows; on a CPU each has only a few rows."""
+    """Return slices that cover all rows. On a CPU each slice has only a few rows, so that it fits into the cache."""
     N, V = logits_NV.shape
     size = max(1, BLOCK // V) if logits_NV.device.type == "cpu" else N
     return (slice(start, start + size) for start in range(0, N, size))

@@ -1,14 +1,14 @@
-"""Policy losses, the KL divergence from a reference, and token weights: pure functions of tensors, on any device.
+"""Policy losses, the KL divergence from a reference, and token weights, as pure functions of tensors on any device.
 
 Notation, per trained token: `new` = log-probability under the weights being trained, `old` = log-probability under the
-sampler when the token was drawn, rho = exp(new - old), A = advantage (without a gradient), sg = stop gradient.
+sampler when the token was sampled, rho = exp(new - old), A = advantage (without a gradient), sg = stop gradient.
 
-Index suffix _N: the trained tokens of a micro-batch, concatenated; `sequence_N` is the number of each token's rollout.
-A policy loss is a function of a `TokenBatch` and of its hyperparameters, which are keyword arguments. It returns (L_N,
-clipped_N). L_N is the loss of each token; the caller multiplies it by the token's weight from `token_weights` and sums.
-clipped_N is True if a clip or cap determined L_N. A user's own function has the same form (`own_loss.py`).
+Index suffix _N: the trained tokens of a micro-batch, concatenated; `sequence_N` is the index of each token's rollout.
+A policy loss takes a `TokenBatch` and its hyperparameters as keyword arguments. It returns (L_N, clipped_N). L_N is the
+loss of each token; the caller multiplies it by the weights from `token_weights` and sums. clipped_N is True where a
+clip or cap determined L_N. A user-defined function has the same signature (`own_loss.py`).
 
-Differences of log-probabilities are clamped before `exp`: e^20 is far beyond every cap, and no product overflows.
+Differences of log-probabilities are clamped to +-20 before `exp`, so no product overflows. e^20 is far above any cap.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ LOWEST_LOGPROB = -1e4  # replaces -inf, the log-probability of a token that a re
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """The arguments of a policy loss, tensors (N,). Only `new_N` carries a gradient."""
+    """The arguments of a policy loss: tensors (N,). Only `new_N` has a gradient."""
 
     new_N: Tensor
     old_N: Tensor
@@ -39,14 +39,15 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {}
 
 
 def policy_loss(function: PolicyLoss) -> PolicyLoss:
-    """Register a policy loss under its function name; `config/loss.py` lists its hyperparameters under that name."""
+    """Register a policy loss by its function name. `config/loss.py` has its hyperparameters with the same name."""
     POLICY_LOSSES[function.__name__] = function
     return function
 
 
 def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
-    """Return log rho (N,), clamped to +-20. A clamped token has no gradient. Its ratio is beyond every cap. Where there
-    is no cap (`clip` with A < 0 and without `dual_clip`), its gradient, scaled by e^20, would drown all others."""
+    """Return log rho (N,), clamped to +-20. A clamped token has no gradient. Its ratio is beyond every cap, so a loss
+    with a cap ignores it, too. Without a cap (`clip` with A < 0 and without `dual_clip`), its gradient would be scaled
+    by e^20 and dominate the batch."""
     return (new_N - old_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
@@ -70,7 +71,7 @@ def gspo(tokens: TokenBatch, eps_low: float, eps_high: float) -> tuple[Tensor, T
     exp(new - sg(new)), so all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
     # One entry per token: only the GPU knows the number of sequences, and reading it would wait for the GPU.
     places_N = torch.zeros_like(tokens.sequence_N, dtype=torch.float64)
-    # Use float64: index_add sums a sequence token by token, and it may have tens of thousands.
+    # Use float64, because index_add sums the tokens of a sequence one by one, and there may be tens of thousands.
     difference_N = (tokens.new_N - tokens.old_N).detach().double()
     sums = places_N.index_add(0, tokens.sequence_N, difference_N)
     counts = places_N.index_add(0, tokens.sequence_N, torch.ones_like(difference_N)).clamp_min(1)
@@ -91,8 +92,8 @@ def cispo(tokens: TokenBatch, eps_low: float, eps_high: float) -> tuple[Tensor, 
 
 @policy_loss
 def reinforce(tokens: TokenBatch, max_weight: float) -> tuple[Tensor, Tensor]:
-    """L = -A new (Williams 1992). With `max_weight` = c it is multiplied by the truncated importance weight sg(min(rho,
-    c)), which corrects for stale data (Ionides 2008)."""
+    """L = -A new (Williams 1992). With `max_weight` = c, L is multiplied by the truncated importance weight
+    sg(min(rho, c)) (Ionides 2008). This corrects for stale data."""
     if not max_weight:
         return -tokens.advantage_N * tokens.new_N, torch.zeros_like(tokens.new_N, dtype=torch.bool)
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
@@ -116,20 +117,20 @@ def kl_to_reference(new_N: Tensor, reference_N: Tensor) -> Tensor:
     """Return exp(ref - new) - (ref - new) - 1, the k3 estimate of KL(new || ref) at tokens drawn from `new`
     (2402.03300; Schulman, "Approximating KL Divergence", 2020). It is never negative.
 
-    A token that the reference finds e^20 times more probable has no gradient. A token that the reference forbids, or
-    finds very improbable, has gradient 1.
+    A token has no gradient if its probability under the reference is over e^20 times higher. A token has gradient 1 if
+    the reference forbids it, or gives it a very low probability.
     """
     difference_N = (reference_N.clamp_min(LOWEST_LOGPROB) - new_N).clamp_max(MAX_LOG_RATIO)
     return difference_N.expm1() - difference_N  # expm1, because exp(x) - 1 loses all digits for small x
 
 
 def token_weights(lengths_B: list[int], aggregation: Aggregation, seq_len: int) -> list[float]:
-    """Return the weight of each token of rollout b, from the numbers of trained tokens of all rollouts.
+    """Return the weight of each token of rollout b. All tokens of a rollout have the same weight.
 
-    `lengths_B` covers the whole batch, over all ranks and micro-batches, so splitting a batch never changes its
-    gradient.
+    `lengths_B` are the numbers of trained tokens in the rollouts of the whole batch, over all ranks and micro-batches.
+    So the division of a batch never changes its gradient.
 
-    token: 1 / all trained tokens (DAPO, 2503.14476); sequence: 1 / (own length x rollouts) (GRPO, 2402.03300);
+    token: 1 / all trained tokens (DAPO, 2503.14476); sequence: 1 / (length_b x rollouts) (GRPO, 2402.03300);
     constant: 1 / (rollouts x seq_len) (Dr. GRPO, 2503.20783).
     """
     num_tokens, num_rollouts = sum(lengths_B), len(lengths_B)

@@ -1,13 +1,14 @@
 """AdamW on float32 master weights, for a module that computes in bfloat16 or float32.
 
-A bfloat16 weight near 1 moves in steps of 1/128, so small updates would be lost. The optimizer therefore keeps float32
-masters and rounds them into the module after each step. Rounding to nearest would leave all weights unchanged for many
-steps, because the weights of a bfloat16 checkpoint start exactly on a multiple of the step. So each weight is rounded
-at its own random threshold (dithering). Then the right share of the weights changes from the first update on.
+The bfloat16 numbers near 1 are 1/128 apart, so small updates of a bfloat16 weight would be lost. The optimizer keeps
+float32 masters, and rounds them to the module's weights after each update. With rounding to nearest, no weight would
+change for many updates, because every weight of a bfloat16 checkpoint starts exactly at a bfloat16 number. So each
+weight has a fixed random threshold for its rounding (dithering). The right share of the weights then changes from the
+first update on.
 
-The memory per weight is the module's own number, 16 additional bits for the master, two float32 moments, and the
-gradient. The gradient has the dtype of the backward pass, or float32 as soon as a second micro-batch is added. A step
-reads all of this once, in pieces that stay in the processor's cache.
+The memory per weight is the module's weight, 16 additional bits for the master, two float32 moments, and the gradient.
+The gradient has the dtype of the backward pass, or float32 as soon as a second micro-batch is added. An update reads
+all of them once, in pieces that stay in the processor's cache.
 """
 
 import math
@@ -27,13 +28,13 @@ from slimrl.models.shards import own_part, own_rows
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.types import Metrics
 
-# Numbers per call of the update. On a CPU 1 MiB of float32 fits into the cache. On a GPU a call costs more, so pieces
-# are larger.
+# The number of weights in one call of the update. On a CPU, 1 MiB of float32 fits into the cache. On a GPU a call costs
+# more, so pieces are larger.
 PIECE, DEVICE_PIECE = 1 << 18, 1 << 24
 
 
 def schedule_factor(step: int, max_steps: int, config: ScheduleConfig) -> float:
-    """Return the learning rate of the 0-based `step`, relative to the peak: a linear warm-up, then the chosen shape."""
+    """Return the learning rate of the 0-based `step`, relative to the peak: a linear warm-up, then `config.type`."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
     if config.type == "constant":
@@ -45,15 +46,15 @@ def schedule_factor(step: int, max_steps: int, config: ScheduleConfig) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A module that is trained together with the policy, at its own learning rate."""
+    """A module that is trained together with the policy, with the learning rate `lr`."""
 
     module: nn.Module
     lr: float
 
 
 class MasterAdamW:
-    """AdamW over the trainable parameters of a module and of `heads`, with float32 masters. Call `step` after the
-    backward passes of all micro-batches. Gradients are summed over micro-batches and over `ranks`."""
+    """An AdamW optimizer with float32 masters for the trainable parameters of a module and of `heads`. Call `step`
+    after the backward passes of all micro-batches. Gradients are summed over micro-batches and over `ranks`."""
 
     def __init__(
         self, module: nn.Module, config: OptimConfig, heads: Mapping[str, Head] | None = None, ranks: Ranks = ALONE
@@ -84,7 +85,7 @@ class MasterAdamW:
         skipped = not math.isfinite(norm)
         if not skipped:
             self._updates += 1
-            # The update clips piece by piece: scaling all gradients first would be one more pass.
+            # The update scales each piece of the gradient. Scaling all gradients first would read the memory once more.
             clip = min(1.0, config.max_grad_norm / (norm + 1e-6))
             for trained in self._trained.values():
                 trained.update(config, lr, clip, self._updates)
@@ -93,13 +94,13 @@ class MasterAdamW:
         return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
 
     def _sum_over_ranks(self) -> None:
-        """Replace each unsharded gradient by its sum over the processes. Gradients of shards are already summed."""
+        """Replace each unsharded gradient with its sum over the processes. Sharded gradients are already summed."""
         for trained in self._trained.values():
             if self._ranks.num > 1 and not trained.is_sharded:
                 self._ranks.add(trained.float_gradient())
 
     def _gradient_norm(self) -> float:
-        """Return the norm of the whole gradient, the same number in all processes."""
+        """Return the norm of the whole gradient. All processes get the same value."""
         squares = {True: 0.0, False: 0.0}
         for sharded in squares:
             found = [t.gradient for t in self._trained.values() if t.is_sharded == sharded and t.gradient is not None]
@@ -120,15 +121,15 @@ class MasterAdamW:
         self.discard()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a resumed run needs: the number of updates, and the masters and moments by parameter name.
+        """Return the state for a resumed run: the number of updates, and the masters and moments by parameter name.
 
-        The tensors are sharded like the parameters. The next step changes them.
+        The tensors are sharded like the parameters. They are not copies: the next `step` changes them.
         """
         states = {name: trained.state() for name, trained in self._trained.items()}
         return {"updates": self._updates, "parameters": states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load masters and moments, sharded or not. Weight decay, betas and eps stay as in this optimizer's config.
+        """Load masters and moments, sharded or not. Weight decay, betas and eps are kept from this optimizer's config.
 
         Raises KeyError, ValueError or RuntimeError if the state belongs to another model.
         """
@@ -144,8 +145,8 @@ class _Trained:
     """One parameter: its master, AdamW's moments of its gradient, and the gradient of the current step.
 
     A bfloat16 number is the upper half of a float32 number's bits. So the master of a bfloat16 weight needs only 16
-    bits in addition to the weight, `_low`: master bits + threshold = (weight bits, low bits). Because the weight is a
-    part of the master, no other code may write to it.
+    bits in addition to the weight. They are in `_low`: master bits + threshold = (weight bits, low bits). Because the
+    weight is a part of the master, no other code may write to the weight.
     """
 
     def __init__(self, parameter: nn.Parameter, threshold: Tensor, lr_ratio: float) -> None:
@@ -173,8 +174,8 @@ class _Trained:
         lr *= self._lr_ratio
         # As usual, vectors (biases and norms) do not decay.
         decay = config.weight_decay if len(self._shape) >= 2 else 0.0
-        # The kernel reads and writes each number once. PyTorch's AdamW needs float32 copies of master and gradient.
-        # These are made one piece at a time, so that they stay in the processor's cache.
+        # The kernel reads and writes each number once. PyTorch's AdamW needs float32 copies of master and gradient. The
+        # copies are made one piece at a time, so that they stay in the processor's cache.
         if ops.available(self._weight):
             left = 1 - config.beta1**t, 1 - config.beta2**t
             settings = ops.AdamWSettings(lr, config.beta1, config.beta2, config.eps, decay, clip, *left)
@@ -217,7 +218,7 @@ class _Trained:
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor]) -> None:
-        """Load a result of `state`, and round the master into the module."""
+        """Load the master and the moments from `state`, and set the module's weight to the rounded master."""
         for name, tensor in state.items():
             if tensor.shape != self._shape:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the parameter {tuple(self._shape)}")
@@ -252,7 +253,7 @@ class _Trained:
         return isinstance(self._parameter, DTensor)
 
     def _reshape(self, flat: Tensor) -> Tensor:
-        """Return this process's numbers in the parameter's shape, sharded if the parameter is."""
+        """Return `flat` in the parameter's shape, as a sharded tensor if the parameter is sharded."""
         like = self._parameter
         part = flat.view(own_part(like).shape)
         if not isinstance(like, DTensor):

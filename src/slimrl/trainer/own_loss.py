@@ -1,4 +1,4 @@
-"""Finds the policy loss that the settings name: slimrl's own or a user's function."""
+"""Finds the policy loss that is named in the settings: a function of slimrl or of the user."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,8 +13,8 @@ from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch
 
 
 def load_policy_loss(loss: ResolvedLoss) -> Callable[[TokenBatch], tuple[Tensor, Tensor]]:
-    """Return the policy loss with its hyperparameters. It may be a user's own function. Raises UserError if that
-    function does not exist, does not accept `policy_args`, or returns anything but two tensors (N,)."""
+    """Return the policy loss, with its hyperparameters bound. Raises UserError if it is a user-defined function that
+    does not exist, does not accept `policy_args`, or returns anything but two tensors (N,)."""
     if loss.policy in POLICY_LOSSES:
         return partial(POLICY_LOSSES[loss.policy], **loss.policy_args)
     own = load_function(loss.policy, "policy loss", loss.policy_args, OWN["policy"])

@@ -1,9 +1,9 @@
 """Concatenates samples into one row of tokens, without padding. A prefix that several samples share appears once.
 
-Samples that start with the same tokens share them, over any number of turns: the instructions of an environment, the
-prompt of a group, the first calls and results of several of its rollouts. So the row is a tree of segments, and its
-length is the number of unique tokens. Several samples may train a shared token, each with its own advantage. The
-samples "1 2 3 4" and "1 2 5" become the row 1 2 3. Their last tokens, 4 and 5, are predicted but not read:
+Samples that start with the same tokens share these tokens in the row. They may share the instructions of an
+environment, the prompt of a group, or whole turns. So the row is a tree of segments. Several samples may train a shared
+token, each with another advantage. For example, the samples "1 2 3 4" and "1 2 5" become the row 1 2 3. Their last
+tokens, 4 and 5, are predicted but not read:
 
     Segment(start=0, end=2, parent=-1, position=0)     1 2    shared
     Segment(start=2, end=3, parent=0, position=2)      3      the rest of the first sample
@@ -25,8 +25,8 @@ from slimrl.types import Sample
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The tokens from `start` up to `end` of the row. They continue the segment with the number `parent` (-1: none).
-    `position` is the first token's position in its sequence."""
+    """A part of the row: its tokens from `start` up to `end`. They continue the segment with the index `parent`
+    (-1: no parent). `position` is the first token's position in its sequence."""
 
     start: int
     end: int
@@ -35,12 +35,13 @@ class Segment:
 
     @property
     def num_queries(self) -> int:
-        """The number of the segment's own tokens."""
+        """The number of tokens in the segment."""
         return self.end - self.start
 
     @property
     def num_keys(self) -> int:
-        """The number of tokens that the segment's last token attends to: itself and all before it in the sequence."""
+        """The number of tokens that the segment's last token attends to: itself and all earlier tokens of the
+        sequence."""
         return self.position + self.num_queries
 
 
@@ -66,17 +67,17 @@ class Pack:
 
     @property
     def mean_keys(self) -> float:
-        """The mean number of keys per query, as if each query saw all of its segment's own keys."""
+        """The mean number of keys per query. The causal mask within a segment is ignored."""
         pairs = sum(segment.num_queries * segment.num_keys for segment in self.segments)
         return pairs / len(self.token_ids_T)
 
 
 def ends_of_trees(segments: Sequence[Segment]) -> list[int]:
-    """Return for each segment the end of its tree: the row position after the last token that continues the segment, or
-    the segment's own end.
+    """Return for each segment the end of its subtree: the row position after the last token that continues the segment.
+    If no token continues it, this is the end of the segment.
 
-    All tokens that continue a segment lie directly behind it. So a token is visible from its own position up to this
-    end.
+    All tokens that continue a segment lie directly behind it. So all positions from a token up to this end can attend
+    to the token.
     """
     ends = [segment.end for segment in segments]
     # Visit the last segment first, so that a segment's end is final before its parent reads it.
@@ -89,9 +90,9 @@ def ends_of_trees(segments: Sequence[Segment]) -> list[int]:
 class _Row:
     """A pack under construction.
 
-    Samples are added in sorted order, so a new sample shares its longest prefix with the previous sample. Only the
-    previous sample is stored: `latest` are its tokens, `places` the positions of these tokens in the row, and `path`
-    the numbers of their segments, starting at the root.
+    Samples are added in sorted order, so a new sample has its longest common prefix with the previous sample. Only the
+    previous sample is stored. `latest` are its tokens, `places` are the row positions of its tokens, and `path` are the
+    indices of its segments, starting at the root.
     """
 
     def __init__(self) -> None:
@@ -108,8 +109,9 @@ class _Row:
         return next(different, min(len(token_ids), len(self.latest)))
 
     def add(self, sample: Sample, index: int) -> None:
-        """Append sample number `index` of the batch, without the prefix that it shares with the latest sample."""
-        fed = sample.token_ids_T[:-1]  # the last token is predicted, and predicts nothing
+        """Append a sample without the prefix that it shares with the latest sample. `index` is its index in the
+        batch."""
+        fed = sample.token_ids_T[:-1]  # the last token is predicted but not read
         shared = self.num_shared(fed)
         self._cut(shared)
         if shared < len(fed):
@@ -140,7 +142,7 @@ class _Row:
         )
 
     def _cut(self, length: int) -> None:
-        """Shorten the path to its first `length` tokens. A segment that extends beyond them is split in two."""
+        """Shorten the path to its first `length` tokens. If this position is within a segment, split the segment."""
         del self.places[length:]
         while self.path and self.segments[self.path[-1]].position >= length:
             self.path.pop()
@@ -150,7 +152,7 @@ class _Row:
         cut = self.segments[number]
         middle = cut.start + length - cut.position
         if middle < cut.end:
-            # The first half keeps the segment's number. The second half gets a new number. Segments that continued the
+            # The first half keeps the segment's index. The second half gets a new index. Segments that continued the
             # whole segment now continue the second half.
             rest = len(self.segments)
             self.segments = [replace(s, parent=rest) if s.parent == number else s for s in self.segments]
@@ -159,17 +161,17 @@ class _Row:
 
 
 def empty_pack(device: torch.device) -> Pack:
-    """Return a pack of one token that trains nothing."""
+    """Return a pack with one token that is not trained."""
     row = _Row()
     row.token_ids, row.positions, row.segments = [0], [0], [Segment(0, 1, -1, 0)]
     return row.finish(device)
 
 
 def pack_samples(samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
-    """Return all samples in packs of at most `max_tokens` row tokens; a longer sample gets its own pack.
+    """Return all samples in packs. A row has at most `max_tokens` tokens; a longer sample gets a separate pack.
 
-    Samples are sorted by their tokens, so samples with long common prefixes are neighbours. Packs share no tokens with
-    each other.
+    Samples are sorted by their tokens, so samples with long common prefixes are neighbours. Tokens are shared only
+    within a pack.
     """
     packs: list[Pack] = []
     row = _Row()

@@ -1,8 +1,8 @@
-"""Data parallelism: processes that share one policy divide the packs of a batch and sum their results.
+"""Data parallelism: several processes train one policy. They divide the packs of a batch and sum their results.
 
-Every process gets the whole batch and packs it in the same way. Token weights are computed from the whole batch
-(`losses.token_weights`), so its gradient is the plain sum of the processes' gradients. `trainer/fsdp.py` shares the
-parameters. This module knows nothing of losses, nor of how processes are started (`launch/ranks.py`).
+Every process receives the whole batch and packs it in the same way. Token weights are computed from the whole batch
+(`losses.token_weights`), so the batch's gradient is the sum of the processes' gradients. `trainer/fsdp.py` shards the
+parameters, and `launch/ranks.py` starts the processes.
 """
 
 import math
@@ -23,21 +23,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The rank of this process among the `num` processes of PyTorch's default process group. A single process exchanges
-    nothing."""
+    """The rank of this process among the `num` processes of PyTorch's default process group. With a single process, no
+    method communicates."""
 
     rank: int = 0
     num: int = 1
 
     @property
     def leads(self) -> bool:
-        """Return True if this process is the one that logs and saves."""
+        """True in the leading process, rank 0, which logs and saves."""
         return self.rank == 0
 
     def packs(self, samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
-        """Return the packs that this process computes, some possibly empty; every process gets the same number. If
-        there are fewer packs than processes, the packs are made smaller than `max_tokens`."""
-        # All processes compute the same packs and the same division, so they need not communicate.
+        """Return the packs that this process computes. Every process gets the same number of packs; some may be empty.
+        If there are fewer packs than processes, the packs are made smaller than `max_tokens`."""
+        # All processes compute the same packs and the same division, so no communication is needed.
         packs = pack_samples(samples, max_tokens, device)
         if len(packs) < self.num:
             num_tokens = sum(len(pack.token_ids_T) for pack in packs)
@@ -80,8 +80,8 @@ class Ranks:
 
     @contextmanager
     def united(self) -> Iterator[None]:
-        """Context manager: if the body raises UserError in one process, raise UserError in all processes. If a
-        statement of the body can fail in one process alone, no later statement may wait for the other processes."""
+        """Context manager: if the body raises UserError in one process, raise UserError in all processes. A statement
+        of the body may wait for other processes only if no earlier statement can fail in a single process."""
         failure: UserError | None = None
         try:
             yield
@@ -103,8 +103,8 @@ ALONE = Ranks()
 
 
 def divide(sizes: Sequence[int], num: int) -> list[list[int]]:
-    """Divide the indices of `sizes` greedily into `num` parts of about equal sums: each index, in the order of falling
-    size, is added to the part with the smallest sum."""
+    """Divide the indices of `sizes` into `num` parts with about equal sums. The algorithm is greedy: it adds each
+    index, largest size first, to the part with the smallest sum."""
     parts: list[list[int]] = [[] for _ in range(num)]
     loads = [0] * num
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):

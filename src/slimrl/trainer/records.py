@@ -1,7 +1,7 @@
 """The small files of a run, such as its id, metrics and held-out results. Every checkpoint stores copies of them.
 
-A run appends to `metrics.jsonl` at every step. A resumed run reads the held-out results from the start of the run
-again. If such a file is missing or damaged, the resumed run restores it from `checkpoints/step_N/run`.
+A run appends to `metrics.jsonl` at every step. A resumed run also needs the held-out results from the start of the run.
+If one of the files is missing or damaged, the resumed run restores it from `checkpoints/step_N/run`.
 """
 
 import re
@@ -22,14 +22,16 @@ WELL_FORMED = re.compile(r"[0-9a-f]{32}")
 
 
 def run_id(output_dir: Path) -> str:
-    """Return the run's id from the file `run_id` in `output_dir`. The first call creates this file. Raises OSError."""
+    """Return the run's id from the file `run_id` in `output_dir`. The first call creates this file. Raises OSError if
+    the file cannot be read or written."""
     if not (known := kept_id(output_dir)):
         replace_file(output_dir / RUN_ID, [f"{(known := uuid.uuid4().hex)}\n".encode()])
     return known
 
 
 def kept_id(directory: Path) -> str:
-    """Return the id in `directory`, a run's directory or a checkpoint's copies. Empty if it is missing or damaged."""
+    """Return the id in `directory`; empty if the id is missing or damaged. The directory belongs to a run, or holds a
+    checkpoint's copies."""
     try:
         text = read_regular(directory / RUN_ID, MAX_ID_BYTES).decode("ascii").strip()
     except (UserError, ValueError):
@@ -38,7 +40,7 @@ def kept_id(directory: Path) -> str:
 
 
 def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
-    """Copy the files that the run has after `step` steps to `checkpoint/run`. Raises OSError if that fails."""
+    """Copy the small files, in their state after `step` steps, to `checkpoint/run`. Raises OSError on failure."""
     run_id(output_dir)
     run = RunDir(output_dir)
     # A resumed run repeats evaluations of later steps, so their files are not copied.

@@ -1,7 +1,7 @@
 """Finds the newest complete checkpoint when a run is resumed.
 
-A checkpoint that is damaged, or belongs to another run, is logged and renamed. Afterwards the checkpoint with the
-highest number can be used. Users may delete the checksums of a checkpoint; then it is read as it is.
+Checkpoints that are damaged or belong to another run are logged and renamed. Afterwards the checkpoint with the highest
+step can be used. Users may delete the checksums of a checkpoint; then its files are not compared with them.
 """
 
 import shutil
@@ -21,8 +21,8 @@ OF_ANOTHER = "its run_id is not this run's, so another run has saved it"
 
 
 def tidy(output_dir: Path, resume: bool, note: Note) -> None:
-    """Remove unfinished files of a run. With `resume`, also make sure that the newest checkpoint of RL and its files
-    are complete. If RL has none yet, check the warm-up's checkpoint."""
+    """Remove unfinished files of a run. With `resume`, also check the newest checkpoint of RL and its files, or, if RL
+    has no checkpoint yet, the newest checkpoint of the warm-up (see `recover`)."""
     warmup = RunDir(output_dir).warmup.path
     remove_leftovers(output_dir)
     if resume:
@@ -39,8 +39,8 @@ def remove_leftovers(output_dir: Path) -> None:
 
 
 def recover(output_dir: Path, note: Note) -> bool:
-    """Make sure that the newest checkpoint of a run and the files that belong to it are complete. Return True if the
-    run has a checkpoint. `note` receives a line about each damaged file.
+    """Check the newest checkpoints of a run until a complete one is found, and restore damaged files from it. Return
+    True if the run has a checkpoint. `note` receives a line about each damaged file.
 
     Damaged checkpoints are renamed to `damaged_step_N` and kept. If all checkpoints are damaged, raises UserError and
     renames nothing.
@@ -74,7 +74,7 @@ def recover(output_dir: Path, note: Note) -> bool:
 
 
 def _fault_of(directory: Path, output_dir: Path) -> str:
-    """Return the reason why a checkpoint cannot be used: damage, or another run. Empty if it can be used."""
+    """Return the reason why a checkpoint cannot be used: it is damaged or belongs to another run. Empty if usable."""
     if is_sealed(directory) and (damage := find_damage(directory)):
         return damage
     try:
@@ -85,7 +85,8 @@ def _fault_of(directory: Path, output_dir: Path) -> str:
 
 
 def _fault_of_weights(directory: Path, output_dir: Path) -> str:
-    """Return the reason why saved weights cannot be used: damage, or another step or run. Empty if they can be used."""
+    """Return the reason why saved weights cannot be used: they are damaged or belong to another step or run. Empty if
+    usable."""
     if damage := find_damage(directory):
         return damage
     history = read_history(directory)
@@ -99,7 +100,8 @@ def _fault_of_id(saved_by: str, output_dir: Path) -> str:
 
 
 def _set_aside(directory: Path) -> Path:
-    """Rename a damaged `step_N` to `damaged_step_N`, replacing an earlier directory. Return the new path."""
+    """Rename a damaged `step_N` to `damaged_step_N`, and return the new path. An earlier directory with this name is
+    deleted."""
     aside = directory.with_name(f"damaged_{directory.name}")
     with explain_write_errors(aside):
         shutil.rmtree(aside, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The state of a training run, and how to save and restore it. Shared by RL and SFT.
+"""Holds, saves and restores the state of a training run. RL and SFT share this module.
 
 Saved weights are in `weights/step_N`. The symbolic links `weights/latest` and `weights/best` point to two of these
 directories.
@@ -39,9 +39,9 @@ LATEST, BEST = "latest", "best"
 
 @dataclass(slots=True)
 class TrainState:
-    """The content of a checkpoint (policy, optimizer, progress), and the auxiliary losses. The optimizer also trains
-    the modules of the auxiliary losses. `ranks` are the processes that share the state. `history` lists all training of
-    these weights, this run included."""
+    """The state of a training run: policy, optimizer, progress and auxiliary losses. The optimizer also trains the
+    modules of the auxiliary losses. `ranks` are the processes that share the state. `history` lists all training runs
+    of these weights, this run included."""
 
     policy: Policy
     optimizer: MasterAdamW
@@ -52,7 +52,8 @@ class TrainState:
     history: Sequence[str] = ()
 
     def advance(self, seconds: float, orchestrator_state: Mapping[str, Any] | None = None) -> None:
-        """Count one more finished step that took `seconds`, and return unused memory to the system."""
+        """Increase the number of finished steps by one, add `seconds` to the run's total time, and return unused memory
+        to the system."""
         self.progress = replace(
             self.progress,
             step=self.progress.step + 1,
@@ -74,7 +75,7 @@ def start(
     aux_losses: Sequence[AuxLoss] = (),
     ranks: Ranks = ALONE,
 ) -> TrainState:
-    """Return the state of a new run, or with `resume` the state of the newest checkpoint, if there is one."""
+    """Return the state of a new run. With `resume`, return the state of the newest checkpoint if there is one."""
     heads = {name: head for aux_loss in aux_losses for name, head in aux_loss.heads.items()}
     optimizer = MasterAdamW(policy.module, optim, heads, ranks)
     progress = fresh_progress(policy.dtype, policy.chat.date)
@@ -98,7 +99,7 @@ def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptC
 def save_missing_weights(state: TrainState, output_dir: Path) -> None:
     """Save the weights of the step at which a run resumes, if they are missing (`trainer/recovery.py`)."""
     step = state.progress.step
-    # Only the leading process checks, so that all processes decide alike.
+    # Only the leading process checks, so that all processes make the same decision.
     if state.ranks.of_first(step > 0 and not RunDir(output_dir).weights_of(step).exists()):
         _save_weights(state, output_dir)
 
@@ -122,8 +123,8 @@ def keep_newest(output_dir: Path, keep: int) -> None:
 
 
 def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
-    """Link `best` to the saved weights with the highest score; of equal scores, the latest step wins. A score of nan
-    counts as missing. Without any score, the link is not set."""
+    """Link `best` to the saved weights with the highest score, and to the latest step if scores are equal. A score of
+    nan counts as missing. Without any score, do nothing."""
     known = {step for step, score in scores.items() if not math.isnan(score)}
     directory = RunDir(output_dir).weights
     measured = [path for path in step_directories(directory) if step_of(path) in known]
@@ -132,7 +133,7 @@ def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
 
 
 def _link(name: Path, target: Path) -> None:
-    """Set the symbolic link `name` to a directory beside it, in one rename. Does nothing if links are not supported."""
+    """Set the symbolic link `name` atomically to a directory beside it. Does nothing if links are not supported."""
     partial = name.with_name(f".partial_{name.name}")
     with contextlib.suppress(OSError):
         partial.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""One optimizer step on a batch of samples: pack, forward, loss, backward, guard, update.
+"""One training step on a batch of samples: pack, forward, loss, backward, guard, update.
 
 The guard compares the trainer's log-probability of every token with the value that the sampler logged for the same
-weights. If the two differ by more than rounding, the gradient belongs to another distribution than the sampled one, and
-the run stops before the update. The run also stops if too many tokens have no finite log-probability: such tokens are
-masked, so the guard alone would accept a policy of NaNs.
+weights. If they differ by more than rounding errors, the sampled distribution is not the policy's, so the gradient is
+wrong, and the run stops before the update. The run also stops if too many tokens have no finite log-probability. These
+tokens are masked, so the guard alone would accept a policy that computes only nan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,17 +27,17 @@ from slimrl.trainer.token_log import TokenLog
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample
 
-# A single token may have no finite log-probability even in a batch of a few dozen tokens, for example because a mask on
-# the vocabulary forbids it. But non-finite weights or activations spoil all tokens of a sequence, or all after the
-# first affected token.
+# A few tokens may have no finite log-probability, for example because a mask on the vocabulary forbids them. But
+# non-finite weights or activations affect all tokens of a sequence, or all tokens after the first affected token.
 MAX_NONFINITE_SHARE = 0.05
-# The totals of a batch over its packs and all processes: sums, and maxima.
+# The names of the totals of a batch over all packs and processes, which are sums or maxima.
 SUMS = ("loss", "entropy", "clipped", "nonfinite", "gap_sum", "mismatch_kl", "tokens", "row_tokens")
 MAXIMA = ("gap_max", "ratio_max")
 
 
 class StepRefusedError(UserError):
-    """The trainer refuses to update the weights with a batch. `metrics` holds the batch's metrics, for the log."""
+    """An error of the trainer, which refuses to update the weights with a batch. `metrics` are the batch's metrics, for
+    the log."""
 
     def __init__(self, text: str, metrics: Metrics) -> None:
         super().__init__(text)
@@ -46,7 +46,8 @@ class StepRefusedError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class _SampleTensors:
-    """Numbers for each trained token of the batch, sample by sample. The tokens of sample b start at `offset_B[b]`."""
+    """Tensors with a value for each trained token of the batch, one sample after the other. The tokens of sample b
+    start at `offset_B[b]`."""
 
     old: Tensor
     advantage: Tensor
@@ -56,7 +57,8 @@ class _SampleTensors:
 
 
 class TrainStep:
-    """Updates a module with batches. Several `ranks` share the work, and each receives the same batches."""
+    """A function object that updates a module with a batch. Several `ranks` share the work, and each receives the same
+    batches."""
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class TrainStep:
     @torch.enable_grad()
     def __call__(self, batch: Batch, lr_factor: float, version: int, token_log: TokenLog | None = None) -> Metrics:
         """Update the weights with the batch, and return the metrics of the step. `version` is the version of the
-        weights before the step. `token_log` receives the numbers of each token.
+        weights before the step. `token_log` receives the values of each token.
 
         Raises StepRefusedError, before the update, if the batch's log-probabilities cannot be trusted.
         """
@@ -102,11 +104,11 @@ class TrainStep:
             token_log.write(version, batch.samples)
         try:
             check_finite(metrics)
-            # Stale tokens were sampled from older weights, so their log-probabilities differ anyway.
+            # Skip stale tokens: they were sampled from older weights, so their log-probabilities differ in any case.
             if all(sample.version == version for sample in batch.samples):
                 check_agreement(metrics, self._config.guard)
         except StepRefusedError:
-            # The backward passes are done; their gradients must not leak into a later step.
+            # The gradients are already computed. Drop them, so that a later step does not use them.
             self._optimizer.discard()
             raise
         return metrics | self._optimizer.step(lr_factor)
@@ -115,7 +117,7 @@ class TrainStep:
         lengths = [sum(sample.loss_mask_T) for sample in samples]
         weights = token_weights(lengths, self._aggregation, self._seq_len)
         offsets = [sum(lengths[:b]) for b in range(len(samples))]
-        # Samples have one number per token, `_SampleTensors` one per trained token.
+        # Samples have values for all tokens, `_SampleTensors` only for trained tokens.
         trained = [[t for t, mask in enumerate(sample.loss_mask_T) if mask] for sample in samples]
         pairs = list(zip(samples, trained, strict=True))
         old = [sample.logprobs_T[t] for sample, ts in pairs for t in ts]
@@ -140,8 +142,7 @@ class TrainStep:
         index_N = tensors.offset_B[pack.sample_N] + place_N
         old_N = tensors.old[index_N]
         finite_N = torch.isfinite(new_N.detach()) & torch.isfinite(old_N)
-        # Set masked values to 0 before the loss, because nan * 0 is nan. The loss of these tokens is masked again
-        # below.
+        # Set masked values to 0 before the loss, because nan * 0 is nan. The loss of masked tokens is set to 0 below.
         new_N, old_N = torch.where(finite_N, new_N, 0.0), torch.where(finite_N, old_N, 0.0)
         tokens = TokenBatch(new_N, old_N, tensors.advantage[index_N], sequence_N)
         auxiliary_N = torch.zeros_like(old_N)
@@ -176,8 +177,8 @@ class TrainStep:
 
 
 def _total(packs: Sequence[Pack], found: Sequence[Mapping[str, Tensor]], ranks: Ranks) -> dict[str, float]:
-    """Return the totals over the packs of all processes. `found` has the numbers of each pack of this process. All
-    processes get equal totals, so they decide alike."""
+    """Return the totals over the packs of all processes. `found` has the values of each pack of this process. All
+    processes get equal totals, so they make the same decision."""
     totals = dict.fromkeys((*SUMS, *MAXIMA), 0.0)
     pairs = [(pack, row) for pack, row in zip(packs, found, strict=True) if row]  # an empty pack has no numbers
     if pairs:
@@ -192,8 +193,8 @@ def _total(packs: Sequence[Pack], found: Sequence[Mapping[str, Tensor]], ranks: 
 
 
 def _places(pack: Pack) -> tuple[Tensor, Tensor]:
-    """Return for each of the pack's tokens the number of its sample, with the pack's samples numbered from 0, and its
-    place among the trained tokens of this sample, (N,) both."""
+    """Return two tensors (N,) for the trained tokens of a pack: the index of the token's sample within the pack, and
+    the token's index among the trained tokens of this sample."""
     # A sample's tokens are contiguous and in order. cummax copies the position of the sample's first token to the
     # others. `torch.unique` would wait for the GPU.
     first = torch.ones_like(pack.sample_N, dtype=torch.bool)

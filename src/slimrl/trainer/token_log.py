@@ -1,4 +1,4 @@
-"""The trainer's numbers for each trained token of a step, as a file beside the step's rollouts, for viewers.
+"""Writes the trainer's values for each trained token of a step to a file, which viewers show with the step's rollouts.
 
     rows        (S,) int32      the line of each sample in the rollouts' file, from 0
     lengths     (S,) int32      the number of its trained tokens
@@ -6,8 +6,8 @@
     entropy     (N,) float16    entropy of the policy at the token, in nats
     advantage   (N,) float16    advantage as the policy loss read it
 
-The N tokens are the trained tokens of all samples, sample by sample. Numbers that were not finite are nan. The file is
-numpy's .npz.
+The N tokens are the trained tokens of all samples, one sample after the other. Values that were not finite are nan. The
+file has numpy's format .npz.
 """
 
 import io
@@ -27,7 +27,7 @@ NAMES = ("log_ratio", "entropy", "advantage")
 
 
 class TokenLog:
-    """Collects the numbers of a step's tokens, pack by pack, in `table` (3, N), and writes them to a file."""
+    """A table of the values of a step's tokens, `table` (3, N). It is filled pack by pack and written to a file."""
 
     def __init__(self, output_dir: Path, ranks: Ranks) -> None:
         self._output_dir = output_dir
@@ -36,13 +36,13 @@ class TokenLog:
         self.table = torch.empty(0)
 
     def add(self, index_N: Tensor, *values_N: Tensor) -> None:
-        """Store the numbers of a pack's tokens, in the order of `NAMES`. `index_N` are the tokens' indices in the
+        """Store the values of a pack's tokens, in the order of `NAMES`. `index_N` are the tokens' indices in the
         batch."""
         self._parts.append((index_N, torch.stack([value.detach().float() for value in values_N])))
 
     def gather(self, num_tokens: int, device: torch.device) -> None:
-        """Combine the numbers of all packs and processes, and start copying them from a GPU. `table` is complete after
-        the next operation that waits for the GPU."""
+        """Combine the values of all processes, and start to copy them from a GPU. `table` is complete after the next
+        operation that waits for the GPU."""
         table_3N = torch.zeros(len(NAMES), num_tokens, device=device)
         for index_N, values_3N in self._parts:
             table_3N[:, index_N] = values_3N
@@ -51,7 +51,7 @@ class TokenLog:
         self.table = table_3N.half().to("cpu", non_blocking=True)
 
     def write(self, step: int, samples: Sequence[Sample]) -> None:
-        """Write the collected numbers, unless a sample has no line in the rollouts' file. Raises UserError if the disk
+        """Write the table to its file, unless a sample has no line in the rollouts' file. Raises UserError if the disk
         is full."""
         if not self._ranks.leads or any(sample.row < 0 for sample in samples):
             return

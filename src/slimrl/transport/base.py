@@ -30,4 +30,4 @@ Receive = Callable[[int], Batch]
 """Returns the batch of a training step, given the step's number. The call blocks until the batch is there."""
 
 Publish = Callable[[int], None]
-"""Makes the module's weights the sampler's, under this version number."""
+"""Gives the module's weights to the sampler, with this version number."""

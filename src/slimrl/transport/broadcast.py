@@ -1,8 +1,8 @@
 """Sends weights by collective broadcast, without files or pickle. Rank 0 is the trainer, the other ranks are samplers.
 
-The group is separate from any group of the trainer itself. It uses gloo between CPUs and NCCL between GPUs (NCCL was
-never run). The group's members connect to a port on which the trainer listens. The list of broadcast tensors, in their
-order, is in the body of `/update_weights` (`slimrl_serve/transfer.py`, and the plug-in for vLLM), not here.
+The process group is separate from any group of the trainer itself. It uses gloo between CPUs and NCCL between GPUs
+(NCCL is untested). The group's members connect to a port on which the trainer listens. The request `/update_weights`
+lists the broadcast tensors in order (`slimrl_serve/transfer.py`, and the plug-in for vLLM).
 """
 
 import os
@@ -28,7 +28,7 @@ Kinds = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The parameters of a group: the trainer's address, the rank of this process, and the time limit of each
+    """The parameters of a process group: the trainer's address, the rank of this process, and the time limit of each
     operation."""
 
     address: str
@@ -58,7 +58,7 @@ class WeightGroup:
                 master_listen_fd=listener.detach() if listener else None,
             )
             self._group: Any = _group_of(meeting, store, timeout)
-            # NCCL connects its members at their first broadcast.
+            # NCCL connects the members only at their first broadcast.
             self._broadcast(torch.zeros(1, dtype=torch.uint8, device=meeting.device))
         except (RuntimeError, ValueError) as error:
             raise self._failure("cannot be formed", error) from error

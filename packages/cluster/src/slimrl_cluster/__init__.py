@@ -1,1 +1,4 @@
-"""Runs as several processes: on one host, on SLURM, on a Ray cluster; vLLM as sampler. See docs/deployment.md."""
+"""Splits a training run into several processes, on one host, under SLURM or on a Ray cluster. See docs/deployment.md.
+
+vLLM can be the sampler.
+"""

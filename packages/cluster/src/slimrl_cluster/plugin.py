@@ -1,4 +1,4 @@
-"""The commands and deployments of slimrl-cluster, for its entry points."""
+"""Defines the commands and deployments that the entry points of slimrl-cluster name."""
 
 from slimrl.plugins import Command, Deployment
 

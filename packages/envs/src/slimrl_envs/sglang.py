@@ -16,13 +16,14 @@ from slimrl.io.http import PASSING, HttpClient, HttpError, Limits, Peer, ask_aga
 from slimrl.types import SamplingParams
 
 ABORTED = "aborted"
-"""The failure of a rollout whose request the server aborted, as SLIME has it do once it has enough samples."""
-# These statuses do not depend on the request: another program than a router answers at this address.
+"""The failure of a rollout if the server aborted its request. SLIME aborts requests as soon as it has enough
+samples."""
+# These HTTP statuses do not depend on the request. They mean that the program at this address is not a router.
 NO_ROUTER = frozenset({401, 403, 404, 405})
 IS_IT_THERE = "Is it the address in --sglang-router-ip and --sglang-router-port, and is it running?"
 NO_WORKER = 404  # a router without a worker at the moment also returns this status, so the request is sent again
 NUM_CONCURRENT = 4096
-NO_VERSION = 0  # slimrl numbers weight versions; SGLang names them, in `RouterClient.weight_versions`
+NO_VERSION = 0  # a placeholder: SGLang's versions are names, see `RouterClient.weight_versions`
 
 # Rounding may make the log-probability of a token with probability 1 larger than 0.
 LogProb = Annotated[float, Field(ge=-1e9, le=1e-3, allow_inf_nan=False)]
@@ -49,7 +50,8 @@ class _Reply(BaseModel):
 class Router:
     """The address of SGLang's router, and the limits of a request. The router is slow during an update of the weights.
 
-    `timeout_s` limits a request with all its retries. `patience_s` is the time in which failures are tried again.
+    `timeout_s` limits a request with all its retries. `patience_s` is the time during which a failed request is sent
+    again.
     """
 
     address: str
@@ -60,8 +62,8 @@ class Router:
     async def client(
         self, sampling_params: Mapping[str, Any], end_of_turn: int, session: str = ""
     ) -> AsyncIterator["RouterClient"]:
-        """Context manager: yield a client for one episode that samples with `sampling_params`. A router that hashes
-        sends all requests of one `session` to the same server, which has cached the KV of their common beginning."""
+        """Context manager: yield a client for one episode that samples with `sampling_params`. A router that routes by
+        hash sends all requests of one `session` to one server. This server has cached the KV of their common prefix."""
         # The generation config of a base model may name another end of turn than the chat template has.
         stop = sorted({*(sampling_params.get("stop_token_ids") or []), end_of_turn})
         headers = {"X-SMG-Routing-Key": session} if session else {}

@@ -1,1 +1,1 @@
-"""This package runs code that a model has written, isolated. It does not depend on models, training or tools."""
+"""This package runs code that a model has written, in isolation. It does not depend on models, training or tools."""

@@ -1,5 +1,4 @@
-"""The module defines the interface of a sandbox: it takes code and returns the code's output. It does not isolate
-code."""
+"""The interface of a sandbox, which takes code and returns the code's output. This module does not isolate code."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +9,8 @@ from slimrl.errors import UserError
 from slimrl.tools.base import Tool
 
 # Functions of the host that the code can call by name. A result must be serialisable as JSON. If a function raises an
-# exception, the code receives its text. The functions are called in worker threads, several at once.
+# exception, the code receives the exception's text. The functions are called in worker threads, possibly at the same
+# time.
 Tools = Mapping[str, Tool]
 CALL_CHARS = 1000
 
@@ -24,10 +24,10 @@ class Limits:
     wall_s: float = 20.0
     """Wall-clock time, including tool calls but not the wait for a free slot."""
     memory_mb: int = 512
-    """Address space of each process, and memory that all processes together use, which is polled: their own pages, page
-    tables, pipes and sockets."""
+    """Address space of each process, and memory of all processes together. The latter is polled, and consists of the
+    processes' own pages, page tables, pipes and sockets."""
     num_processes: int = 16
-    """Processes and threads at once."""
+    """Processes and threads that run at the same time."""
     file_mb: int = 16
     """Size of one file."""
     scratch_mb: int = 64
@@ -37,7 +37,7 @@ class Limits:
     num_open_files: int = 64
     """File descriptors of each process."""
     output_chars: int = 20_000
-    """Characters that are kept of standard output, of standard error and of the traceback, each."""
+    """Maximum length of standard output, of standard error and of the traceback, each. Longer texts are cut."""
     num_calls: int = 100
     """Tool calls of one execution."""
 
@@ -47,9 +47,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call by the code. `argument` is the argument if it is a single text, else JSON with the list of
-    positional and the object of keyword arguments. `error` is empty unless the tool failed. Both texts are cut to
-    `CALL_CHARS` characters."""
+    """One tool call by the code. `argument` is the call's argument if there is only one and it is a text. Otherwise it
+    is JSON: the list of positional arguments and the object of keyword arguments. `error` is empty unless the tool
+    failed. Both texts are cut to `CALL_CHARS` characters."""
 
     tool: str
     argument: str
@@ -72,7 +72,7 @@ class Execution:
     truncated: bool
     """True if some of the output was left out."""
     calls: tuple[Call, ...] = ()
-    """The answered tool calls in order. A last call that was interrupted, with the execution, is missing."""
+    """The answered tool calls in order. A call that was interrupted by the end of the execution is missing."""
 
 
 def check_limits(**limits: float) -> None:

@@ -1,4 +1,4 @@
-"""The module answers the tool calls of a program. It trusts no message of the program's process.
+"""Answers the tool calls of a program. Messages from the program's process are not trusted.
 
 A message that breaks the protocol raises `BrokenChannel`. The execution then stops with the text of this exception as
 its error.
@@ -31,8 +31,8 @@ class Channel:
         self.calls: list[Call] = []
 
     def serve(self, start: dict[str, Any], num_calls: int, max_file_bytes: int) -> tuple[str, bytes]:
-        """Send the program `start`, answer its calls, and return its error and its packed files. The error may be
-        empty. There are no files with `max_file_bytes` 0.
+        """Send the message `start` to the program, answer its calls, and return its error and its packed files. The
+        error is empty if the program succeeded. The files are empty if `max_file_bytes` is 0.
 
         Raises:
             EOFError: if the other end was closed first.
@@ -80,7 +80,7 @@ class Channel:
         return message
 
     def _frame(self, max_bytes: int) -> bytes:
-        # The length is checked before anything is read, or a message could claim 4 GiB of the host's memory.
+        # The length is checked first, because otherwise a message could take 4 GiB of the host's memory.
         num_bytes = int.from_bytes(self._exactly(4), "big")
         if num_bytes > max_bytes:
             raise BrokenChannel(f"a message on the channel of tools is larger than {max_bytes // 2**20} MiB")
@@ -103,7 +103,7 @@ def answer_of(tools: Tools, name: str, positional: list[Any], keywords: dict[str
         spelled = json.dumps(asyncio.run(_wait(result)) if inspect.isawaitable(result) else result)
         if len(spelled) > MAX_MESSAGE_BYTES:
             return {"error": f"the result of {name} is larger than {MAX_MESSAGE_BYTES // 2**20} MiB"}
-        # Read back, so that only plain types are left: `marshal`, which sends them, refuses subclasses of dict and str.
+        # The JSON is read back to get plain types, because `marshal` cannot send subclasses of dict and str.
         return {"result": json.loads(spelled)}
     except BaseException as error:  # a tool may raise SystemExit, which has no special effect in this thread
         try:

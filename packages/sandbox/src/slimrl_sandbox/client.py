@@ -31,7 +31,7 @@ class HttpSandbox:
 
     async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
         """Run code on the server and return the result."""
-        timeout = 0 if math.isinf(timeout_s) else timeout_s  # JSON has no infinity; 0 stands for the server's own limit
+        timeout = 0 if math.isinf(timeout_s) else timeout_s  # JSON has no infinity; 0 means the server's own limit
         body = {"code": code, "session_id": session_id, "timeout_s": timeout}
         url, limits = f"{self._peer.base_url}/execute", Limits(_BUSY_S + timeout, patience_s=0.0)
         reply: Reply = await ask_again(self._peer, lambda _: self._http.send("POST", url, body), limits)

@@ -34,8 +34,8 @@ class SandboxSettings:
     """The settings of the sandbox. It runs on this machine with bubblewrap, or on the server at `url`. The environment
     variable SANDBOX_TOKEN holds the server's token.
 
-    A program may take `wall_s` seconds, and on this machine use `memory_mb` MB. `isolation = "none"` runs a model's
-    programs with all rights of this user.
+    A program may run for `wall_s` seconds. On this machine it may use `memory_mb` MB. `isolation = "none"` runs a
+    model's programs with all rights of this user.
     """
 
     url: str = ""
@@ -45,7 +45,7 @@ class SandboxSettings:
 
 
 class Programs:
-    """The call format `code`, as the entry point of slimrl-sandbox names it."""
+    """The call format `code`. The package slimrl-sandbox registers this class as an entry point."""
 
     def check(self, sandbox: Mapping[str, Any]) -> None:
         """Raise UserError for invalid settings of the sandbox."""
@@ -57,7 +57,7 @@ class Programs:
         """Return a function that makes the format of one episode. Raises UserError as `check` does, or if programs
         cannot be isolated."""
         chosen = settings_of(sandbox)
-        if chosen.url:  # connections belong to an event loop, so each episode has its own
+        if chosen.url:  # connections belong to an event loop, so each episode has its own client
             token = os.environ.get("SANDBOX_TOKEN", "")
             return lambda: CodeFormat(tools, max_tokens, HttpSandbox(chosen.url, token), chosen.wall_s)
         limits = Limits(wall_s=chosen.wall_s, cpu_s=math.ceil(chosen.wall_s), memory_mb=chosen.memory_mb)
@@ -69,7 +69,7 @@ PROGRAMS = Programs()
 
 
 def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
-    """Return the settings as `SandboxSettings`. Raises UserError for an unknown setting or one without effect."""
+    """Return the settings as `SandboxSettings`. Raises UserError for a setting that is unknown or has no effect."""
     chosen = read_settings(SandboxSettings, given, "sandbox")
     if not 0 < chosen.wall_s < math.inf:
         raise UserError(f"the sandbox's `wall_s` must be a number of seconds above 0, not {chosen.wall_s}.")
@@ -79,7 +79,7 @@ def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
 
 
 class CodeFormat:
-    """The format with one program per turn: of several programs in a reply only the first is run."""
+    """The call format `code` of one episode. If a reply has several programs, only the first program is run."""
 
     def __init__(self, tools: Mapping[str, Tool], max_tokens: int, sandbox: Sandbox, wall_s: float) -> None:
         self._tools = tools
@@ -110,7 +110,7 @@ class CodeFormat:
         execution = await self._sandbox.run(program_of(reply[slice(*program)]), self._session_id, self._wall_s)
         calls = [CallAttempt(call.tool, (call.argument,), call.error) for call in execution.calls]
         if execution.error and not any(call.error for call in calls):
-            # The program's own error. A failed call also stops a program, but is counted already.
+            # This error is the program's own. A failed call also stops a program, but is in `calls` already.
             calls.append(CallAttempt("", error=execution.error))
         output, error = output_text(execution), error_text(execution.error)
         return Reaction([self._frame.message(output, f"\n{error}" if output and error else error)], tuple(calls))
@@ -144,7 +144,7 @@ def output_text(execution: Execution) -> str:
 
 def error_text(error: str) -> str:
     """Return the text of a program's error for the policy; empty without an error. A cut of long output does not
-    shorten it."""
+    shorten this text."""
     shown = error if len(error) <= ERROR_CHARS else f"[...] {error[-ERROR_CHARS:]}"
     return f"Error: {shown}" if error else ""
 

@@ -1,8 +1,8 @@
-"""The module makes bubblewrap's command line, and explains why bubblewrap does not work on a machine.
+"""Makes the command line of bubblewrap, and explains why bubblewrap does not work on a machine.
 
 A process gets its own namespaces: network, processes, users, host name and file system. It sees the host's `/usr` and
-interpreter, read-only. It can write only to one file system in memory, whose size is limited. It does
-not see `/proc`, because it shows the whole machine, and has no terminal, because all terminals share a pool.
+interpreter, read-only. It can write only to one file system in memory, whose size is limited. It does not see `/proc`,
+because `/proc` shows the whole machine. It has no terminal, because all terminals of a machine share a pool.
 """
 
 import itertools
@@ -24,7 +24,7 @@ _SETPRIV = "/usr/bin/setpriv"
 _ENVIRONMENT = {"HOME": SCRATCH, "TMPDIR": SCRATCH, "PATH": "/usr/bin", "LANG": "C.UTF-8"}
 # /dev/zero is missing: its pages, mapped shared, belong to no process and no file, and no limit counts them.
 _DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")
-# User ids that no account has. Each execution gets its own id, as the kernel counts processes by user id.
+# User ids that no account has. Each execution gets a different id, because the kernel counts processes by user id.
 _USERS = range(1_900_000_000, 1_950_000_000)
 _USERS_IN_CONTAINERS = range(60_000, 65_000)
 _NUMBERS = itertools.count(secrets.randbelow(len(_USERS)))  # of executions
@@ -52,7 +52,7 @@ def isolated_command(runner: Path, channel: int, filter_: int, scratch_mb: int) 
         *itertools.chain.from_iterable(("--dev-bind", device, device) for device in _DEVICES),
         *("--perms", "0777", "--size", str(scratch_mb * 2**20), "--tmpfs", SCRATCH),
         *("--symlink", SCRATCH.lstrip("/"), "/tmp"),
-        # Read-only, because it is a file system in memory without a size limit.
+        # The root is read-only, because it is a file system in memory without a size limit.
         *("--remount-ro", "/", "--chdir", SCRATCH),
         *("--seccomp", str(filter_)),
         *_change_of_user(),
@@ -84,7 +84,8 @@ def _change_of_user() -> tuple[str, ...]:
 
 @cache
 def call_filter() -> bytes:
-    """Return the filter of system calls for this machine's architecture. Raises UserError for an unknown one."""
+    """Return the filter of system calls for this machine's architecture. Raises UserError if the architecture is
+    unknown."""
     return seccomp.program(platform.machine())
 
 
@@ -118,8 +119,8 @@ def _maps(user: int) -> bool:
 
 @cache
 def _python() -> tuple[str, ...]:
-    """Return the command for the interpreter without site-packages, user settings and environment variables. It is the
-    real path, because the link in a virtual environment is not mounted in the sandbox."""
+    """Return the command for the interpreter without site-packages, user settings and environment variables. The path
+    of the interpreter has no links, because a virtual environment's link is not mounted in the sandbox."""
     return (os.path.realpath(sys.executable), "-I", "-S", "-X", "utf8")
 
 
@@ -136,7 +137,7 @@ def _system() -> list[str]:
     seen = "/usr"
     for needed in (os.path.realpath(sys.base_prefix), _python()[0]):
         if not any(Path(needed).is_relative_to(directory) for directory in ("/usr", seen)):
-            # Made here, because bubblewrap would make these directories readable by their owner only.
+            # The parents are made explicitly, because bubblewrap would make them readable only by their owner.
             for parent in reversed(Path(needed).parents[:-1]):
                 mounts += ["--perms", "0755", "--dir", str(parent)]
             mounts += ["--ro-bind", needed, needed]

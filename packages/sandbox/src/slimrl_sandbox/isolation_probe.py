@@ -12,7 +12,7 @@ SUBJECT = "isolation"
 
 
 def probe() -> list[Finding]:
-    """Return one finding: whether bubblewrap is installed and runs a program."""
+    """Return one finding, which reports whether bubblewrap is installed and runs a program."""
     if shutil.which("bwrap") is None:
         text = "bubblewrap is not installed, so code of a policy (wiki-search with `format = code`) cannot be run here"
         return [Finding(SUBJECT, Level.NOTE, text, "`apt-get install bubblewrap`, or run the sandbox in a container")]

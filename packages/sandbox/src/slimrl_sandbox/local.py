@@ -1,4 +1,4 @@
-"""The module has the sandbox on this machine, which starts a process under bubblewrap for each execution.
+"""The sandbox on this machine. It starts a process under bubblewrap for each execution.
 
 async with BubblewrapSandbox({"shout": shout}) as sandbox:  # a function of a text
     print((await sandbox.run("print(shout('hello'))")).stdout)
@@ -24,17 +24,17 @@ from slimrl_sandbox.process import DESCRIPTORS, Program, execute
 
 SESSIONS_MB = 512
 _AT_ONCE = 2 * (os.cpu_count() or 1)
-_MIN_SESSION_BYTES = 4096  # the least size that a session counts, so that the number of sessions is bounded
+_MIN_SESSION_BYTES = 4096  # smaller sessions count as this size, so that the number of sessions is bounded
 
 
 class BubblewrapSandbox:
-    """A sandbox that runs at most `num_at_once` executions at a time; further ones queue.
+    """A sandbox that runs at most `num_at_once` executions at a time; further executions wait in a queue.
 
     It keeps the packed files of sessions in memory, up to `sessions_mb` MB. The sessions that were unused for the
-    longest time are deleted first. A program that does not run to its end leaves the files of its session as they were.
+    longest time are deleted first. If a program does not run to completion, the files of its session do not change.
 
     Raises:
-        UserError: here if bubblewrap is missing, and from `run` if it fails; the message includes the remedy.
+        UserError: if bubblewrap is missing, and from `run` if bubblewrap fails; the message includes the remedy.
     """
 
     def __init__(
@@ -56,11 +56,12 @@ class BubblewrapSandbox:
         if self._isolated:
             find_bubblewrap()
         self._num_at_once = num_at_once
-        # Its threads outlive the executions: `--die-with-parent` kills a process with the thread that started it.
+        # The threads outlive the executions, because `--die-with-parent` kills a process when its starting thread
+        # exits.
         self._threads = ThreadPoolExecutor(num_at_once, "slimrl-sandbox")
-        self._running: set[threading.Event] = set()  # setting one kills its execution
+        self._running: set[threading.Event] = set()  # setting an event kills its execution
         self._num_bytes = sessions_mb * 2**20
-        self._files: dict[str, bytes] = {}  # packed files by session; the session that was used last is the last
+        self._files: dict[str, bytes] = {}  # packed files by session; the most recently used session is last
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         directory = tempfile.mkdtemp(prefix="slimrl-sandbox-")
         self._delete = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)

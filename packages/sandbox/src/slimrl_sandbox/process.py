@@ -1,7 +1,7 @@
-"""The module runs one program: it starts a process in the sandbox, watches it, and kills it with all its children.
+"""Runs one program: starts a process in the sandbox, watches it, and kills it with all its children.
 
-The calling thread watches the execution, and a second thread answers its tool calls. So limits hold while an event loop
-computes for seconds; both threads are delayed no longer than Python's lock is held.
+The calling thread watches the execution, and a second thread answers its tool calls. So the limits are enforced even if
+the event loop is busy for seconds. Both threads wait only for Python's global lock.
 """
 
 import os
@@ -26,10 +26,10 @@ from slimrl_sandbox.usage import find_excess, first_child, rlimits
 
 DESCRIPTORS = 12  # open descriptors that one execution needs on the host
 MAX_OUTPUT_BYTES = 2 * 2**20  # of each pipe; more output stops the execution
-_START_S = 30.0  # for an overloaded machine; usually it takes milliseconds
+_START_S = 30.0  # wait this long for a process to start; usually the start takes milliseconds
 _END_S = 10.0
 _LAST_WORDS_S = 0.5  # wait this long for messages that the process sent before it exited
-_INTERVAL_S = 0.05  # between two looks at what the process uses
+_INTERVAL_S = 0.05  # between two checks of the resources that the process uses
 _PART = 65536
 
 
@@ -48,8 +48,8 @@ class Program:
 def execute(
     isolated: bool, runner: Path, limits: Limits, program: Program, stop: threading.Event
 ) -> tuple[Execution, bytes | None]:
-    """Run a program in a new process, `isolated` or not, which is killed when `stop` is set. Return the result, and the
-    packed files that the program left; None if it did not run to its end.
+    """Run a program in a new process, with isolation if `isolated`. If `stop` is set, the process is killed. Return the
+    result, and the packed files that the program left. The files are None if the program did not run to completion.
 
     Errors of the program raise no exception. Raises UserError if no process can be started.
     """
@@ -71,7 +71,7 @@ def _start_program(isolated: bool, runner: Path, limits: Limits, tools: Tools) -
         folder = "/" if isolated else opened.enter_context(tempfile.TemporaryDirectory(prefix="slimrl-"))
         ours, theirs = socket.socketpair()
         opened.enter_context(ours)
-        # After the `with`, only the process inside holds the other end of the socket, so its death closes the channel.
+        # After the `with`, only the new process holds the other end of the socket, so its exit closes the channel.
         with theirs, open(os.memfd_create("filter"), "r+b") as filter_:
             filter_.write(call_filter())
             filter_.seek(0)
@@ -102,14 +102,15 @@ def _start_program(isolated: bool, runner: Path, limits: Limits, tools: Tools) -
 
 
 class _Process:
-    """A process for one program, with its output, its limits and its channel. Call `end` in any case."""
+    """A process for one program, with its output, its limits and its channel. The caller must call `end`, even after an
+    error."""
 
     def __init__(self, child: subprocess.Popen[bytes], limits: Limits, channel: Channel) -> None:
         self._child = child
         self._limits = limits
         self._channel = channel
         self._outputs = bytearray(), bytearray()
-        self._first = child.pid  # the root of the process tree to watch; with bubblewrap, the one inside it
+        self._first = child.pid  # the root of the process tree to watch; with bubblewrap, the first process inside
         # Descriptors of processes, unlike process ids, are never reused: a signal cannot hit another process.
         self._outer = self._inner = self._scratch = -1
         self._lock = threading.Lock()  # held while descriptors are used that `end` closes
@@ -201,7 +202,8 @@ class _Process:
         self._kill()
 
     def _watch(self, selector: selectors.BaseSelector, timeout_s: float, stop: threading.Event) -> str:
-        """Read the output until the process exits or exceeds a limit, and return the limit's error."""
+        """Read the output until the process exits or exceeds a limit. Return the error for the limit; empty if the
+        process exited."""
         now = monotonic()
         ends_at, look_at = now + timeout_s, now
         selector.register(self._outer, selectors.EVENT_READ)
@@ -231,8 +233,9 @@ class _Process:
         return f"the code ended its process itself, with status {status}"
 
     def _kill(self) -> None:
-        """Kill the first process of the PID namespace; the kernel then kills all others in it. Before this process is
-        known, kill the process group, because a child could wait for ever for a bubblewrap that was killed alone."""
+        """Kill the first process of the PID namespace; the kernel then kills all other processes of the namespace. If
+        the first process is not known yet, kill the process group. If only bubblewrap was killed, a child could wait
+        for it for ever."""
         with self._lock, suppress(ProcessLookupError):
             if self._inner >= 0:
                 signal.pidfd_send_signal(self._inner, signal.SIGKILL)

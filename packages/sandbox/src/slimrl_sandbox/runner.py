@@ -5,7 +5,7 @@ as little as possible, since each import delays every execution. It does not pro
 rights as this file.
 
 A message is its length in 4 bytes, then its content. The host sends `marshal`, which needs no import and is safe from a
-trusted sender. The host trusts no message, so it receives JSON.
+trusted sender. The runner sends JSON, because the host does not trust its messages.
 """
 
 import _signal  # type: ignore[import-not-found]  # typeshed has none; `signal` would import `enum`
@@ -55,7 +55,7 @@ class Channel:
         while len(content) < num_bytes:
             part = self._socket.recv(num_bytes - len(content))
             if not part:
-                os._exit(1)  # the host is gone
+                os._exit(1)  # the host has closed the socket
             content += part
         return bytes(content)
 
@@ -84,7 +84,7 @@ def main() -> None:
         try:
             os.chdir(home)
             files = pack(num_bytes, num_files)
-        except BaseException:  # too much, no memory left, or spoilt functions
+        except BaseException:  # too many files, no memory left, or functions that the code has replaced
             error = f"{error}\n{NOT_KEPT}".strip()
     channel.send(f'{{"done": true, "error": {quoted(error)}}}'.encode())
     if num_bytes:
@@ -126,12 +126,13 @@ def unpack(content: bytes) -> None:
 
 
 def tool(name: str, channel: Channel) -> "Any":
-    """Return the function by which code calls a tool. Its arguments must be serialisable as JSON."""
+    """Return the function with which the code calls the tool `name`. The arguments of a call must be serialisable as
+    JSON."""
 
     def call(*args: "Any", **keywords: "Any") -> "Any":
         if len(args) == 1 and not keywords and type(args[0]) is str:
             return ask(channel, name, f"[[{quoted(args[0])}], {{}}]")
-        import json  # late, since it takes milliseconds, and most programs need none
+        import json  # imported late, since the import takes milliseconds and most programs do not need it
 
         return ask(channel, name, json.dumps([args, keywords], allow_nan=False))
 
@@ -170,7 +171,7 @@ def run(code: str, tools: "dict[str, Any]") -> str:
 
 
 def description(error: BaseException, lines: list[str]) -> str:
-    """Return the traceback with only the frames of the code: a model has not seen this file."""
+    """Return the traceback with only the frames of the code, because the model has not seen this file."""
     frames = list(own_frames(error.__traceback__, lines))
     if isinstance(error, SyntaxError) and error.filename == FILE and error.lineno:
         frames.append(frame(error.lineno, "", lines))

@@ -1,10 +1,10 @@
-"""The module makes the seccomp filter: a BPF program that the kernel runs on each system call.
+"""Makes the seccomp filter: a BPF program that the kernel runs on each system call.
 
 Namespaces hide the host's files, processes and network. But some parts of the kernel belong to no namespace (file
 locks, key rings, huge pages), and some have no limit (memory files, System V shared memory). The filter refuses calls
-that use these parts, access to other processes, new namespaces, notifications about shared files, and calls that
-allowed escapes in the past. It has a list of refused calls, since programs of any kind run in the sandbox. Calls that
-are newer than the list do not exist in the sandbox.
+that use these parts, access other processes, make namespaces or watch shared files. It also refuses calls that allowed
+escapes in the past. It lists refused calls instead of allowed calls, because programs of any kind run in the sandbox.
+Calls that are newer than the list do not exist in the sandbox.
 """
 
 import errno
@@ -18,12 +18,13 @@ _KILL, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _ARGUMENT_BYTES = 0, 4, 16, 8
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
-# The list does not know newer calls, so all are refused. From 424 on, numbers are the same on all architectures. The
-# x32 ABI could pass a filter by number; its numbers are above the limit as well.
+# Calls from this number on are newer than the list, so all of them are refused. From 424 on, numbers are the same on
+# all architectures. The limit also refuses the x32 ABI, because its numbers are larger. Otherwise its calls could
+# bypass the filter.
 _FIRST_UNKNOWN = 451
 
-# Refused calls by their error: name, number on x86-64 and on arm64; a dash if an architecture does not have it.
-# Calls that need a privilege are missing: no process inside has one, and none can make a namespace in which it had one.
+# Refused calls by their error: name, number on x86-64 and on arm64; a dash if an architecture does not have it. Calls
+# that need a privilege are not listed: no process in the sandbox has one, or can get one in a new namespace.
 _REFUSED = {
     errno.EPERM: """
         ptrace 101 117            process_vm_readv 310 270  process_vm_writev 311 271  process_madvise 440 440
@@ -54,14 +55,15 @@ _NEW_NAMESPACES = 0x7E020000  # the CLONE_NEW* flags
 _AF_UNIX = 1
 _SHARED_ANONYMOUS, _HUGE_PAGES = 0x21, 0x40000  # flags of `mmap`
 _FCNTL = (
-    *(5, 6, 7, 36, 37, 38),  # F_GETLK, F_SETLK, F_SETLKW and F_OFD_*: locks, whose number is not limited either
+    *(5, 6, 7, 36, 37, 38),  # F_GETLK, F_SETLK, F_SETLKW and F_OFD_*: locks; their number is not limited
     *(1024, 1026),  # F_SETLEASE, F_NOTIFY: these reveal who uses a file
     1031,  # F_SETPIPE_SZ
 )
 
 
 def program(machine: str) -> bytes:
-    """Return the filter for an architecture as `platform.machine()` names it. Raises UserError for an unknown one."""
+    """Return the filter for an architecture, named as by `platform.machine()`. Raises UserError if the architecture is
+    unknown."""
     if machine not in _ARCHITECTURES:
         raise UserError(
             f"the sandbox cannot filter the system calls of a {machine} machine; it knows those of "
@@ -71,7 +73,7 @@ def program(machine: str) -> bytes:
     code = [
         _step(_LOAD, _ARCHITECTURE),
         _step(_JUMP_EQUAL, _ARCHITECTURES[machine], 1, 0),
-        _step(_RETURN, _KILL),  # a call by another architecture's numbers
+        _step(_RETURN, _KILL),  # a call with the numbers of another architecture
         _step(_LOAD, _NUMBER),
         _step(_JUMP_AT_LEAST, _FIRST_UNKNOWN, 0, 1),
         _refuse(errno.ENOSYS),
@@ -94,7 +96,7 @@ def _by_argument() -> list[tuple[tuple[int, int], list[bytes]]]:
     mmap = [
         _load_argument(3),
         *_if_any_bit(_HUGE_PAGES, refuse),
-        # Such pages belong to no process and no file: they still exist after a process has dropped them.
+        # Shared anonymous pages belong to no process and no file, so they still exist after a process has dropped them.
         _step(_AND, _SHARED_ANONYMOUS),
         *_if_equal(_SHARED_ANONYMOUS, refuse),
     ]
@@ -109,7 +111,8 @@ def _by_argument() -> list[tuple[tuple[int, int], list[bytes]]]:
 
 
 def _load_argument(index: int) -> bytes:
-    """Load the lower half of a call's argument; it has all bits of a flag or a command."""
+    """Return the instruction that loads the lower half of a call's argument. This half has all bits of a flag or a
+    command."""
     return _step(_LOAD, _FIRST_ARGUMENT + _ARGUMENT_BYTES * index)
 
 

@@ -1,6 +1,6 @@
-"""The module serves a sandbox over HTTP: `POST /execute` and `GET /health`. It does not isolate code.
+"""Serves a sandbox over HTTP: `POST /execute` and `GET /health`. This module does not isolate code.
 
-It needs the extra `server`. `python -m slimrl_sandbox` runs it; `make_app` is for tests and other servers.
+The server needs the extra `server`. `python -m slimrl_sandbox` runs it; `make_app` is for tests and other servers.
 """
 
 import asyncio
@@ -37,7 +37,8 @@ GRACE_S = 3  # after a stop request, wait this long for running requests
 
 
 class ExecuteBody(BaseModel):
-    """The body of `/execute`: code, and the session whose files are in its working directory; empty for no session."""
+    """The body of `/execute`: code, and a session. The working directory has the session's files; empty for no
+    session."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     code: str
@@ -46,8 +47,8 @@ class ExecuteBody(BaseModel):
 
 
 def make_app(sandbox: Sandbox, token: str, forwarders: Collection[str] = (), max_queue: int = MAX_QUEUE) -> FastAPI:
-    """Return the application. At most `max_queue` requests run or wait. Without a `token` it answers programs of this
-    machine, but no web page."""
+    """Return the application. At most `max_queue` requests run or wait. Without a `token` the application answers
+    programs on this machine, but not web pages."""
     check_limits(max_queue=max_queue)
     app, places = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None), asyncio.Semaphore(max_queue)
     app.add_middleware(
@@ -91,8 +92,9 @@ def make_app(sandbox: Sandbox, token: str, forwarders: Collection[str] = (), max
 
 
 def gateways(routes: Path = Path("/proc/net/route")) -> frozenset[str]:
-    """Return the addresses of the default gateways. In a container the gateway is the engine: it forwards connections
-    from this machine to a published port, while other machines and containers keep their own addresses."""
+    """Return the addresses of the default gateways. In a container the gateway is the container engine. Connections
+    from the host to a published port have the gateway's address. Other machines and containers keep their own
+    addresses."""
     if not routes.is_file():
         return frozenset()
     # The columns are interface, destination, gateway and others; addresses are hexadecimal, their last byte first.

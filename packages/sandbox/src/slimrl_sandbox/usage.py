@@ -1,6 +1,6 @@
 """The limits of an execution. The kernel enforces some limits; this module polls the others.
 
-Between two polls each process is bound by its own limits.
+Between two polls, only the kernel's limits restrict a process.
 """
 
 import errno
@@ -53,8 +53,8 @@ def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
 
 
 def first_child(process: int) -> int:
-    """Return the id of a process's first child. Raises OSError if it has none, or if the kernel does not list
-    children."""
+    """Return the id of a process's first child. Raises OSError if the process has no child, or if the kernel does not
+    list children."""
     children = Path(f"/proc/{process}/task/{process}/children")
     if not children.exists():
         raise FileNotFoundError(errno.ENOENT, f"this kernel has no {children} (CONFIG_PROC_CHILDREN)")
@@ -78,11 +78,11 @@ def _with_descendants(first: int) -> list[int]:
 
 
 def _memory_bytes(process: int) -> int:
-    """Return the memory of a process in bytes: anonymous and shared pages, page tables, and the maximum of a pipe for
-    each descriptor. Pages of files do not count. Memory that processes share counts for each of them."""
+    """Return the memory of a process in bytes: anonymous and shared pages, page tables, and the maximum size of a pipe
+    for each open descriptor. Pages of files do not count. Memory that processes share counts for each of them."""
     num_bytes = 0
     with suppress(OSError):
-        # The program chooses its own name, which is a line here; the kernel escapes only \n and \\ in it.
+        # One line has the process's name, which the program chooses; the kernel escapes only \n and \\ in the name.
         for line in Path(f"/proc/{process}/status").read_bytes().split(b"\n"):
             if line.startswith((b"RssAnon:", b"RssShmem:", b"VmPTE:")):
                 num_bytes += int(line.split()[1]) * 1024
@@ -91,7 +91,8 @@ def _memory_bytes(process: int) -> int:
 
 
 def _socket_bytes(process: int) -> int:
-    """Return the maximum memory of the sockets in the process's network namespace: one and a half buffers each."""
+    """Return the maximum memory of the sockets in the process's network namespace: one and a half send buffers for each
+    socket."""
     with suppress(OSError):
         words = Path(f"/proc/{process}/net/sockstat").read_text().split()  # sockets: used 2 TCP: inuse 0 ...
         return int(words[2]) * int(_SEND_BUFFER.read_text()) * 3 // 2

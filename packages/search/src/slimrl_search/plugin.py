@@ -1,4 +1,4 @@
-"""The command of slimrl-search, for its entry point."""
+"""The `judge` command, for the entry point of slimrl-search."""
 
 from slimrl.plugins import Command
 

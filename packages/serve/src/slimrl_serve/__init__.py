@@ -1,4 +1,5 @@
-"""Serves the engine over HTTP: OpenAI's routes, token-in/token-out, administration, metrics. Independent of training.
+"""Serves the inference engine over HTTP, with OpenAI's routes and routes for token ids, administration and metrics.
 
-This package translates between text and token ids; the engine only uses token ids. Needs the extra `server`.
+This package translates between text and token ids; the engine only uses token ids. It is independent of training, and
+needs the extra `server`.
 """

@@ -25,7 +25,7 @@ from slimrl_serve.transfer import WeightTransfer
 Plain = dict[str, Any]
 JSON: Plain = {"content": {"application/json": {"schema": {"type": "object"}}}}
 EITHER: Plain = {"content": {**JSON["content"], "text/event-stream": {"schema": {"type": "string"}}}}  # or a stream
-ERRORS: dict[int | str, Plain] = {  # of every route, in the form of `/openapi.json`
+ERRORS: dict[int | str, Plain] = {  # the error replies of every route, for `/openapi.json`
     "4XX": {"description": "The request is refused, and why.", **JSON},
     "5XX": {"description": "The server is not ready, or at fault.", **JSON},
 }
@@ -127,7 +127,7 @@ def make_app(service: Service) -> FastAPI:
         ("GET", "/weight_info", weights.weight_info, JSON),
         ("POST", "/weight_checker", weights.weight_checker, JSON),
     ):
-        # Without a model of the reply FastAPI does not validate and copy it.
+        # Without a `response_model`, FastAPI does not validate and copy the reply.
         router.add_api_route(path, endpoint, methods=[method], responses={200: content}, response_model=None)
     app.include_router(router)
     access = Access(service.config.api_key, "SLIMRL_API_KEY")

@@ -274,7 +274,8 @@ class GenerateBody(Request):
 
 
 class AdapterInfo(Request):
-    """The rank of an adapter's matrix pairs, the scale of the products, and the fingerprint of the base weights."""
+    """An adapter: `rank` is the rank of its matrix pairs, `scale` the factor of their products, and `base` the
+    fingerprint of the base weights."""
 
     rank: int = Field(ge=1, le=MAX_RANK)
     scale: float = Field(gt=0, lt=MAX_ALPHA)
@@ -285,7 +286,7 @@ class UpdateInfo(Request):
     """A whole update or a part of an update: a directory as in `UpdateBody`, or a broadcast.
 
     For a broadcast, `names`, `dtype_names` and `shapes` describe the trainer's tensors in the order of sending. With an
-    `adapter`, the tensors are its matrix pairs for the server's initial weights, under PEFT's names.
+    `adapter`, the tensors are the adapter's matrix pairs for the server's initial weights, with PEFT's names.
     """
 
     weight_dir: Text | None = None
@@ -338,14 +339,14 @@ class JoinInfo(Request):
 
 
 class InitTransferBody(Request):
-    """`POST /init_weight_transfer_engine`. The object is empty for updates from directories."""
+    """`POST /init_weight_transfer_engine`. `init_info` is empty if updates come from directories."""
 
     init_info: JoinInfo | Annotated[dict[str, Any], Field(max_length=0)]
 
 
 class FinishBody(Request):
-    """`POST /finish_weight_update`. The version is a number, as in the versions of tokens. Without `weight_version` the
-    version does not change."""
+    """`POST /finish_weight_update`. `weight_version` is a number, like the versions of tokens. Without it, the version
+    does not change."""
 
     weight_version: Version | None = None
 

@@ -1,4 +1,4 @@
-"""Formats `/v1/chat/completions`, with a prompt of messages or of token ids."""
+"""Formats the replies of `/v1/chat/completions`. The prompt is given as messages or as token ids."""
 
 import uuid
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from slimrl_serve.generation import Choice
 from slimrl_serve.reply import Plain, TextReply
 from slimrl_serve.service import Service
 
-TAG_TOKENS = 16  # number of last prompt tokens to check; the opening tag of the thoughts fits in every tokenizer
+TAG_TOKENS = 16  # number of last prompt tokens to check; the opening tag of thoughts has fewer tokens
 
 
 @dataclass(eq=False)
@@ -60,7 +60,7 @@ class Chat(TextReply[ChatBody]):
         parts = self._read(choice, choice.text_so_far(done=True), done=True)
         calls = [_call(part) for part in parts if isinstance(part, ToolCall)]
         content = "".join(part for part in parts if isinstance(part, str)) or (None if calls else "")
-        # OpenAI omits the key without calls.
+        # Without calls, OpenAI omits the key.
         message: Plain = {"role": "assistant", "content": content} | ({"tool_calls": calls} if calls else {})
         extras = {"logprobs": None, **self._extras(choice, 0, len(choice.token_ids))}
         return {"index": choice.index, "message": message, "finish_reason": self._reason(choice), **extras}

@@ -1,4 +1,4 @@
-"""The `inference` command: an HTTP server in this process, which runs until a signal stops it."""
+"""Implements the `inference` command. It runs an HTTP server in this process until a signal stops the server."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Formats `/v1/completions`."""
+"""Formats the replies of `/v1/completions`."""
 
 import uuid
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class Completions(TextReply[CompletionBody]):
 
     @property
     def echoes(self) -> bool:
-        """True if the prompts have log-probabilities, too."""
+        """True if the reply repeats the prompts, with requested log-probabilities."""
         return bool(self.body.echo)
 
     def pieces(self, choice: Choice, text: str, tokens: tuple[int, int], done: bool) -> Iterator[Plain]:

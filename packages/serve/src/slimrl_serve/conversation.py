@@ -1,10 +1,10 @@
-"""Renders a conversation as the text of a prompt by the model's chat template, and adds tools if the template cannot.
+"""Renders a conversation as the text of a prompt with the model's chat template. Adds tools if the template cannot.
 
 A template that renders tools, calls and results gets them unchanged. For other templates, this module writes them into
-messages, in the form that most such models know from training: the functions as JSON in the system message, a call as
-JSON in `<tool_call>` tags, and a result as a user's message in `<tool_response>` tags. No template can write a call if
-its arguments are not an object. Replies with such a call, and their results, always become text, so the model sees its
-mistake and can try again.
+messages, in the form that most models know from training: the functions as JSON in the system message, a call as JSON
+in `<tool_call>` tags, and a result as a user's message in `<tool_response>` tags. No template can write a call with
+arguments that are not a JSON object. If a reply has an invalid call, the reply and the results after it always become
+text. So the model sees its mistake and can try again.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from slimrl.models.chat.tool_calls import MARKER, TEMPLATE_ERRORS, render_tools
 from slimrl_serve.bodies import ChatMessage, Tool, ToolCall
 from slimrl_serve.errors import bad_request
 
-Plain = dict[str, Any]  # a message or tool in the form for templates
+Plain = dict[str, Any]  # a message or tool in the form that templates expect
 MAX_SHAPES = 1_000  # remembered shapes of conversations
 TOOL_PROMPT = """\
 You may call functions to help with the user's request. These are their signatures, as JSON:
@@ -36,8 +36,8 @@ To call a function, answer with a JSON object of its name and arguments in these
 
 
 class PromptWriter:
-    """Renders conversations for one tokenizer. A template that writes the date writes `day`, or the present date if
-    `day` is None. Raises ApiError 400 for conversations that the template refuses."""
+    """Renders conversations for one tokenizer. If the template writes a date, it writes `day`, or today's date if `day`
+    is None. Raises ApiError 400 for conversations that the template refuses."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, day: date | None = None) -> None:
         self._tokenizer = tokenizer
@@ -69,13 +69,14 @@ class PromptWriter:
 
     def _check_whole(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> None:
         """Raise ApiError 400 if the template leaves out a message, a call or a tool. Each shape of a conversation is
-        checked once: render it with markers in place of all contents and names of calls and tools, and search the text
-        for the markers. A template may change real contents (thoughts of earlier turns)."""
+        checked only once. The check replaces message contents and the names of calls and tools with markers, renders
+        the conversation, and searches the text for the markers. A template may change real contents, for example drop
+        thoughts."""
         parts = [(one["role"], bool(one["content"].strip()), len(one.get("tool_calls", ()))) for one in messages]
         shape = repr((parts, len(tools), settings))
         if shape in self._whole:
             return
-        marks: dict[str, str] = {}  # the part of the conversation that each marker stands for
+        marks: dict[str, str] = {}  # the part of the conversation that each marker replaces
 
         def mark(part: str) -> str:
             marks[name := f"{MARKER}{len(marks)}."] = part
@@ -117,7 +118,8 @@ class PromptWriter:
 
 
 def _message(message: ChatMessage) -> Plain:
-    """Return a message in the form for templates: its content is one text, and the arguments of calls are objects."""
+    """Return a message in the form that templates expect: the content is one text, and the arguments of calls are
+    objects if possible."""
     content = message.content
     if isinstance(content, list):
         content = "".join(part.text for part in content)
@@ -160,7 +162,8 @@ def _as_text(messages: list[Plain], every_call: bool) -> list[Plain]:
     for message in messages:
         if message["role"] == "tool" and converts:
             text = f"<tool_response>\n{message['content']}\n</tool_response>"
-            # Results of several calls are adjacent and become one message, as many templates need alternating roles.
+            # Results of several calls are adjacent and become one message, because many templates need alternating
+            # roles.
             if results is None:
                 written.append(results := {"role": "user", "content": text})
             else:

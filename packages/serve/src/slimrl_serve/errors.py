@@ -49,7 +49,7 @@ def blame(param: str) -> Iterator[None]:
 
 
 def too_long(context_len: int, wanted: str) -> ApiError:
-    """Return the error for a prompt that does not fit. Clients recognise OpenAI's wording of it."""
+    """Return the error for a prompt that does not fit. Clients recognise this error by OpenAI's wording."""
     return bad_request(
         f"This model's maximum context length is {context_len} tokens. However, {wanted}. Please shorten the prompt or "
         "ask for fewer tokens.",
@@ -99,8 +99,8 @@ def _as_api_error(request: Request, error: Exception) -> ApiError:
 
 def _explain(errors: Sequence[Any]) -> tuple[str, str]:
     """Return one message for the errors that pydantic found, and the name of the wrong field."""
-    # Each branch of a union reports an error. The error with the longest path is probably in the intended branch. In a
-    # path, the name of a class stands for a branch.
+    # Each branch of a union reports an error. The error with the longest path is probably in the intended branch. A
+    # class name in a path means a branch.
     first = max(errors, key=lambda error: len(error["loc"]))
     path = [str(key) for key in first["loc"] if key != "body" and not str(key)[:1].isupper()]
     if first["type"] == "json_invalid":

@@ -1,7 +1,8 @@
-"""Makes the grammar that a request's reply must follow, from the request's format or tools. A request may have none.
+"""Makes the grammar that a reply must follow, from the format or the tools in the request. Many requests need no
+grammar.
 
-A grammar's source is a text of limited length. It is compiled off the event loop within a limited time. The latest
-grammars are kept, since clients send the same schema or tools with each request.
+A grammar's source is a text of limited length. It is compiled off the event loop within a limited time. The last
+grammars are cached, because clients often send the same schema or tools again.
 """
 
 import asyncio
@@ -18,14 +19,14 @@ from slimrl_serve.grammar import Grammar, GrammarCompiler, lark_source, literal,
 from slimrl_serve.grammar_trial import GrammarError, is_costly, try_to_compile
 
 MAX_SOURCE = 2**17  # characters
-COMPILE_S = 15.0  # includes the wait for other grammars and the trial; one within llguidance's limits takes up to 2 s
-NUM_TRIALS = 2  # at the same time; each may take gigabytes
+COMPILE_S = 15.0  # includes the trial and the wait for other grammars; a grammar within the limits takes up to 2 s
+NUM_TRIALS = 2  # trials at the same time; each may take gigabytes
 NUM_KEPT = 32
-# One space or one line break with its indentation, because a small model could write white space for ever.
+# Allow only one space, or one line break with indentation. Otherwise a small model could write white space for ever.
 SPACES = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,32})?"}
 # Text without the opening tag of thoughts.
 PLAIN_RULE = f"PLAIN: TEXT & ~/{OPEN_THOUGHTS}(.|\\n)*/"
-OWN = (json.dumps(PLAIN_RULE)[1:-1], json.dumps(SPACES["whitespace_pattern"]))  # as they are written in a source
+OWN = (json.dumps(PLAIN_RULE)[1:-1], json.dumps(SPACES["whitespace_pattern"]))  # escaped as in a source
 CALL_END = "}\n" + CLOSE
 ANY_OBJECT = {"type": "object"}
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -167,8 +168,8 @@ def _calls_source(
         rule = f'{call} ("\\n" {call})*' if several else call
         lines.append(f"reply: {rule}" + ("" if forced else f" | %json {json.dumps(_with_spaces(schema or {}))}"))
     else:
-        # Text up to the next tag is lazy, so that only a call can follow a tag. It contains no thoughts, because calls
-        # within thoughts do not count.
+        # The text up to the next tag is lazy, so that only a call can follow a tag. The text contains no thoughts,
+        # because calls within thoughts do not count.
         lines.append("reply: " + ("(head tail)* TEXT" if several else "TEXT | head tail"))
         lines += [PLAIN_RULE, f"head[lazy]: PLAIN {literal(OPEN)}"]
     if in_thoughts:
@@ -183,7 +184,7 @@ def _calls_source(
 
 def _call_rule(function: FunctionSpec, obeys: bool) -> str:
     """Return the rule of a call between its tags, up to its last brace. With `obeys`, the arguments follow the
-    function's schema, else they are any object."""
+    function's schema; otherwise any object is allowed."""
     schema: dict[str, Any] = ANY_OBJECT
     if obeys:
         schema = NO_ARGUMENTS if function.parameters is None else {"type": "object", **function.parameters}

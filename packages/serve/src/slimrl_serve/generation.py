@@ -25,8 +25,8 @@ class Choice(Job):
     """One completion. Its first `told` tokens and `shown` characters have already been sent; the next token starts at
     `offset` in the text.
 
-    `first` is the first choice with the same prompt; None if it is this choice. Only that choice scores the prompt, if
-    requested.
+    `first` is the first choice with the same prompt; None if it is this choice. Only the first choice scores the
+    prompt, if requested.
     """
 
     index: int
@@ -53,7 +53,7 @@ class Choice(Job):
 
     @property
     def finish_reason(self) -> str:
-        """The reason why the completion stopped: "length" if no token was requested."""
+        """The reason why the completion stopped; "length" if no token was requested."""
         return str(self.sequence.finish_reason) if self.max_tokens else "length"
 
     @property
@@ -67,8 +67,8 @@ class Choice(Job):
         request, scores = self.sequence, list[Score]()
         for index in range(start, end):
             token, logprob = request.tokens[len(request.prompt) + index], request.logprobs[index]
-            # The sampled token must have the logged log-probability in both places. They are computed separately, and
-            # may differ in the last bit.
+            # The sampled token may also be one of the top tokens. Write the same log-probability there, because the two
+            # values are computed separately and may differ in the last bit.
             top = request.top[index] if num_top else ()
             scores.append((token, logprob, tuple((one, logprob if one == token else value) for one, value in top)))
         return scores
@@ -91,8 +91,8 @@ class Choice(Job):
 
 
 def check_scores(service: Service, num: int) -> None:
-    """Raise ApiError 400 for more log-probabilities than a reply may have. The tokens of one context are always
-    allowed."""
+    """Raise ApiError 400 for more log-probabilities than a reply may have. The log-probabilities of one full context
+    are always allowed."""
     most = max(MAX_SCORES, service.config.context_len * (MAX_TOP + 1))
     if num > most:
         raise bad_request(
@@ -118,8 +118,8 @@ def sampling_params(body: Sampling, max_tokens: int, seed: int) -> SamplingParam
 
 
 def request_options(body: Sampling, max_tokens: int, num_tokens: int, grammar: Grammar | None) -> RequestOptions:
-    """Return the engine's rare options of a choice, without those of log-probabilities. The model has `num_tokens`
-    tokens. Raises ApiError 400 for settings that do not fit."""
+    """Return the engine's less common options of a choice, without log-probabilities. `num_tokens` is the size of the
+    vocabulary. Raises ApiError 400 if `stop_token_ids`, `min_tokens` or `logit_bias` is out of range."""
     stop_ids = frozenset(body.stop_token_ids or ())
     if stop_ids and max(stop_ids) >= num_tokens:
         raise bad_request(f"stop_token_ids: the model only knows the ids 0 to {num_tokens - 1}.", "stop_token_ids")

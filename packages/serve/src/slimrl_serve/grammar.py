@@ -1,8 +1,8 @@
-"""Grammars that a reply must follow. The package llguidance finds the allowed next tokens. Independent of models.
+"""Compiles grammars that a reply must follow. The package llguidance finds the allowed next tokens.
 
-A grammar is compiled once, and many sequences may use it. Each sequence has its own copy, which follows its tokens.
-Grammars may be hostile, so the cost of compiling and of each step is bounded. If a grammar exceeds these bounds, or
-llguidance does not support it, a `GrammarError` with the reason is raised.
+A grammar is compiled once, and many sequences may use it. Each sequence has a copy with a state that follows the
+sequence's tokens. Grammars may be hostile, so the cost of compiling and of each step is bounded. If a grammar exceeds
+these bounds, or llguidance does not support it, a `GrammarError` with the reason is raised.
 """
 
 import functools
@@ -23,7 +23,7 @@ Grammar = Any  # a compiled grammar, or the state of one sequence in it: llguida
 PURPOSE = "A reply in a given format"
 MAX_THREADS = 8
 SHORT = 300  # characters of a reason
-# One step may take some 10 ms, and the states of one sequence's lexer some 40 MB.
+# With these limits, one step may take some 10 ms, and the states of one sequence's lexer some 40 MB.
 LIMITS = {"max_lexer_states": 20_000, "max_grammar_size": 100_000, "verbose_errors": False}
 
 
@@ -43,8 +43,8 @@ class GrammarCompiler:
             raise GrammarError(f"the model's tokenizer cannot be constrained: {one_line(str(error))}") from error
 
     def compile(self, source: str) -> Grammar:
-        """Compile a source: the result of a function below, or a text in GBNF or Lark. Raises GrammarError if the
-        source cannot be used."""
+        """Compile a source: JSON as from `lark_source`, or a text in GBNF or Lark. Raises GrammarError if the source
+        cannot be used."""
         limits = self._library.LLParserLimits(**LIMITS)
         if not source.startswith("{"):
             try:
@@ -78,7 +78,8 @@ def literal(text: str) -> str:
 
 
 def token_masks(matchers: Sequence[Grammar], num_tokens: int, device: torch.device) -> Tensor:
-    """Return True for each allowed next token, (N, V). A matcher with an error allows only the end."""
+    """Return a mask (N, V) for N matchers: True for each allowed next token. A matcher with an error allows only the
+    end of the sequence."""
     # llguidance writes a bit for each token, in words of 32.
     num_words = (num_tokens + 31) // 32
     packed = torch.zeros(len(matchers), num_words, dtype=torch.int32)

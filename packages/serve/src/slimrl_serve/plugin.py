@@ -1,4 +1,4 @@
-"""The command of slimrl-serve, for its entry point."""
+"""Defines the command that the entry point of slimrl-serve names."""
 
 from slimrl.plugins import Command
 

@@ -1,4 +1,4 @@
-"""Runs the choices of a sampling request, and sends the reply: whole, or as server-sent events.
+"""Samples the choices of a request, and sends the reply: as one JSON object, or as server-sent events.
 
 In both cases the reply is closed at the end. If the client leaves, the sampling is cancelled.
 """
@@ -27,7 +27,7 @@ from slimrl_serve.service import Service
 from slimrl_serve.text import GrowingText, TokenNames
 
 LOG = logging.getLogger(__name__)
-SEED_STEP = 0x9E3779B97F4A7C15  # between the seeds of one request's choices (the golden ratio times 2^64)
+SEED_STEP = 0x9E3779B97F4A7C15  # difference between the seeds of one request's choices (golden ratio times 2^64)
 Plain = dict[str, Any]
 B = TypeVar("B", bound=Sampling)
 G = TypeVar("G", bound=Generation)
@@ -35,10 +35,12 @@ G = TypeVar("G", bound=Generation)
 
 @dataclass(eq=False)
 class Reply(ABC, Generic[B]):
-    """The choices of one request: `n` for each prompt, in the prompts' order. Creating the reply queues them. Call
-    `close` at the end, to free their slots. Raises ApiError 400 for invalid settings, and 429 if the queue is full.
+    """The reply to one request. It has `n` choices for each prompt, in the prompts' order. Creating the reply queues
+    its choices. Call `close` at the end to free their slots. Raises ApiError 400 for invalid settings, and 429 if the
+    queue is full.
 
-    `top_logprobs` is None for no log-probabilities, and 0 for the tokens alone. All choices follow the `grammar`.
+    `top_logprobs` is None for no log-probabilities, and 0 for those of the sampled tokens only. All choices follow the
+    `grammar`.
     """
 
     service: Service
@@ -59,7 +61,7 @@ class Reply(ABC, Generic[B]):
 
     @property
     def echoes(self) -> bool:
-        """True if the prompts have log-probabilities, too."""
+        """True if the reply repeats the prompts, with requested log-probabilities."""
         return False
 
     @property
@@ -80,7 +82,8 @@ class Reply(ABC, Generic[B]):
             options = request_options(body, most, vocabulary.num_tokens, self.grammar)
             first: Choice | None = None
             for _ in range(num):
-                # Every choice has its own seed: the choices of a prompt differ, and repeat with the request's seed.
+                # Every choice has its own seed, so the choices of a prompt differ. The request's seed reproduces all of
+                # them.
                 params = sampling_params(body, most, (seed + len(choices) * SEED_STEP) % 2**64)
                 text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output), options.min_tokens)
                 # One choice scores the prompt; the others find it in the cache.
@@ -97,7 +100,7 @@ class Reply(ABC, Generic[B]):
 
     @abstractmethod
     def whole_choice(self, choice: Choice) -> Plain:
-        """Return a finished choice."""
+        """Return a finished choice in the format of the reply."""
 
     @abstractmethod
     async def whole(self) -> Plain:
@@ -196,7 +199,7 @@ class TextReply(Reply[G]):
 
     @property
     def names(self) -> TokenNames:
-        """The writer of tokens as text."""
+        """An object that writes tokens as text or as ids."""
         return TokenNames(self.service.vocabulary, bool(self.body.return_tokens_as_token_ids))
 
     def token_ids(self, choice: Choice, start: int, end: int) -> Plain:
@@ -207,12 +210,12 @@ class TextReply(Reply[G]):
         return {"token_ids": choice.token_ids[start:end], "token_versions": versions}
 
     def _head(self, kind: int) -> Plain:
-        """Return the fields of every reply and of every piece."""
+        """Return the fields that every reply (`kind` 0) and every piece (`kind` 1) has."""
         model = self.service.name
         return {"id": self.request_id, "object": self.KINDS[kind], "created": self.created, "model": model}
 
     def _prompt(self) -> Plain:
-        """Return the token ids of the prompt, if they were requested and there is only one."""
+        """Return the token ids of the prompt, if they were requested and there is only one prompt."""
         one = self.body.return_token_ids and len(self.prompts) == 1
         return {"prompt_token_ids": self.prompts[0]} if one else {}
 
@@ -264,7 +267,7 @@ def _event(chunk: Plain) -> bytes:
 
 
 async def answer(request: Request, reply: Reply[Any]) -> Response:
-    """Return the response of a reply, in events if its body asks for a stream."""
+    """Return the HTTP response with a reply. It is a stream of events if the request asks for a stream."""
     if isinstance(reply, TextReply) and reply.streams:
         # The status line is sent before the first token, so later errors are sent as events.
         return EventStream(reply)

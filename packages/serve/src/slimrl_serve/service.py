@@ -29,8 +29,8 @@ NOT_GIVEN = -1  # the version of the initial weights; no run uses it
 
 
 class Service:
-    """The model behind all routes: its policy, vocabulary (text to token ids and back), and the writer of its prompts.
-    It is loaded on the engine's thread; until then routes answer 503."""
+    """The served model and its helpers: the policy, the vocabulary (text to token ids and back), and the writer of
+    prompts. The model is loaded on the engine's thread. Until it is loaded, routes answer 503."""
 
     policy: Policy
     vocabulary: Vocabulary
@@ -45,7 +45,8 @@ class Service:
         self.formats = Formats(self._grammar_compiler)
 
     def _load(self) -> Engine:
-        """Return the engine. Raises UserError if it lacks the memory to sample, before there are requests."""
+        """Load the model and return its engine. Raises UserError if `context_len` is too long for the model, or the
+        memory is too small to sample."""
         config = self.config
         self.policy = policy = load_policy(config.model)
         module: Any = policy.module
@@ -110,7 +111,7 @@ class Service:
 
     async def encode_prompt(self, text: str, add_special: bool) -> list[int]:
         """Return the token ids of a prompt. Raises ApiError 400 for a prompt that cannot fit, before tokenizing it."""
-        # No token covers more characters than the longest token.
+        # No token covers more characters than the longest token, so the prompt has at least this many tokens.
         fewest = len(text) // self.vocabulary.longest_token
         if fewest > self.config.context_len:
             raise too_long(self.config.context_len, f"your prompt has more than {fewest} tokens")

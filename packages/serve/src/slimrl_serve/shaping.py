@@ -1,8 +1,8 @@
 """Changes the logits of sequences that request it, before their next token is drawn.
 
-The steps have vLLM's order. First, `bias` is added. Logits of tokens in the prompt or the reply are then divided by
-`repetition` if positive, else multiplied by `repetition`. For each token in the reply, `frequency` times its number of
-occurrences and once `presence` are subtracted. At the end, tokens that the grammar forbids get no probability.
+The steps have vLLM's order. First, `bias` is added. Then, for each token in the prompt or the reply, a positive logit
+is divided by `repetition`, and any other logit is multiplied by it. For each token in the reply, `presence` is
+subtracted once, and `frequency` once per occurrence. At the end, tokens that the grammar forbids get no probability.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from slimrl_serve.grammar import Grammar, one_line, token_masks
 @dataclass(frozen=True, slots=True)
 class Shaping:
     """The changes to the logits of a request; none by default. `bias` has pairs of a token and a number. A grammar ends
-    a sequence by the engine's own stop tokens, so it cannot be combined with `ignore_eos` or `min_tokens`."""
+    a sequence with the engine's own stop tokens, so it cannot be combined with `ignore_eos` or `min_tokens`."""
 
     frequency: float = 0.0
     presence: float = 0.0
@@ -34,8 +34,8 @@ UNSHAPED = Shaping()
 class Shaper:
     """The shaping of one sequence, and its inputs: the tokens so far, and the state in the grammar.
 
-    Tokens are counted on the logits' device: listing a long prompt at each token would cost more than decoding.
-    `uncounted` are the reply's tokens since the last count.
+    Tokens are counted on the logits' device, because converting a long prompt for each new token would cost more than
+    decoding. `uncounted` are the reply's tokens since the last count.
     """
 
     shaping: Shaping

@@ -118,7 +118,7 @@ class GrowingText:
         self._include_stop = include_stop
         self._min_tokens = min_tokens
         self._start = 0  # the first token of the window that is decoded with every new token
-        self._read = 0  # where the window moves to
+        self._read = 0  # the token at which the window starts after its next move
         self._known = 0  # settled characters of the window
         self.settled = ""
         self.end = -1
@@ -156,8 +156,8 @@ class GrowingText:
         return settled if closed else settled[: len(settled) - partial_mark_length(settled, self._stop)]
 
     def _find_end(self, text: str, known: int) -> int:
-        """Return the position at which the text ends by a stop string; -1 without one. Choose the stop string that is
-        complete first after `known` characters."""
+        """Return the position at which a stop string ends the text; -1 without a stop string. If the text has several,
+        the one that is complete first counts. The first `known` characters have none."""
         # A stop string may start in the known part, but not be complete there.
         starts = [(stop, text.find(stop, max(0, known - len(stop) + 1))) for stop in self._stop]
         found = [(start + len(stop), start) for stop, start in starts if start >= 0]

@@ -14,7 +14,8 @@ from slimrl_serve.reply import Plain, Reply
 from slimrl_serve.service import Served, Service
 from slimrl_serve.text import TokenNames
 
-# A body of megabytes would delay the running streams, because most of the work on it holds the GIL.
+# Limit the work of one request: a body of megabytes would delay the running streams, because most of the work holds the
+# GIL.
 MOST_CONTEXTS = 64  # a request may convert this many times `context_len` tokens
 CHARACTERS = 4  # characters that are counted as one token
 
@@ -87,7 +88,8 @@ class TokensReply(Reply[GenerateSampling]):
 async def open_generation(service: Service, body: GenerateBody) -> TokensReply:
     """Check and queue a request of `/inference/v1/generate`.
 
-    As in vLLM, `max_tokens` may exceed the context. Sampling then stops at the end of the context, by "length".
+    As in vLLM, `max_tokens` may exceed the context. Sampling then stops at the end of the context, with the finish
+    reason "length".
     """
     service.check_model(body.model)
     sampling = body.sampling_params
@@ -103,7 +105,8 @@ async def open_generation(service: Service, body: GenerateBody) -> TokensReply:
 
 
 def _version_spans(service: Service, versions: Sequence[int]) -> list[Plain]:
-    """Return vLLM's `weight_versions`: spans of tokens, from `start` to `end`, that one weight version has sampled."""
+    """Return vLLM's `weight_versions`: spans of tokens that one weight version has sampled, from `start` to before
+    `end`."""
     spans: list[Plain] = []
     for index, version in enumerate(versions):
         name = service.version_name(version)

@@ -1,8 +1,8 @@
-"""Receives new weights in the steps of vLLM's routes: start, updates, finish. The model's weights change at the finish.
+"""Receives new weights through vLLM's routes, in three steps: start, updates, finish. The model changes at the finish.
 
-An update names a directory, or the tensors that the trainer will broadcast next. It contains whole weights, or only an
-adapter. Until the finish, the parts stay in memory. So an interrupted update changes nothing, and the next start
-discards it.
+An update names a directory, or the tensors that the trainer will broadcast next. The update contains whole weights, or
+only an adapter. Until the finish, the received weights stay in memory. So an interrupted update does not change the
+model, and the next start discards it.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in FILE_DTYPES.valu
 
 
 class WeightTransfer:
-    """The unfinished update, and the group for broadcasts of weights, if there are any. Only one change runs at a
-    time."""
+    """Handles the routes for weights. Holds the unfinished update and the process group for broadcasts, if there are
+    any. Only one change runs at a time."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -81,8 +81,8 @@ class WeightTransfer:
         return {"status": "updated", "version": self._service.engine.version}
 
     async def finish_weight_update(self, body: FinishBody | None = None) -> Plain:
-        """Sample from the received weights from now on, as `weight_version`. Without it, the version does not
-        change."""
+        """Start to sample from the received weights, with the version `weight_version`. Without it, the version does
+        not change."""
         async with self._changing:
             given = body.weight_version if body else None
             version = self._service.engine.version if given is None else given

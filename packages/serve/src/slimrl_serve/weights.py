@@ -1,5 +1,5 @@
 """Replaces the weights of a running model: checks new weights, then copies them into the parameters. Keeps the base
-model's weights, so that adapters can be merged into them, one at a time.
+model's weights, so that one adapter after another can be merged into the base model.
 
 Raises UserError, before anything is changed, if a directory does not have exactly this model's weights. It does not
 depend on HTTP.
@@ -52,8 +52,8 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
 
 
 def check_kinds(source: Source, kinds: Kinds, module: nn.Module, whole: bool = True) -> None:
-    """Raise UserError unless these are the names, shapes and dtypes of the module's tensors; without `whole`, of some
-    of them."""
+    """Raise UserError unless `kinds` has the names, shapes and dtypes of the module's tensors. Without `whole`, tensors
+    may be missing."""
     own = _tensors_of(module)
     if unknown := sorted(set(kinds) - set(own)):
         raise UserError(f"{source} has the tensor {unknown[0]}, which the served model has not.")
@@ -115,7 +115,8 @@ def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 class BaseWeights:
-    """The merged adapter, and copies in the CPU's memory of the base model's matrices that it has changed."""
+    """Holds the merged adapter, and copies of the base model's matrices that the adapter has changed. The copies are in
+    the CPU's memory."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}

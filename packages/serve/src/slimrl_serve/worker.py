@@ -22,7 +22,7 @@ from slimrl.inference.scheduler import PLAIN, Request, RequestOptions
 from slimrl.types import SamplingParams
 
 LOG = logging.getLogger(__name__)
-STEP_S = 1.0  # seconds to wait for the present step when the thread must stop
+STEP_S = 1.0  # seconds to wait for the current step when the thread must stop
 MAX_PREFILL = 1024  # tokens per step, so that a long prompt does not delay the running streams
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class EngineThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread after its present step; open requests fail.
+        """Stop the thread after its current step; open requests fail.
 
         Loading and a step cannot be interrupted. This method does not wait for loading, and waits at most `STEP_S` for
         a step. The daemon thread stops with the process.
@@ -103,7 +103,7 @@ class EngineThread:
         self._put_for(job, self._submit)
 
     def close(self, job: Job) -> None:
-        """Close a job. Every job must be closed. If the job is still running, its slot is free after the present
+        """Close a job. Every job must be closed. If the job is still running, its slot is free after the current
         step."""
         self._counted.discard(job)
         # The job may finish before the command runs. The command then does nothing.
@@ -131,7 +131,7 @@ class EngineThread:
         return future
 
     def _put_for(self, job: Job, function: Callable[[Engine, Job], None]) -> None:
-        """Queue a function of a job by `_put`. If the function fails, the job fails too."""
+        """Queue a function of a job with `_put`. If the function fails, the job fails too."""
 
         def check(done: "Future[None]") -> None:
             if error := done.exception():
@@ -171,7 +171,7 @@ class EngineThread:
             self._obey(engine)
             if engine.busy and not self.paused and not self._stopping:
                 self._step(engine)
-        except BaseException:  # a tokenizer that panics raises no Exception
+        except BaseException:  # a panic in a tokenizer is not an Exception
             LOG.exception("the engine failed; its requests are lost")
             # The jobs fail first, because the engine may fail again.
             lost, self._open = self._open, {}
@@ -192,7 +192,7 @@ class EngineThread:
                 continue
             try:
                 future.set_result(function(engine))
-            except BaseException as error:  # raised in the caller; a tokenizer that panics raises no Exception
+            except BaseException as error:  # raised in the caller; a panic in a tokenizer is not an Exception
                 future.set_exception(error)
 
     def _step(self, engine: Engine) -> None:
@@ -229,7 +229,7 @@ class EngineThread:
         self._wake(list(jobs))
 
     def _wake(self, jobs: list[Job]) -> None:
-        """Wake the tasks of all these jobs by one call into the event loop."""
+        """Wake the tasks of all these jobs with one call into the event loop."""
 
         def report() -> None:
             for job in jobs:

@@ -1,7 +1,7 @@
-"""Reads the machine's resources for all other modules: the memory, disk and cores that this process may use.
+"""Reads the resources that this process may use: memory, disk and CPU cores.
 
 A container or a batch system may limit a process to a part of the machine. This module reads control groups and `ulimit
--v`, and applies the lowest limit. The parameter `root` is the parent directory of `proc` and `sys`.
+-v`, and applies the lowest limit. In all functions, `root` is the directory that contains `proc` and `sys`.
 """
 
 import os
@@ -15,7 +15,7 @@ import psutil
 ROOT = Path("/")
 NO_LIMIT = 0.0
 LOOK_S = 0.1
-LITTLE = 0.25  # share of threads: no note if at most this share lacks a free core
+LITTLE = 0.25  # no warning if at most this share of the threads lacks a free core
 
 
 def memory_limit(root: Path = ROOT) -> float:
@@ -25,8 +25,8 @@ def memory_limit(root: Path = ROOT) -> float:
 
 
 def usable_memory(root: Path = ROOT) -> tuple[float, str]:
-    """Return the memory that this process may use in bytes, and the name of the limit. The name is empty if only the
-    machine's size limits the memory."""
+    """Return the bytes of memory that this process may use, and the name of the limit, such as `ulimit -v`. The name is
+    empty if the limit is the machine's total memory."""
     total = float(psutil.virtual_memory().total)
     of_group = memory_limit(root)
     limits = [(of_group, "a control group (memory.max)")] if of_group else []
@@ -55,8 +55,8 @@ def cpu_limit(root: Path = ROOT) -> float:
 
 
 def load_note(num_threads: int) -> str:
-    """Return a warning if other programs leave too few cores for `num_threads`, else an empty text. The measurement
-    takes `LOOK_S`; this process must not compute meanwhile."""
+    """Return a warning if other programs leave too few cores for `num_threads`, else an empty text. This process must
+    not compute during the measurement, which takes `LOOK_S` seconds."""
     busy, num = busy_cores(), num_cores()
     if num_threads - (num - busy) <= LITTLE * num_threads:
         return ""
@@ -75,15 +75,16 @@ def num_cores() -> int:
 
 
 def _own_cores() -> set[int]:
-    # macOS has no affinity.
+    # macOS has no CPU affinity, so use all cores.
     return os.sched_getaffinity(0) if "sched_getaffinity" in vars(os) else {*range(os.cpu_count() or 1)}
 
 
 def _read_groups(name: str, root: Path) -> Iterator[list[str]]:
-    """Yield the words of the file `name` in this process's control group (version 2), and in each parent group with
+    """Yield the words of the file `name` in this process's control group (version 2), and in each parent group that has
     this file.
 
-    In a container, the group's path may be a path on the host. The mounted directory is then the container's own group.
+    In a container, the group's path may be a path on the host. The mounted root directory is then the container's
+    group.
     """
     mount, membership = root / "sys" / "fs" / "cgroup", root / "proc" / "self" / "cgroup"
     for line in membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else ():

@@ -7,9 +7,10 @@ from slimrl.config.reading.saved import toml_key, toml_literal
 
 
 def toml_lines(tree: Mapping[str, Any], name: str = "") -> Iterator[str]:
-    """Yield the lines of a section: its plain values, then its inner sections, each with a header.
+    """Yield the lines of a section: first its plain values, then its inner sections with headers that start with
+    `name`.
 
-    A list of dictionaries becomes a list of sections. A dictionary whose keys are all numbers does, too.
+    A list of dictionaries becomes a list of sections. A dictionary whose keys are all numbers counts as a list.
 
     >>> list(toml_lines({"a": 1, "b": {"c": [2]}, "d": [{"e": "f"}]}))
     ['a = 1', '', '[b]', 'c = [2]', '', '[[d]]', 'e = "f"']
@@ -30,7 +31,7 @@ def toml_lines(tree: Mapping[str, Any], name: str = "") -> Iterator[str]:
 
 
 def _sections(value: Any) -> list[Any] | dict[str, Any] | None:
-    """Return a value as a list of sections or as one section; None for a plain value."""
+    """Convert a value to a list of sections or to one section. Return None for a plain value."""
     if isinstance(value, dict) and value:
         is_list = all(key.isdecimal() for key in value)
         return [value[key] for key in sorted(value, key=int)] if is_list else value

@@ -85,8 +85,8 @@ def describe(run: NamedRun, curves: Curves) -> Json:
 
 
 def label_of(run: Path, name: str) -> str:
-    """Return the label of an evaluation: the name of its stage, from the file of its result, and its way of
-    decoding."""
+    """Return the label of an evaluation: the name of its stage and its decoding mode. The stage's name is read from the
+    result file."""
     slug, mode = _slug_and_mode(name)
     try:
         content = json.loads(read_regular(RunDir(run).stage(slug), MAX_BYTES))
@@ -102,7 +102,7 @@ def has_result(run: Path, name: str) -> bool:
 
 
 def _slug_and_mode(name: str) -> tuple[str, str]:
-    """Return the stage and the way of decoding that `name` contains. The way is an empty text if it is missing."""
+    """Split an evaluation's name into its stage and its decoding mode. The mode is empty if it is missing."""
     slug, _, mode = name.rpartition("_")
     if mode not in ("greedy", "sampled", "scripted"):
         slug, _, mode = re.sub(r"_(sampled_[0-9.e+-]+)$", r"/\1", name).partition("/")

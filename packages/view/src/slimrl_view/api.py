@@ -26,7 +26,7 @@ DIGITS = 6
 
 
 class Api:
-    """The answers about a list of runs."""
+    """Answers requests about a list of runs."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self._runs = {run.directory.id: run for run in runs}

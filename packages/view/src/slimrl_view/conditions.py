@@ -1,4 +1,4 @@
-"""Translates the conditions and the order from the page to SQL. Errors name the known fields."""
+"""Translates the page's filter conditions and sort order to SQL. Error messages list the known fields."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -48,20 +48,20 @@ def where_clause(text: str) -> Clause:
     except ValidationError as error:
         found = f"{describe_faults(error):.300}"
         raise UserError(f"`where` is a list of at most {MAX_CONDITIONS} conditions, as {EXAMPLE}: {found}.") from None
-    # The search in texts is slowest. It is last, so that the other conditions exclude most rollouts before.
+    # The search in texts is slowest, so it is last: the other conditions exclude most rollouts first.
     clauses = sorted(map(_condition, conditions), key=lambda clause: "texts" in clause.sql)
     return Clause(" AND ".join(clause.sql for clause in clauses) or "1", tuple(v for c in clauses for v in c.values))
 
 
 def order_of_rollouts(sort: str) -> Clause:
-    """Return the order of rollouts for `sort`, such as `-reward`. An empty `sort` means by step and line. Raises
-    UserError for an unknown field."""
+    """Return the SQL order of rollouts. `sort` is a field such as `reward`; `-reward` is the descending order. An empty
+    `sort` orders by training step and line. Raises UserError for an unknown field."""
     return _order(sort, _column(sort.removeprefix("-")) if sort else Clause(""), "step, id")
 
 
 def order_of_groups(sort: str) -> Clause:
-    """Return the order of groups for `sort`, such as `-std`. An empty `sort` means by step. Raises UserError for an
-    unknown field."""
+    """Return the SQL order of groups. `sort` is a field such as `std`; `-std` is the descending order. An empty `sort`
+    orders by training step. Raises UserError for an unknown field."""
     name = sort.removeprefix("-")
     if sort and name not in GROUP_ORDERS:
         raise UserError(f"groups cannot be sorted by `{name}`.{nearest(name, GROUP_ORDERS)}")

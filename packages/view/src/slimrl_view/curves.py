@@ -34,7 +34,7 @@ REWARD = Panel("reward", ("reward/mean", "held_out/reward_greedy", "held_out/rew
 class Growing(Generic[Value]):
     """A value that is computed from the JSON objects in a growing file. Other lines are ignored.
 
-    `make` returns the value of an empty file, and `add` adds an object to a value. An incomplete last line is read once
+    `make` returns the value of an empty file, and `add` adds an object to a value. An incomplete last line is read when
     it is complete. If the file was replaced or has become shorter, as after a resume, it is read again from its start.
     """
 
@@ -98,7 +98,7 @@ class Curves:
         self._own, self._warm_up = (Growing(path, _Series, _Series.add) for path in paths)
 
     def num_lines(self) -> int:
-        """Return the present number of lines of metrics, including the warm-up's."""
+        """Return the current number of lines of metrics, including the warm-up's lines."""
         with self._own.read() as own, self._warm_up.read() as warm_up:
             return own.num_lines + warm_up.num_lines
 
@@ -108,8 +108,8 @@ class Curves:
             return own.last_step
 
     def since(self, step: int | None) -> Json:
-        """Return the steps and values of every metric from `step` on, or of all steps if it is None. Each step has its
-        last value."""
+        """Return the training steps and values of every metric from `step` on; None means all steps. If a step has
+        several values, only the last one is returned."""
         with self._own.read() as own, self._warm_up.read() as warm_up:
             first = {name: values for name, values in warm_up.values.items() if name.startswith(WARM_UP)}
             series: dict[str, list[list[float | None]]] = {}

@@ -71,8 +71,8 @@ def _record(path: Path, place: Place) -> Json:
 
 
 def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
-    """Return the tokens, the segments, the tokenizer's text, and a note if this text differs from the run's. Raises
-    UserError without a tokenizer, and a standard exception for malformed lists."""
+    """Return the tokens, the segments, the decoded text, and a note if this text differs from the run's text. Raises
+    UserError without a tokenizer, and a standard exception such as ValueError for malformed lists."""
     path = find_tokenizer(run)
     if path is None:
         raise UserError(NO_TOKENIZER)
@@ -90,7 +90,7 @@ def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
         **token_values(run / place.path, place.row["line"], mask),
         "turn": turns,
     }
-    if tokens["advantage"] is None:  # the file has one value for each turn
+    if tokens["advantage"] is None:  # then the rollout file has one value for each turn
         tokens["advantage"] = _spread(record.get("advantages", []), turns)
     segments = segments_of(pieces, mask, record["messages"], [token in tokenizer.special_ids for token in ids])
     whole = "".join(pieces)
@@ -119,8 +119,8 @@ def find_tokenizer(run: Path) -> Path | None:
 
 
 class Pieces:
-    """A tokenizer that returns the text of each single token, its piece. If the bytes of a character are spread over
-    several tokens, the last of these tokens gets the character, and the pieces of the other tokens are empty."""
+    """A tokenizer that decodes tokens one by one. The text of one token is its piece. If a character's bytes are spread
+    over several tokens, the last of these tokens gets the character, and the other pieces are empty."""
 
     def __init__(self, path: Path) -> None:
         """Read a tokenizer's file. Raises UserError if it is malformed."""
@@ -132,8 +132,8 @@ class Pieces:
         self.special_ids = frozenset(number for number, token in added.items() if token.special)
 
     def split(self, token_ids: Sequence[int]) -> list[str]:
-        """Return the piece of each token. The joined pieces are the text. The library holds back incomplete
-        characters."""
+        """Return the piece of each token. The joined pieces are the whole text: an incomplete character at the end is
+        added to the last piece."""
         stream = DecodeStream(skip_special_tokens=False)
         pieces = [stream.step(self._tokenizer, token) or "" for token in token_ids]
         whole, so_far = self._tokenizer.decode([*token_ids], skip_special_tokens=False), "".join(pieces)
@@ -144,13 +144,13 @@ class Pieces:
 
 @lru_cache(maxsize=4)
 def pieces_of(path: Path, mtime: float) -> Pieces:
-    """Return the tokenizer in a file. It is cached by the path and by the file's time of change, `mtime`."""
+    """Return the tokenizer in a file, cached by the path and by the file's modification time `mtime`."""
     return Pieces(path)
 
 
 def token_values(rollouts: Path, line: int, mask: list[int]) -> dict[str, list[float | None] | None]:
-    """Return the recorded values of a rollout's tokens, as a list for each name. The list has None for tokens that the
-    policy did not sample. If values were not recorded, there is None in place of the list."""
+    """Return the trainer's values of a rollout's tokens: for each name in `TRAINED` a list, or None if the values were
+    not recorded. The list has None for tokens that the policy did not sample."""
     values: dict[str, list[float | None] | None] = dict.fromkeys(TRAINED)
     path = rollouts.with_name(f"{rollouts.stem}.tokens.npz")
     arrays = _load(path, path.stat().st_mtime_ns) if path.is_file() else {}

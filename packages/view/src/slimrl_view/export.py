@@ -37,8 +37,8 @@ class Exported:
 
 
 def export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> Exported:
-    """Write the page and the data of the runs, each with at most `max_rollouts` rollouts of the training and as many of
-    evaluations. An earlier export in the directory is replaced.
+    """Write the page and the data of the runs. Each run has at most `max_rollouts` training rollouts, and at most as
+    many evaluation rollouts. An earlier export in the directory is replaced.
 
     Raises UserError if the directory has other files, or cannot be written.
     """
@@ -88,8 +88,8 @@ def _write_rollouts(data: Path, run: Run, rows: Sequence[Json]) -> Json:
 
 
 def _write(path: Path, value: Any, key: str = "") -> None:
-    """Write a value as a script in ASCII, so that the encoding does not matter, and no text can break a line of the
-    script."""
+    """Write a value as a script in ASCII. So the encoding does not matter, and Unicode line separators in a text cannot
+    break the script."""
     arguments = f"{json.dumps(key or path.name)},{json.dumps(value, allow_nan=False, separators=(',', ':'))}"
     path.write_text(f"window.slimrlData({arguments});\n", encoding="ascii")
 

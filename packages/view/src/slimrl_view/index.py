@@ -30,7 +30,7 @@ BUSY_S = 10.0
 BATCH = 200  # lines written at once
 Json = dict[str, Any]
 
-# A rollout's id is (file << 32) + line. The count of changes has a random start, so it identifies a state of one index.
+# A rollout's id is (file << 32) + line. `changes` starts at a random number, so it identifies the index and its state.
 SCHEMA = """
 CREATE TABLE files (
   id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, name TEXT NOT NULL, step INTEGER NOT NULL,
@@ -55,7 +55,7 @@ CREATE TABLE groups (
 CREATE TABLE state (changes INTEGER NOT NULL);
 INSERT INTO state VALUES (random() / 2);
 """
-# A group has no signal if some of its rollouts have advantages, and all of these rollouts are without signal.
+# `zero_signal` is 1 if some rollouts of a group have advantages, and every rollout with advantages is `flat`.
 GROUPS = """
 INSERT INTO groups SELECT file, grp, held_out, step, task, count(*), sum("drop" != ''), center, min(reward),
   max(reward), root(avg((reward - center) * (reward - center))),
@@ -70,7 +70,7 @@ UPDATE rollouts SET zero_signal =
 
 
 def index_path(run: Path) -> Path:
-    """Return the path of a run's index, and create its directory. Raises UserError without a writable place."""
+    """Return the path of a run's index, and create its directory. Raises UserError if no directory is writable."""
     for directory in (run / DIRECTORY, cache_root() / "view" / hashlib.sha256(os.fsencode(run)).hexdigest()[:16]):
         with suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
@@ -83,15 +83,15 @@ def index_path(run: Path) -> Path:
 
 
 def prepare(path: Path) -> None:
-    """Create an empty index at `path`, in place of any other file. Keep an existing index of this version. Raises
-    sqlite3.OperationalError if writing fails, or another process writes for too long."""
+    """Create an empty index at `path`, unless it already has an index of this version. Any other file there is
+    replaced. Raises sqlite3.OperationalError if writing fails, or another process writes for too long."""
     # Another viewer may start at the same moment.
     with hold_lock(path.with_suffix(".new.lock"), f"making {path}", say):
         if _is_ours(path):
             return
         remove(path)
         with connect(path) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")  # others read while the index grows
+            connection.execute("PRAGMA journal_mode = WAL")  # other processes can read while the index grows
             connection.executescript(f"BEGIN; PRAGMA user_version = {VERSION}; {SCHEMA} COMMIT;")
 
 
@@ -102,7 +102,7 @@ def remove(path: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return True if the file is an index of this version, judged by its first page."""
+    """Return True if the file's header shows an index of this version."""
     try:
         with connect(path) as connection:
             return bool(connection.execute("PRAGMA user_version").fetchone()[0] == VERSION)
@@ -114,7 +114,7 @@ def _is_ours(path: Path) -> bool:
 
 @contextmanager
 def connect(path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a connection to the index, and close it afterwards. Nothing is written before a `BEGIN`."""
+    """Context manager: open a connection to the index. A transaction starts only with an explicit `BEGIN`."""
     with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
         # SQLite's own `lower` only converts ASCII letters.
@@ -142,9 +142,9 @@ def change(connection: sqlite3.Connection) -> Iterator[None]:
 def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator[Json]:
     """Bring the index of a run up to date with its files. Yield the progress in bytes after each file that was read.
 
-    `last_step` is the step of the final evaluation. `environment` is the environment of all training tasks, empty if
-    there are several. It is used for older files, which do not contain it. Raises UserError at the end if a file could
-    not be read.
+    `last_step` is the training step of the final evaluation. `environment` is the name of the run's only RL
+    environment, empty if there are several. It is used for older files, which do not contain the name. Raises UserError
+    at the end if a file could not be read.
     """
     files = {str(file.path.relative_to(run)): file for file in rollout_files(run, last_step)}
     stamps, total, problem = {path: _stamp(file) for path, file in files.items()}, 0, None
@@ -156,12 +156,12 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
                 _forget(connection, path)
         # Read the newest steps first, because users look at these while the rest is read.
         for path, file in sorted(files.items(), key=lambda item: (item[1].name == TRAIN, -item[1].step)):
-            if stamps[path][0] in ("", known.get(path)):  # gone, or read already
+            if stamps[path][0] in ("", known.get(path)):  # deleted, or already read
                 continue
             try:
                 with change(connection):
                     _read(connection, path, file, stamps[path], environment)
-            except (UserError, OSError) as error:  # a pipe or a file that vanished; the other files are still read
+            except (UserError, OSError) as error:  # a pipe or a deleted file; the other files are still read
                 problem = problem or UserError(str(error))
             (done,) = connection.execute("SELECT coalesce(sum(size), 0) FROM files").fetchone()
             yield {"done_bytes": min(done, total), "total_bytes": total}
@@ -170,7 +170,7 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
 
 
 def _stamp(file: RolloutFile) -> tuple[str, int]:
-    """Return a text that changes with a file, and the file's size; an empty text and 0 if the file is gone."""
+    """Return a text that changes with a file, and the file's size; an empty text and 0 if the file does not exist."""
     try:
         status = file.path.stat()
     except OSError:
@@ -190,8 +190,8 @@ def _forget(connection: sqlite3.Connection, path: str) -> None:
 def _read(
     connection: sqlite3.Connection, path: str, file: RolloutFile, stamp: tuple[str, int], environment: str
 ) -> None:
-    """Read a file, and replace its rollouts in the index. Do nothing if another process has already read this state of
-    it."""
+    """Read a file, and replace its rollouts in the index. Do nothing if another process has already read the file in
+    this state."""
     if connection.execute("SELECT 1 FROM files WHERE (path, stamp) = (?, ?)", (path, stamp[0])).fetchone():
         return
     _forget(connection, path)

@@ -1,4 +1,4 @@
-"""Reads the columns of the index from a line of a rollout file."""
+"""Converts a line of a rollout file to the columns of the index."""
 
 import json
 import math
@@ -46,9 +46,9 @@ def _parse(line: bytes) -> Any:
 def _columns(record: Mapping[str, Any]) -> Json:
     """Return the columns of a rollout by name; a missing number is None.
 
-    `draw` is the task's draw in the run, -1 if unknown. `flat` is True for a rollout with advantages in a group without
-    signal. New files record this; in older files it means that all advantages of the rollout are 0. `text` is in lower
-    case, for the search.
+    `draw` is the number of the task's draw in the run, -1 if unknown. `flat` is True for a rollout with advantages in a
+    group without signal. New files record the signal; in older files, `flat` means that all advantages of the rollout
+    are 0. `text` is in lower case, for the search.
     """
     advantages = [value for value in record.get("advantages", ()) if value is not None]
     messages = record["messages"]
@@ -98,7 +98,7 @@ def _num_calls(message: Mapping[str, Any]) -> int:
 
 
 def _whole_number(value: Any) -> int:
-    """Return the whole number. Raises ValueError if it does not fit the index, OverflowError if it is infinite."""
+    """Convert a value to an integer. Raises ValueError if it does not fit the index, OverflowError for infinity."""
     number = int(value)
     if not -MOST <= number < MOST:
         raise ValueError("is too large")

@@ -1,4 +1,4 @@
-"""Lets a browser log in: an address with the key gives it a cookie, and so does an address with a ticket, once."""
+"""Lets browsers log in. The address has the key, or a ticket that is valid once. The browser then gets a cookie."""
 
 import hashlib
 import hmac
@@ -23,7 +23,7 @@ PAGE = """\
 
 
 class Login:
-    """The ways for a browser to log in if a key is needed; none if `key` is empty."""
+    """Checks whether browsers have logged in with `key`. If `key` is empty, no login is possible."""
 
     def __init__(self, key: str, variable: str) -> None:
         self.key = key
@@ -31,17 +31,17 @@ class Login:
         self._tickets: set[str] = set()
 
     def address(self, url: str) -> str:
-        """Return the address that logs any browser in by the key."""
+        """Return an address with the key, with which any browser can log in."""
         return f"{url}?key={quote(self.key, safe='')}"
 
     def address_for_once(self, url: str) -> str:
-        """Return an address that logs one browser in, once: other programs can see the arguments of a browser."""
+        """Return an address that logs in once, without the key: other programs can see a browser's command line."""
         ticket = secrets.token_urlsafe()
         self._tickets.add(ticket)
         return f"{url}?key={ticket}"
 
     def cookie(self, query: str) -> str:
-        """Return the cookie for a browser whose address has the key or a ticket in its query; otherwise empty."""
+        """Return the cookie if the query of the address has the key or a valid ticket; otherwise an empty text."""
         given = dict(parse_qsl(query)).get("key", "") if self.key else ""
         if given in self._tickets:
             self._tickets.remove(given)
@@ -55,13 +55,13 @@ class Login:
         return bool(self.key) and hmac.compare_digest(found.get(COOKIE, "").encode(), _proof(self.key).encode())
 
     def page(self, query: str) -> bytes:
-        """Return the page for a browser that has not logged in. It explains how to do so."""
+        """Return the page for a browser that has not logged in. The page explains how to log in."""
         title = "This is not the key" if "key" in dict(parse_qsl(query)) else "A key is needed to see these runs"
         return PAGE.format(title=title, variable=html.escape(self._variable)).encode()
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:
-    """Return True if a request is for a page to read, as a browser's address bar sends it."""
+    """Return True if the client accepts HTML, like the address bar of a browser."""
     return "text/html" in headers.get("accept", "")
 
 

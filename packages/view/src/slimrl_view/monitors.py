@@ -1,4 +1,4 @@
-"""Reads the present state of a run's monitors from its metrics: the latest value and the bounds of each monitor."""
+"""Reads the current state of a run's monitors from its metrics: the latest value and the bounds of each monitor."""
 
 import math
 from pathlib import Path
@@ -17,14 +17,14 @@ Json = dict[str, Any]
 
 
 class Monitors:
-    """The present state of a run's monitors, from its metrics and the bounds in its settings."""
+    """The current state of a run's monitors, from its metrics and the bounds in its settings."""
 
     def __init__(self, run: Path) -> None:
         self._config = _config(run)
         self._health = Growing(RunDir(run).metrics, lambda: Health(self._config, say=lambda text: None), _look)
 
     def all(self) -> list[Json]:
-        """Return every monitor with its bounds and its latest value; None if there is no value yet."""
+        """Return every monitor with its bounds and its latest value. The value is None if there is none yet."""
         with self._health.read() as health:
             watched = {one.monitor.name: one for one in health.watched}
             return [self._describe(monitor, watched.get(monitor.name)) for monitor in MONITORS]

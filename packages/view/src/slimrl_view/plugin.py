@@ -1,4 +1,4 @@
-"""The command of slimrl-view, for its entry point."""
+"""The `view` command, for the entry point of slimrl-view."""
 
 from slimrl.plugins import Command
 

@@ -17,7 +17,7 @@ from slimrl_view.index import connect
 from slimrl_view.runs import HELD_OUT, TRAIN, stage_of
 
 MAX_LIMIT = 5000
-KEPT_RESULTS = 8  # cached searches, so that the next page needs no search
+KEPT_RESULTS = 8  # number of cached searches; the next page of results needs no new search
 MAX_TASK_ROWS = 2000
 MAX_GROUP_ROWS = 5000
 FACETS = ("drop", "environment", "stop", "role")
@@ -71,7 +71,7 @@ class Index:
         return counts
 
     def empty_evaluations(self) -> list[str]:
-        """Return the evaluations with files that were read and have no lines."""
+        """Return the names of the evaluations whose files were read and are empty."""
         return [name.removeprefix(f"{HELD_OUT}/") for name, _, lines, _ in self._files() if name != TRAIN and not lines]
 
     def files(self) -> Json:
@@ -231,7 +231,7 @@ def _facets(connection: sqlite3.Connection, matching: Clause) -> dict[str, Count
 
 
 def _spread(groups: Sequence[sqlite3.Row], most: int) -> list[sqlite3.Row]:
-    """Return groups at even distances that together have at most `most` rollouts."""
+    """Return evenly spaced groups with at most `most` rollouts in total."""
     total = sum(group["num"] for group in groups)
     if total <= most:
         return [*groups]

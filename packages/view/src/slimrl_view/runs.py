@@ -14,7 +14,7 @@ TRAIN = "train"  # the common name of all rollout files of the training
 STAGES = ("base", "start", "step", "final")
 FINAL_RANK = 3
 MANY_RUNS = 200  # the maximum in a directory of runs
-PARENTS = ("outputs", "runs")  # where runs lie by default
+PARENTS = ("outputs", "runs")  # the default directories of runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ def find_runs(parents: Iterable[Path]) -> list[Path]:
         for path in parent.glob(pattern)
         if path.is_dir() and not path.name.startswith(".") and is_run(path)
     }
-    # A directory in a run, such as the warm-up's, belongs to this run.
+    # A directory inside a run, such as the warm-up's, is not a separate run.
     return sorted((path for path in found if not found & {*path.parents}), key=_age)
 
 
 def open_runs(arguments: Sequence[str]) -> list[NamedRun]:
     """Return the runs that the user named, each only once. For a directory of runs, return all runs in it. Raises
-    UserError for a path that is neither a run nor such a directory."""
+    UserError for a path that is neither a run nor a directory of runs."""
     paths: dict[Path, str] = {}
     for argument in arguments:
         given = Path(argument)
@@ -102,7 +102,8 @@ def _runs_within(path: Path) -> list[Path]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return a unique name for each path: its last part. Equal names also get the part before it, and then a number."""
+    """Return a unique name for each path: its last component. Equal names get the component before it, then a
+    number."""
     short = [_plain(path.name) for path in paths]
     longer = [f"{_plain(path.parent.name)}-{_plain(path.name)}" for path in paths]
     counts = Counter(short)

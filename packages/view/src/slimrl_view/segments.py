@@ -24,10 +24,10 @@ CLOSING = re.compile(r"</([A-Za-z][\w-]*)>?")
 def segments_of(
     pieces: Sequence[str], mask: Sequence[int], messages: Sequence[Mapping[str, Any]], ends: Sequence[bool]
 ) -> list[Json]:
-    """Return the segments of a rollout in order, each with the first token and the token after the last.
+    """Return the segments of a rollout in order, each with its first token and the token after its last token.
 
     `pieces` are the texts of the tokens. `mask` is 1 for tokens that the policy sampled. `ends` is True for special
-    tokens; the first of these after a message's content still belongs to the message.
+    tokens. The first special token after a message's content belongs to the message.
     """
     starts = [0, *accumulate(map(len, pieces))]
     text = "".join(pieces)
@@ -85,8 +85,8 @@ def _messages(
 
 
 def _find_parts(reply: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the kind, the start and the end of each part in tags. The time is linear, because closing tags are looked
-    up and not searched from each opening tag."""
+    """Yield the kind, the start and the end of each part in tags. Closing tags are searched only once, and not again
+    for each opening tag, so the time is linear."""
     closings: dict[str, list[re.Match[str]]] = {}
     for one in CLOSING.finditer(reply):
         closings.setdefault(one[1], []).append(one)

@@ -42,13 +42,13 @@ MAX_TARGET = 16 * 2**10  # bytes of a path with its query
 MAX_FIELDS = 32
 IDLE_S = 60.0
 MAX_CONNECTIONS = 64
-ROOM_S = 1.0  # wait for a closed connection to free its place
+ROOM_S = 1.0  # seconds to wait until a closed connection frees its place
 TRIED_PORTS = 20
 HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # address of this machine, for a server that listens on all addresses
 
 
 class Server(ThreadingHTTPServer):
-    """A server that is bound to its port, and answers once `serve_forever` is called."""
+    """An HTTP server that is bound to a port. It answers requests after `serve_forever` is called."""
 
     request_queue_size = 64
 
@@ -64,16 +64,16 @@ class Server(ThreadingHTTPServer):
         super().__init__(address, Handler)
 
     def url(self, elsewhere: bool = False) -> str:
-        """Return the page's URL for this machine, or with `elsewhere` for other machines that know this machine's
-        name."""
+        """Return the page's URL for this machine. With `elsewhere`, return the URL for other machines, which may
+        contain this machine's name."""
         name = str(self.server_address[0])
         if name in HERE:
             name = socket.gethostname() if elsewhere else HERE[name]
         return f"http://{f'[{name}]' if ':' in name else name}:{self.server_address[1]}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a new connection. If all places are taken, the oldest connection is closed, so a client that sends its
-        request very slowly, or does not read the answer, cannot block others."""
+        """Answer a new connection. If `MAX_CONNECTIONS` are open, close the oldest one first, so that slow clients
+        cannot block others."""
         if not self._places.acquire(blocking=False):
             for oldest in [*self._open][:1]:
                 with suppress(OSError):
@@ -92,13 +92,13 @@ class Server(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a client that leaves early. Any other error is a bug, and is printed."""
+        """Ignore an error of a client that closes the connection early. Any other error is a bug, and is printed."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
 def bind(host: str, port: int, api: Api, access: Access, is_chosen: bool) -> Server:
-    """Return a server on the port, or on the next free one unless `is_chosen`. Raises UserError without a free port."""
+    """Return a server on `port`, or unless `is_chosen`, on the next free port. Raises UserError if no port is free."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -151,7 +151,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send_error(code, message or HTTPStatus(code).phrase)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log no requests."""
+        """No-op: requests are not logged."""
 
     def _answer(self, path: str, query: str) -> None:
         try:
@@ -171,7 +171,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send_error(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
 
     def _logs_in(self, target: SplitResult) -> bool:
-        """Return True if the address logs the browser in. A cookie then replaces the key, which leaves the address."""
+        """Return True if the address logs the browser in. A cookie then replaces the key: the answer redirects to
+        `/`."""
         cookie = self.server.login.cookie(target.query) if target.path == "/" else ""
         if cookie:
             self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})

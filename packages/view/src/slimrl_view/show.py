@@ -25,8 +25,8 @@ SHOWN_RUNS = 20
 
 
 def show(args: argparse.Namespace) -> int:
-    """Serve the page of the runs until a signal, or write it to a directory, or list the runs if none is named. Return
-    the exit status."""
+    """Serve the page of the named runs until a signal. With `--export`, write the page to a directory instead. If no
+    run is named, list the runs. Return the exit status."""
     if not args.runs:
         return _list_runs()
     key = os.environ.get(KEY, "")

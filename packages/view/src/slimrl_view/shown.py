@@ -1,4 +1,4 @@
-"""Opens runs, and keeps their indexes up to date on a separate thread, while the page already answers."""
+"""Opens runs, and keeps their indexes up to date on a separate thread, so that the page can answer at once."""
 
 import sqlite3
 import threading

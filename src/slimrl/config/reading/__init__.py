@@ -1,1 +1,1 @@
-"""Reading and writing of the configuration: from flags, files and variables to checked sections, and back to text."""
+"""Reads the configuration from flags, files and environment variables, checks it, and writes it as text."""

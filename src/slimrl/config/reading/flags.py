@@ -1,8 +1,8 @@
-"""The command line and the environment as settings: `@ file`, `--section @ file`, `--key.subkey value`, `--switch`,
-`--no-switch`, and `SLIMRL_KEY__SUBKEY=value`.
+"""Converts the command line and the environment variables to settings. The syntax is `@ file`, `--section @ file`,
+`--key.subkey value`, `--switch`, `--no-switch`, and `SLIMRL_KEY__SUBKEY=value`.
 
-In a flag `-` and `_` are the same. Flags override files regardless of their order. If several files, or several flags,
-set the same key, the last value wins.
+In the name of a flag, `-` and `_` are equivalent. Flags override files regardless of their order. If several files, or
+several flags, set the same key, the last value wins.
 """
 
 import difflib
@@ -18,15 +18,15 @@ from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
 
 ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
-# A variable that names no setting is refused. But a `PRIME_` variable without this separator may belong to another
-# program of prime-rl's makers, and is refused only if it looks like a misspelt setting.
+# A variable is refused if no setting has its name. But a `PRIME_` variable without this separator may belong to another
+# program of prime-rl's makers. It is refused only if it looks like a misspelt setting.
 SECTIONS = "__"
 LOOKS_LIKE = 0.8
 
 
 def from_command_line(argv: Sequence[str], names: Names) -> list[Setting]:
     """Return the settings of every file, then the settings of every flag, for the command of `names`."""
-    files: list[Setting] = []  # flags override files regardless of their order, hence two lists
+    files: list[Setting] = []  # a separate list, because flags override files regardless of their order
     flags: list[Setting] = []
     words = list(argv)
     while words:
@@ -44,8 +44,8 @@ def from_command_line(argv: Sequence[str], names: Names) -> list[Setting]:
 
 
 def _flag(word: str, words: list[str], names: Names) -> list[Setting]:
-    """Return the setting of the flag `word`. For `--section @ FILE`, return the settings of the file. Remove the words
-    that belong to the flag from `words`."""
+    """Return the setting of the flag `word`. For `--section @ FILE`, return the settings of the file. Words that belong
+    to the flag are removed from `words`."""
     flag, has_value, value = word.partition("=")
     path, is_off = _path(flag), False
     if not has_value and path[0].startswith("no_") and find(names.root, path[:1]) is None:
@@ -76,12 +76,12 @@ def _flag(word: str, words: list[str], names: Names) -> list[Setting]:
 
 
 def _path(flag: str) -> Path:
-    """Return the path of a flag, in which `-` and `_` are the same."""
+    """Return the path of a flag. `-` and `_` are equivalent."""
     return tuple(flag[2:].replace("-", "_").split("."))
 
 
 def _file_name(word: str, words: list[str], before: str) -> str:
-    """Return the name of the file after `@`, with or without a space between the two."""
+    """Return the name of the file after `@`. There may be a space after `@`."""
     name = word[1:] or (words.pop(0) if words else "")
     if not name or name.startswith("--"):
         raise UserError(f"{before}: a file name must follow, as in `{before} examples/reverse_text/rl.toml`.")
@@ -89,8 +89,8 @@ def _file_name(word: str, words: list[str], before: str) -> str:
 
 
 def names_section(argv: Sequence[str], section: str) -> bool:
-    """Return True if a flag or a file of the command line sets something in the top-level section `section`. This
-    distinguishes two commands with the same name. Raise UserError for a file that cannot be read."""
+    """Return True if a flag or a file of the command line sets a value in the top-level section `section`. With this,
+    callers distinguish two commands with the same name. Raise UserError for a file that cannot be read."""
     files = [word[1:] or after for word, after in pairwise([*argv, ""]) if word.startswith("@")]
     flags = [_path(word.partition("=")[0]) for word in argv if word.startswith("--")]
     paths = chain(flags, (setting.path for name in files if name for setting in from_file(name)))
@@ -98,9 +98,9 @@ def names_section(argv: Sequence[str], section: str) -> bool:
 
 
 def from_environment(environ: Mapping[str, str], names: Names) -> list[Setting]:
-    """Return the settings in environment variables that belong to the command of `names`, the lowest precedence first:
-    `SLIMRL_TRAINER__OPTIM__LR=1e-5` sets `trainer.optim.lr`. For a variable of no command, raise UserError with the
-    nearest known variable."""
+    """Return the settings from environment variables for the command of `names`, sorted from the lowest precedence.
+    For example, `SLIMRL_TRAINER__OPTIM__LR=1e-5` sets `trainer.optim.lr`. If no command has the setting of a variable,
+    raise UserError with the nearest known variable."""
     settings: list[Setting] = []
     for prefix in ENV_PREFIXES:
         own = list(_own_variables(environ, prefix, names))
@@ -130,10 +130,11 @@ def _own_variables(environ: Mapping[str, str], prefix: str, names: Names) -> Ite
 
 
 def _nearest(name: str, prefix: str, names: Names) -> str:
-    """Return the variable most similar to the name; empty if none is similar."""
+    """Return the known variable that is most similar to `name`; empty if no variable is similar."""
     known = [f"{prefix}{SECTIONS.join(path).upper()}" for path, _ in leaves(names.root)]
     known += OTHER_VARIABLES if prefix == "SLIMRL_" else []
-    # A forgotten section is likelier than a misspelling: SLIMRL_OPTIM__LR matches SLIMRL_TRAINER__OPTIM__LR.
+    # Look for a missing section first, which is likelier than a misspelling: SLIMRL_OPTIM__LR instead of
+    # SLIMRL_TRAINER__OPTIM__LR.
     ending = name.removeprefix(prefix.rstrip("_"))
     same = [one for one in known if one.endswith(ending) and (prefix == "SLIMRL_" or SECTIONS in ending)]
     return next(iter(same or difflib.get_close_matches(name, known, 1, LOOKS_LIKE)), "")

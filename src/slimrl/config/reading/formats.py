@@ -1,4 +1,4 @@
-"""Reads TOML, YAML and JSON, with the line number of every key. The usual libraries do not return line numbers."""
+"""Reads TOML, YAML and JSON with the line number of every key, because the usual libraries do not return line numbers."""
 
 import json
 import re
@@ -29,7 +29,7 @@ Parsed = tuple[Any, dict[Path, int]]
 
 
 class TextError(UserError):
-    """A text is invalid in its format. `line` is the number of the faulty line; 0 if it is unknown."""
+    """An error for a text with invalid syntax. `line` is the number of the faulty line; 0 if it is unknown."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(why)
@@ -37,11 +37,12 @@ class TextError(UserError):
 
 
 class RefusedError(TextError):
-    """A text is valid in its format but refused, because it has a key twice or is nested too deep."""
+    """An error for a text with valid syntax that is refused, because it has a duplicate key or is nested too deeply."""
 
 
 def flatten(value: Any, path: Path = ()) -> list[tuple[Path, Any]]:
-    """Return the parts of nested data with their paths. A container is an empty dict or list, followed by its contents.
+    """Return nested data as a flat list of (path, value). A container is written as an empty dict or list, followed by
+    its contents.
 
     >>> flatten({"a": [1]})
     [((), {}), (('a',), []), (('a', '0'), 1)]
@@ -59,7 +60,7 @@ def read_toml(text: str) -> Parsed:
     except RecursionError:
         tree = None  # the loop finds the line
     lines: dict[Path, int] = {}
-    counts: dict[Path, int] = {}  # elements of each array of tables so far
+    counts: dict[Path, int] = {}  # the number of elements so far in each array of tables
     table: Path = ()
     first = 1
     for first, statement in _statements(text):
@@ -68,7 +69,7 @@ def read_toml(text: str) -> Parsed:
         except RecursionError:
             raise RefusedError(first, TOO_DEEP) from None
         if statement.lstrip().startswith("["):
-            # A header alone parses to nested empty tables. The innermost table is the one that it names.
+            # A header without content is parsed to nested empty tables. The innermost table has the path of the header.
             is_array = statement.lstrip().startswith("[[")
             table = _table_of(paths[-1][:-1] if is_array else paths[-1], counts, is_array)
             lines.setdefault(table[:-1] if is_array else table, first)  # an array has the line of its first element
@@ -96,8 +97,8 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _table_of(names: Path, counts: dict[Path, int], is_array: bool) -> Path:
-    """Return the path of the table in a header. After each array of tables, the path has the index of the current
-    element. With `is_array`, the header starts a new element, which is counted in `counts`."""
+    """Return the path of the table with the header `names`. If a part of the path is an array of tables, the index of
+    its current element is inserted. With `is_array`, the header starts a new element, which is counted in `counts`."""
     path: Path = ()
     for end, key in enumerate(names, start=1):
         path = (*path, key)
@@ -119,7 +120,7 @@ def _parse_toml(text: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that records lines, refuses duplicate keys, and reads 1e-5 as a number, which YAML 1.1 does not."""
+    """A YAML loader that records lines and refuses duplicate keys. Unlike YAML 1.1, it reads 1e-5 as a number."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -127,8 +128,8 @@ class _Loader(yaml.SafeLoader):
         self._num_values = 0
 
     def read(self, node: yaml.Node, path: Path = ()) -> Any:
-        """Return the value of the node at a path. An anchor's value is read again for every alias. Raise RefusedError
-        if there are more than `MAX_VALUES` values."""
+        """Return the value of the node at a path. The value of an anchor is read again for every alias. Raise
+        RefusedError if the file has more than `MAX_VALUES` values."""
         self._num_values += 1
         if self._num_values > MAX_VALUES:
             raise RefusedError(_line(node), f"the file has more than {MAX_VALUES:,} values, with those of its aliases")
@@ -162,7 +163,7 @@ class _Loader(yaml.SafeLoader):
     def _read_scalar(self, node: yaml.Node) -> Any:
         try:
             return self.construct_object(node, deep=True)
-        except (ValueError, LookupError, AttributeError, TypeError, OverflowError):  # by PyYAML, as for `!!int ""`
+        except (ValueError, LookupError, AttributeError, TypeError, OverflowError):  # from PyYAML, e.g. for `!!int ""`
             # The message does not show the value, which may be a secret.
             kind = node.tag.rpartition(":")[2]
             raise TextError(_line(node), f"not valid YAML: a value is no {kind}, as its form says") from None
@@ -198,7 +199,7 @@ def read_json(text: str) -> Parsed:
         raise TextError(0, f"not valid JSON: {error}") from None
     except RecursionError:
         raise TextError(0, TOO_DEEP) from None
-    try:  # the json module has no lines; except for tabs and a rare escape, JSON is YAML
+    try:  # read it as YAML, because the json module has no line numbers; nearly all JSON is YAML
         return value, read_yaml(text.replace("\t", " "))[1]
     except RefusedError:
         raise

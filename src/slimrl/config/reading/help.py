@@ -1,5 +1,5 @@
-"""The pages of `slimrl COMMAND --help`, which are made from the configuration's classes and their docstrings. Imports
-nothing that reads settings."""
+"""Makes the pages of `slimrl COMMAND --help` from the configuration's classes and their docstrings. To be fast, this
+module imports no code that reads settings."""
 
 import inspect
 import json
@@ -67,14 +67,13 @@ def settings_of(command: Command) -> type[CommandConfig]:
 
 
 def help_text(config_class: type[CommandConfig], wanted: str = "") -> str:
-    """Return the help of a command. If `wanted` is empty, list the most used settings. If it is `all`, list every
-    setting with type, default and meaning. Otherwise `wanted` is the name of one section, and no examples are added.
-    Raise UserError for an unknown section."""
+    """Return the help of a command. `wanted` selects the settings: empty for the most used settings, `all` for all
+    settings, or the name of a section. For a section no examples are added. Raise UserError for an unknown section."""
     operand = config_class.operand.partition(".")[0].upper()
     command = f"{config_class.command} {operand}".strip()
     spec = spec_of(config_class)
     if config_class.operand and wanted != ALL and below(spec, wanted.partition(".")[0]) is None:
-        wanted = ""  # `wanted` is the operand, not a section
+        wanted = ""  # `wanted` is the command's operand, not a section
     parts = [f"usage: slimrl {command} [@ FILE ...] [--key VALUE ...]", "", _wrap(_doc(config_class), "")]
     if wanted not in ("", ALL):
         parts = [*_variants(*_find(spec, wanted))]
@@ -104,8 +103,8 @@ def _page(config_class: type[CommandConfig], spec: Spec) -> Iterator[str]:
 
 
 def _find(spec: Spec, name: str) -> tuple[Spec, Path]:
-    """Return the spec and the path of a setting or section with this full name. If there is none, raise UserError with
-    the nearest name."""
+    """Return the spec and the path of the setting or section with the full name `name`. If the name is unknown, raise
+    UserError with the nearest name."""
     found: Spec = spec
     path: Path = ()
     for key in name.replace("-", "_").split("."):
@@ -119,14 +118,14 @@ def _find(spec: Spec, name: str) -> tuple[Spec, Path]:
 
 
 def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterator[str]:
-    """Yield the lines of one section: its own settings, then the sections inside it. `chosen_by` is the key that
-    chooses this variant of the section."""
+    """Yield the lines of one section: its plain settings, then its subsections. `chosen_by` is the key that selects
+    this variant of the section."""
     fields = {key: field for key in keys_below(spec) if (field := below(spec, key))}
     yield title
     if path:
         yield from (_wrap(_doc(section), "  ") for section in spec.sections)
     yield ""
-    # As in a file, the plain settings precede the sections.
+    # As in a file, the plain settings precede the subsections.
     for key, field in fields.items():
         if not field.item.sections:
             yield from _setting(field, (*path, key), f"  {describe(field)}", _description(field), key == chosen_by)
@@ -137,7 +136,7 @@ def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterato
 
 
 def _variants(field: Spec, path: Path) -> Iterator[str]:
-    """Yield the help lines of a field: a setting, a section, each variant of a section, or one element of a list."""
+    """Yield the help lines of a field. It may be a plain setting, a section, a section with variants, or a list."""
     if not field.item.sections:
         yield from _setting(field, path, f"  {describe(field)}", _description(field))
     elif field.is_list:
@@ -160,7 +159,7 @@ def _setting(field: Spec, path: Path, kind: str, text: str, is_required: bool = 
 
 
 def _description(field: Spec) -> str:
-    """Return the text under a field in its class."""
+    """Return the help text of a field: the string under the field in its class."""
     return field.field.description or ""
 
 

@@ -1,13 +1,15 @@
-"""Settings from flags, files, the environment and defaults, merged and checked: `load(RLConfig, argv, environ)`.
+"""Reads settings from flags, files, environment variables and defaults, merges and checks them:
+`load(RLConfig, argv, environ)`.
 
-Precedence: flags > files, left to right > `SLIMRL_TRAINER__OPTIM__LR` > the same with `PRIME_` > defaults. All commands
-share the environment variables, so variables for other commands are ignored. Sections merge key by key. A list is
-replaced as a whole, or one element is replaced by `--env.0.id x`. Every mistake is reported as one `UserError` with the
-key, its origin, its value and the expected value.
+The precedence is, from highest to lowest: flags, files (the last file first), variables such as
+`SLIMRL_TRAINER__OPTIM__LR`, variables with `PRIME_`, defaults. All commands share the environment variables, so
+variables for other commands are ignored. Sections are merged key by key. A list is replaced as a whole; a flag such as
+`--env.0.id x` changes one element. All mistakes are reported in one `UserError`, with the key, its origin, its value
+and the expected value.
 
-All settings are a flat list with the lowest precedence first. `tree.py` folds it, and pydantic validates the result
-once. The code that reads them is our own, because pydantic-settings loses the line of a value, and importing it takes
-as long as the rest of `slimrl rl --help`.
+The settings are collected in a flat list, sorted from the lowest precedence. `tree.py` merges them to nested data, and
+pydantic validates the result once. slimrl does not use pydantic-settings, because it loses the line number of a value,
+and its import takes as long as the rest of `slimrl rl --help`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +30,7 @@ from slimrl.config.reading.tree import Tree
 from slimrl.errors import UserError
 
 C = TypeVar("C", bound=CommandConfig)
-MAX_MISTAKES = 20  # in one message
+MAX_MISTAKES = 20  # maximum number of mistakes in one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +49,26 @@ class Resolved(Generic[C]):
 def load(
     config_class: type[C], argv: Sequence[str], environ: Mapping[str, str], note: Callable[[str], None] = print_note
 ) -> Resolved[C]:
-    """Return the checked configuration of a command, from `argv` (without the command's own name) and `environ`. `note`
-    receives a line about settings in another trainer's names.
+    """Return the checked configuration of a command, from `argv` (the words after the command) and `environ`. `note`
+    receives a line if settings have another trainer's names.
 
     Raises:
-        UserError: a setting is unknown, of the wrong type, missing, or contradicts another; or a file cannot be read.
+        UserError: a setting is unknown, has the wrong type, is missing, or contradicts another setting; or a file
+            cannot be read.
     """
     names = names_of(config_class, note)
     return replace(resolve(config_class, from_command_line(argv, names), environ, names), argv=tuple(argv))
 
 
 def load_file(config_class: type[C], path: FilePath) -> C:
-    """Return the checked configuration in a file, without notes. Raise UserError as `load` does."""
+    """Return the checked configuration in a file, without notes. Raise the same UserErrors as `load`."""
     names = names_of(config_class, lambda text: None)
     return resolve(config_class, names.translate(from_file(str(path))), {}, names).config
 
 
 def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[str, str], names: Names) -> Resolved[C]:
-    """Return the checked configuration from `environ` and the settings `given`. These have present names, and a later
-    setting replaces an earlier setting. `names` are the command's names. Raise UserError as `load` does."""
+    """Return the checked configuration from `environ` and the settings `given`. The settings must have current names. A
+    later setting replaces an earlier setting. `names` are the command's names. Raise the same UserErrors as `load`."""
     tree = Tree(names.root, names.note)
     for setting in [*from_environment(environ, names), *given]:
         tree.add(setting)
@@ -92,13 +95,13 @@ def _explain(error: ValidationError, tree: Tree, root: Spec) -> str:
         path: Path = ()
         *above, last = map(str, item["loc"])
         for key in above:
-            deeper = below(spec, key)  # None: not a key but pydantic's name for a member of a union
+            deeper = below(spec, key)  # None if `key` is pydantic's name for a member of a union
             spec, path = (deeper, (*path, key)) if deeper else (spec, path)
         if item["type"] == "extra_forbidden":
             path = (*path, last)
         elif deeper := below(spec, last):
             spec, path = deeper, (*path, last)
-        # pydantic reports an error for each member of a union: one message for a setting is enough.
+        # pydantic reports an error for each member of a union, but one message for a setting is enough.
         messages.setdefault(path, _explain_one(item, path, spec, tree))
     if len(messages) == 1:
         return next(iter(messages.values()))
@@ -136,7 +139,8 @@ def _explain_one(item: ErrorDetails, path: Path, spec: Spec, tree: Tree) -> str:
 
 
 def quote_hint(value: object) -> str:
-    """Return a hint for a text that looks like a list or a table, if the shell has removed its inner quotes."""
+    """Return a hint about quotes if the value looks like a list or a table from which the shell has removed the inner
+    quotes."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         return """ The shell takes quotes away: put single ones around the whole, as in '[{id="reverse-text"}]'."""
     return ""

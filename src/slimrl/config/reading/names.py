@@ -1,7 +1,7 @@
-"""The names that a command accepts for its settings: present names, other names of slimrl's own, and the names of other
-trainers (`slimrl.dialects`).
+"""The names that a command accepts for its settings: current names, synonyms and earlier names in slimrl, and the names
+of other trainers (`slimrl.dialects`).
 
-A setting that was read under another name keeps its origin, so that errors show the line or flag as the user wrote it.
+A renamed setting keeps its origin, so that errors show the line or flag that the user wrote.
 """
 
 import sys
@@ -17,23 +17,23 @@ from slimrl.errors import UserError, visible
 from slimrl.io.secrets import redact
 from slimrl.plugins import DIALECTS, load_all
 
-# Other names of settings, and names of earlier versions, by command; "" is for all commands. A longer name must precede
-# its own prefix.
+# Synonyms of settings, and names of earlier versions, by command; "" is for all commands. A longer name must precede
+# its prefix.
 SYNONYMS: dict[str, dict[Path, Path]] = {
     "": {
         ("trainer", "model", "lora", "target_modules"): ("model", "lora", "targets"),
         ("trainer", "model", "lora"): ("model", "lora"),
         ("model", "lora", "target_modules"): ("model", "lora", "targets"),
     },
-    "check": {(name,): ("env", "0", name) for name in ("args", "worker")},  # its first environment, as in `play`
+    "check": {(name,): ("env", "0", name) for name in ("args", "worker")},  # the first environment, as in `play`
     "eval": {(name,): ("sampling", name) for name in ("max_tokens", "stop", "top_p", "top_k", "min_p")},
     "rl": {("deployment", "sampler_restarts"): ("deployment", "restarts")},
 }
-IsKnown = Callable[[Path], bool]  # returns True if slimrl has a setting at a path
+IsKnown = Callable[[Path], bool]  # a function that returns True if slimrl has a setting at a path
 
 
 class Translation(Protocol):
-    """The settings of a source, translated to slimrl's names."""
+    """The settings of one source (a file, the flags, the variables), translated to slimrl's names."""
 
     @property
     def settings(self) -> Sequence[Setting]: ...
@@ -42,7 +42,8 @@ class Translation(Protocol):
         """Yield the lines of a report on the translation, one line per key."""
 
     def refuse_impossible(self, name: str) -> None:
-        """Raise UserError if slimrl does not support some keys of the source called `name`."""
+        """Raise UserError if slimrl does not support some keys of the source. `name` is the source's name in the
+        message."""
 
 
 class Dialect(Protocol):
@@ -53,13 +54,13 @@ class Dialect(Protocol):
         """The trainer's name."""
 
     def has(self, command: str, path: Path) -> bool:
-        """Return True if the trainer has a setting at the path, for a command of slimrl."""
+        """Return True if the trainer has a setting at the path. `command` is the command of slimrl that reads it."""
 
     def has_plain(self, path: Path) -> bool:
         """Return True if the trainer has a plain value at the path, but slimrl has a section there."""
 
     def is_foreign(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> bool:
-        """Return True if a source is written for the trainer."""
+        """Return True if a source has the trainer's names, not slimrl's names."""
 
     def translate(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> Translation:
         """Translate the settings of a source to slimrl's names. Call this only if `is_foreign` is True for the
@@ -80,15 +81,15 @@ class Names:
         return replace(self, command=config_class.command, root=spec_of(config_class))
 
     def current(self, path: Path) -> Path:
-        """Return the path under its present name. A path with another trainer's name is returned unchanged."""
+        """Return the path with its current name. A path with another trainer's name is returned unchanged."""
         return current_path(self.command, path)
 
     def is_known(self, path: Path) -> bool:
-        """Return True if slimrl has a setting at the path, under any of its names."""
+        """Return True if slimrl has a setting at the path, with any of the setting's names."""
         return find(self.root, self.current(path)) is not None
 
     def is_foreign(self, path: Path) -> bool:
-        """Return True if another trainer has the path and slimrl does not."""
+        """Return True if another trainer has a setting at the path, but slimrl does not."""
         return not self.is_known(path) and any(dialect.has(self.command, path) for dialect in self.dialects)
 
     def has_plain(self, path: Path) -> bool:
@@ -96,10 +97,10 @@ class Names:
         return any(dialect.has_plain(path) for dialect in self.dialects)
 
     def translate(self, source: Sequence[Setting]) -> list[Setting]:
-        """Return the settings of one source (a file, the flags, the variables) under their present names.
+        """Return the settings of one source (a file, the flags, the variables) with their current names.
 
-        Raise UserError if the source is a file of another command, or if it is written for another trainer and has a
-        key that slimrl does not support.
+        Raise UserError if the source is a file of another command. Also raise UserError if it is written for another
+        trainer and has a key that slimrl does not support.
         """
         self._refuse_file_of_another(source)
         foreign = (dialect for dialect in self.dialects if dialect.is_foreign(source, self.command, self.is_known))
@@ -117,8 +118,8 @@ class Names:
         return [replace(setting, path=self.current(setting.path)) for setting in settings]
 
     def _refuse_file_of_another(self, source: Sequence[Setting]) -> None:
-        """Raise UserError if a file has settings that are unknown to this command, and another command knows all its
-        settings."""
+        """Raise UserError if a file belongs to another command: some of its settings are unknown to this command, but
+        another command knows all of them."""
         strange = sorted({one.path[0] for one in source if one.kind == "file" and not self.is_known(one.path[:1])})
         for name, config_class in COMMANDS.items() if strange else ():
             if all(map(self.of(config_class).is_known, (one.path for one in source))):
@@ -137,7 +138,7 @@ def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> 
 
 
 def current_path(command: str, path: Path) -> Path:
-    """Return the present name of the path."""
+    """Return the path with its current name."""
     for other, present in (SYNONYMS[""] | SYNONYMS.get(command, {})).items():
         if path[: len(other)] == other:
             return (*present, *path[len(other) :])

@@ -1,10 +1,10 @@
-"""The settings that every run directory keeps as `config.toml`: written as TOML, as `--dry-run` prints them, and read
-again.
+"""Writes the settings of a run as `config.toml` in its directory, and reads them again. `--dry-run` prints the same
+text.
 
-Every setting is written, including defaults. A comment after each value that is not a default shows its origin; if a
-run is resumed from this file, the comment shows the first origin. The text loads back to an equal configuration, with
-two exceptions. `resume` is not written, because it applies to one start only: another run that reuses the file would
-continue from its own directory. And a secret is not written.
+All settings are written, including defaults. A comment after each value that is not a default shows its origin. If a
+run is resumed from this file, the comment still shows the first origin. The file can be loaded to an equal
+configuration, with two exceptions. `resume` is not written, because it is valid only for one start. Secrets are not
+written.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ from slimrl.io.run_dir import RunDir
 OF_ONE_START = "resume"
 MAX_BYTES = 2**24
 DIGEST = "# SHA-256 of the lines above: "
-COMMENT = "  # "  # between a value and its origin
+COMMENT = "  # "  # separates a value and its origin
 HEADER = re.compile(r"# slimrl (\w+) @")
-# Settings that are not part of the recipe: they name paths, programs or machines, monitor a run, or distinguish runs.
+# Settings that are not part of a run's recipe: names of paths, programs, machines and runs, and the monitors.
 NO_RECIPE = re.compile(
     r"(seed|output_dir|resume|command|plan|(wandb|trackio|tensorboard|ckpt|deployment|monitors|trainer\.guard)\..*"
     r"|.*_gpu_ids|model\.(device|num_threads)|orchestrator\.(max_rollouts_gb|env\.\d+\.name)"
@@ -40,7 +40,7 @@ NO_RECIPE = re.compile(
 
 
 def config_toml(resolved: Resolved[C]) -> str:
-    """Return the whole configuration as TOML; its first line is the command that reads it."""
+    """Return the whole configuration as TOML. The first line is a comment with the command that can read it."""
     header = f"# slimrl {resolved.config.command} @ config.toml"
     return "\n".join([header, *_section(resolved.config, "", resolved.provenance)]) + "\n"
 
@@ -63,8 +63,8 @@ def is_changed(path: Path) -> bool:
 
 
 def _with_first_origins(resolved: Resolved[C], path: Path) -> Resolved[C]:
-    """A resumed run reads its own file at `path`. Replace each origin in that file by the first origin, which the
-    file's comment names. If the file was edited, keep the file as the origin."""
+    """Return the settings with their first origins. A resumed run reads its file at `path`, so this file is the origin
+    of the settings. Replace it with the origin in the file's comment. If the file was edited, keep it as the origin."""
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace") if path.is_file() else ""
     if DIGEST not in text or is_changed(path):
         return resolved
@@ -73,7 +73,7 @@ def _with_first_origins(resolved: Resolved[C], path: Path) -> Resolved[C]:
         file, _, number = origin.rpartition(":")
         if not number.isdecimal() or Path(file).resolve() != path.resolve():
             provenance[key] = origin
-        elif COMMENT in (line := lines[int(number) - 1]):  # a default has no comment
+        elif COMMENT in (line := lines[int(number) - 1]):  # a default value has no comment
             provenance[key] = line.rpartition(COMMENT)[2]
     return replace(resolved, provenance=provenance)
 
@@ -84,7 +84,7 @@ def _digest_line(text: str) -> str:
 
 
 def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of a section: its plain values, then the sections inside it, each under its header."""
+    """Yield the lines of a section: its plain values, then its subsections, each below its header."""
     # TOML needs the plain values of a table before the headers of the tables inside it.
     values = {key: getattr(section, key) for key in field_names(type(section))}
     inner = {key: value for key, value in values.items() if _is_section(value)}
@@ -109,7 +109,7 @@ def _is_section(value: Any) -> bool:
 
 
 def _comment(key: str, provenance: Mapping[str, str]) -> str:
-    """Return a comment with the origin of a value, or with all origins of the entries of a dictionary or list."""
+    """Return a comment with the origin of a value. For a dictionary or list, return all origins of its entries."""
     origins = [origin for path, origin in provenance.items() if path == key or path.startswith(f"{key}.")]
     return f"{COMMENT}{' '.join(', '.join(dict.fromkeys(origins)).split())}" if origins else ""
 
@@ -136,9 +136,9 @@ def toml_key(key: str) -> str:
 
 
 def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -> CommandConfig:
-    """Return the settings of a run. Settings that its version of slimrl did not have get today's defaults. `default` is
-    the class of the settings if the first line of config.toml names no command. Raise UserError if the file is missing
-    or cannot be read."""
+    """Return the settings of a run. Settings that did not exist in the run's version of slimrl get today's defaults.
+    `default` is the class of the settings if the first line of config.toml has no command. Raise UserError if the file
+    is missing or cannot be read."""
     path = RunDir(run_dir).settings
     if not path.is_file():
         raise UserError(f"{run_dir} has no {path.name}: it is no run of slimrl. Name the `output_dir` of a run.")
@@ -152,8 +152,8 @@ def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -
 
 
 def read_flat_settings(run_dir: Path, command: str) -> dict[str, Any]:
-    """Return the settings in a run's file by dotted key, without defaults. Renamed settings have their new names. Raise
-    UserError if the file cannot be read, or belongs to another command."""
+    """Return the settings in a run's file by dotted key. Defaults are not added, and renamed settings have their new
+    names. Raise UserError if the file cannot be read, or belongs to another command."""
     path = RunDir(run_dir).settings
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
     if (kept := _command_in(text) or command) != command:
@@ -168,7 +168,7 @@ def read_flat_settings(run_dir: Path, command: str) -> dict[str, Any]:
 
 
 def _command_in(text: str) -> str:
-    """Return the command that the first line of a config.toml names; empty if it names none."""
+    """Return the command in the first line of a config.toml; empty if the line has no command."""
     found = HEADER.match(text)
     return found[1] if found else ""
 
@@ -179,7 +179,7 @@ def flat_settings(config: CommandConfig) -> dict[str, Any]:
 
 
 def flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a pair of dotted key and value for each setting in a tree. In a list of tables, the index is a part of the
+    """Yield a pair (dotted key, value) for each setting in nested data. In a list of tables, the index is a part of the
     key."""
     match value:
         case Mapping() if value or not key:

@@ -1,7 +1,7 @@
 """The keys of the configuration's classes and their expected values, for the help, for loading and for error messages.
 
-Independent of given values and their origins. A path is a tuple of keys, `("orchestrator", "env", "0", "id")`; an
-element of a list is addressed by its index, in digits.
+A path is a tuple of keys, for example `("orchestrator", "env", "0", "id")`. The key of a list's element is its index,
+written in digits.
 """
 
 import difflib
@@ -21,11 +21,11 @@ from slimrl.errors import UserError, nearest
 
 Path = tuple[str, ...]
 
-# Smallest similarity of a suggested setting: no hint is better than a bad hint. `gpro` and `grpo` have 0.75, `sandbox`
-# and `wandb` have 0.67.
+# The smallest similarity of a suggested setting, because a bad hint is worse than no hint. The similarity of `gpro` and
+# `grpo` is 0.75; the similarity of `sandbox` and `wandb` is 0.67.
 NEAR = 0.7
 
-# Names of settings in other trainers and papers, and the last key of the same setting in slimrl.
+# Names of settings in other trainers and papers, with the last key of the equivalent setting in slimrl.
 WORDS = {
     **dict.fromkeys(("group_size", "num_generations", "n_samples", "num_rollouts"), "rollouts_per_example"),
     **dict.fromkeys(("learning_rate", "lr_rate", "learning-rate"), "lr"),
@@ -45,7 +45,8 @@ BOUNDS = {annotated_types.Gt: ">", annotated_types.Ge: ">=", annotated_types.Lt:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The type, the constraints, the default and the text of the value at a path, as pydantic's `FieldInfo`."""
+    """The description of a value in the configuration: its type, constraints, default and help text. It wraps
+    pydantic's `FieldInfo`."""
 
     field: FieldInfo
 
@@ -81,17 +82,17 @@ class Spec:
 
     @property
     def is_open(self) -> bool:
-        """True if any key is allowed below: in a dictionary, and in values inside a dictionary."""
+        """True if any key is allowed in the value. This holds for a dictionary and for values in a dictionary."""
         return self.annotation is Any or get_origin(self.annotation) is dict
 
     @property
     def is_switch(self) -> bool:
-        """True if the flag without a value turns the setting on. Some switches may also be `auto`."""
+        """True if a flag without a value turns the setting on. Some of these settings may also be `auto`."""
         return bool in (self.annotation, *(one.annotation for one in self.options))
 
     @property
     def is_verbatim(self) -> bool:
-        """True if text is kept unchanged and never read as a number: a name may be `123`."""
+        """True if text is kept unchanged and never converted to a number. For example, a name may be `123`."""
         if self.options:
             return all(one.is_verbatim for one in self.options)
         if get_origin(self.annotation) is Literal:
@@ -117,7 +118,7 @@ ANYTHING = spec_of(Any)  # made once, because a file may have thousands of keys 
 
 
 def below(spec: Spec, key: str) -> Spec | None:
-    """Return the spec of the value at `key` inside `spec`, or None if the key is unknown there."""
+    """Return the spec of the value at `key` in `spec`; None if `spec` does not have this key."""
     if spec.is_open:
         return ANYTHING
     if spec.is_list:
@@ -134,20 +135,21 @@ def find(root: Spec, path: Path) -> Spec | None:
 
 
 def field_names(section: type[Config]) -> list[str]:
-    """Return the names of a section's settings in the help's order: the names in `first`, own names, inherited
-    names."""
-    # pydantic puts inherited fields first; a reader looks for the additions of this section.
+    """Return the names of a section's settings in the order of the help: first the names in `first`, then the class's
+    own fields, then inherited fields."""
+    # pydantic puts inherited fields first, but readers of the help look for the class's own fields.
     declared = [name for base in section.__mro__ for name in inspect.get_annotations(base)]
     return [name for name in dict.fromkeys((*section.first, *declared)) if name in section.model_fields]
 
 
 def keys_below(spec: Spec) -> list[str]:
-    """Return the keys inside a section, in the order of the help; an empty list for a value, a list or a dictionary."""
+    """Return the keys in a section, in the order of the help; an empty list for a plain value, a list or a dictionary."""
     return list(dict.fromkeys(key for section in spec.sections for key in field_names(section)))
 
 
 def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
-    """Yield every setting below `spec`, in the order of the help. In a path, a list of sections has the index 0."""
+    """Yield path and spec of every setting below `spec`, in the order of the help. For a list of sections, the paths
+    have the index 0."""
     for key in keys_below(spec):
         field = below(spec, key)
         assert field is not None
@@ -158,7 +160,7 @@ def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
 
 
 def describe(spec: Spec) -> str:
-    """Describe the values allowed here: `integer >= 1`, `one of "test", "train"`, `list of numbers >= 0`."""
+    """Describe the allowed values, for example `integer >= 1`, `one of "test", "train"` or `list of numbers >= 0`."""
     constraints = spec.field.metadata
     if spec.options and not spec.sections:
         return " or ".join(map(describe, spec.options))
@@ -181,12 +183,12 @@ def describe(spec: Spec) -> str:
 
 
 def spell(path: Path) -> str:
-    """Return the path as written in a flag or a file."""
+    """Return the path as a dotted key, as in a flag or a file."""
     return ".".join(path)
 
 
 def where(path: Path, origin: str) -> str:
-    """Return the start of an error message: the key, and its origin unless the origin is the flag with the same
+    """Return a prefix for an error message: the key, and its origin unless the origin is the flag with the same
     name."""
     return f"--{spell(path)}" if origin == f"--{spell(path)}" else f"{spell(path)} ({origin})"
 
@@ -199,9 +201,9 @@ def locate(root: Spec, path: Path, origin: str) -> Spec:
 
 
 def explain_unknown(root: Spec, path: Path) -> str:
-    """Return a message about an unknown path: the reason, or up to three similar settings. These are settings with the
-    name that `WORDS` has for the unknown key. If there are none, they are settings with the same last key and a section
-    more or less, or else settings with a similar spelling."""
+    """Return a message about an unknown path: the reason, or up to three suggested settings. The suggestions are, in
+    this order of preference: the setting that `WORDS` has for the unknown key; settings with the same last key and one
+    section more or less; settings with a similar spelling."""
     parents = ((path[:end], find(root, path[:end])) for end in range(len(path) - 1, -1, -1))
     above, parent = next((above, spec) for above, spec in parents if spec)
     key = path[len(above)]
@@ -210,7 +212,7 @@ def explain_unknown(root: Spec, path: Path) -> str:
     if not parent.sections:
         return f"{spell(above)} is {describe(parent)} and has no settings inside it."
     known = [leaf for leaf, _ in leaves(root)]
-    # Settings in a completely different section do not count.
+    # Do not suggest settings in a completely different section.
     nested = [leaf for leaf in known if set(leaf) <= set(path) or set(path) <= set(leaf)]
     found = (
         [leaf for leaf in known if leaf[-1] == WORDS.get(key)]

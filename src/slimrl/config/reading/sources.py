@@ -1,4 +1,4 @@
-"""Files as lists of `Setting`s, and the text of flags and variables as values.
+"""Reads files as lists of `Setting`s, and converts the texts of flags and environment variables to values.
 
 Every setting has its origin (`run.toml:12`, `--seed`, `SLIMRL_SEED`) for error messages.
 """
@@ -18,15 +18,15 @@ from slimrl.errors import UserError, nearest
 from slimrl.io.regular_file import read_regular
 
 MAX_BYTES = 2**20  # largest size of a file
-NEAR_FILE = 0.8  # smallest similarity of a suggested file; all names with the same suffix are similar
+NEAR_FILE = 0.8  # smallest similarity of a suggested file; high, because names with the same suffix are always similar
 SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value at a path: a plain value, or an empty dict or list that the following settings fill.
+    """A value at a path. It is a plain value, or an empty dict or list, which the next settings fill.
 
-    A flag or an environment variable has a text as its value. `load.py` converts it to a number, a list and so on.
+    The value of a flag or an environment variable is a text. `read_value` converts it to a number, a list and so on.
     """
 
     path: Path
@@ -36,13 +36,14 @@ class Setting:
 
     @property
     def source(self) -> str:
-        """The source of the value: its file without the line, or one name for all flags or for all variables."""
+        """The source of the value: its file without the line, or a common name for all flags or all variables."""
         named = {"flag": "the command line", "variable": "the environment"}
         return named.get(self.kind) or re.sub(r":\d+$", "", self.origin)
 
 
 def from_file(name: str, under: Path = ()) -> list[Setting]:
-    """Return the settings of a TOML, YAML or JSON file, below the section `under`. Raise UserError if it is invalid."""
+    """Return the settings in a TOML, YAML or JSON file, with `under` added before their paths. Raise UserError if the
+    file is invalid."""
     text, parse = _read(name)
     try:
         tree, lines = parse(text)
@@ -54,7 +55,7 @@ def from_file(name: str, under: Path = ()) -> list[Setting]:
         raise UserError(f"{name}: found {show(tree)} at the top level, expected keys and values.")
 
     def origin(path: Path) -> str:
-        # If a parser knows the line of a list but not of its elements, take the nearest known line.
+        # A parser may know the line of a list but not of its elements. Then take the nearest known line.
         line = next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None)
         return f"{name}:{line}" if line else name
 
@@ -68,8 +69,8 @@ def show(value: Any) -> str:
 
 
 def _read(name: str) -> tuple[str, Callable[[str], Any]]:
-    """Return the text of a file, and the parser of its format. Raise UserError, with the nearest file name if the file
-    does not exist."""
+    """Return the text of a file, and the parser of its format. Raise UserError if the file cannot be read. If it does
+    not exist, the message suggests the nearest file name."""
     path = FilePath(name)
     if os.path.isdir(path):
         inside = path / "config.toml"
@@ -91,16 +92,17 @@ def _read(name: str) -> tuple[str, Callable[[str], Any]]:
 
 
 def read_value(setting: Setting, spec: Spec) -> Any:
-    """Return the value of a flag or variable: a TOML or JSON literal, or else its text."""
+    """Return the value of a flag or variable. Its text is parsed as a TOML or JSON literal. If this fails, the value is
+    the text."""
     text: str = setting.value
     if spec.is_verbatim:
         return text
     if spec.is_switch:
         return SWITCH.get(text.lower(), text)
-    if spec.annotation is float:  # also for `.5` and `5`, which TOML refuses or reads as an integer
+    if spec.annotation is float:  # TOML would refuse `.5` and read `5` as an integer
         with contextlib.suppress(ValueError):
             return float(text)
-    # Parse the text as an element of a list: a comment is an error there, so `16 # x` stays a text.
+    # Parse the text as an element of a list, where a comment is an error. So `16 # x` remains a text.
     for read, document in ((read_toml, f"value = [{text}, 0]"), (read_json, f'{{"value": [{text}, 0]}}')):
         try:
             tree, _ = read(document)
@@ -108,7 +110,7 @@ def read_value(setting: Setting, spec: Spec) -> Any:
             raise UserError(f"{where(setting.path, setting.origin)}: {error}") from None
         except TextError:  # not a literal of this format
             continue
-        # A text with a line break may hold more than one key, and TOML has dates: neither is a setting's value.
+        # A text with a line break may hold several keys, and TOML has dates. Both are not values of settings.
         *values, _ = tree["value"]
         if spec.is_list_of_numbers and len(values) > 1:
             return values  # `2,3` without brackets

@@ -1,4 +1,4 @@
-"""The values of all settings as nested data, and the setting of each value. A later setting replaces an earlier one."""
+"""Merges settings to nested data, in which a later setting replaces an earlier setting."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +10,8 @@ from slimrl.errors import UserError
 
 
 class Tree:
-    """`values` is nested data for pydantic. `given` has the setting of each value that was set. `note` receives a line
-    if a setting removes values of other settings."""
+    """The merged settings. `values` is nested data for pydantic. `given` has the setting of each value that was set.
+    `note` receives a line if a setting removes values of other settings."""
 
     def __init__(self, root: Spec, note: Callable[[str], None]) -> None:
         self.root = root
@@ -20,12 +20,12 @@ class Tree:
         self._note = note
 
     def add(self, setting: Setting) -> None:
-        """Set the values of a setting. The text of a flag or variable is read first.
+        """Merge a setting into the tree. The text of a flag or variable is converted first.
 
-        Raise UserError for an index beyond the end of a list, a setting that a file has twice, and a value that no
-        setting has.
+        Raise UserError for an index beyond the end of a list, a setting that a file has twice, and a value that is
+        never allowed (see `_check_kind`).
         """
-        spec = find(self.root, setting.path)  # an unknown key is left to pydantic
+        spec = find(self.root, setting.path)  # pydantic reports an unknown key later
         value = setting.value
         if setting.kind != "file":
             value = read_value(setting, locate(self.root, setting.path, setting.origin))
@@ -34,21 +34,21 @@ class Tree:
             self._place(Setting(path, part, setting.origin, setting.kind))
 
     def get(self, path: Path) -> Any:
-        """Return the value at a path; None if there is none."""
+        """Return the value at a path; None if no value is set."""
         node: Any = self.values
         for key in path:
             node = node.get(key) if isinstance(node, dict) else _element(node, key)
         return node
 
     def origin_of(self, path: Path) -> str:
-        """Return the origin of the value at `path`. If it has no origin, return the origin of the nearest container, or
-        of the first value inside it; "default" if there is none."""
+        """Return the origin of the value at `path`. If it has no origin, return the origin of the nearest container or
+        of the first value inside the value. If all of them have no origin, return "default"."""
         around = [self.given[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.given]
         inside = [setting for key, setting in self.given.items() if key[: len(path)] == path]
         return next((setting.origin for setting in around + inside), "default")
 
     def _check_kind(self, path: Path, value: Any, origin: str) -> None:
-        """Raise UserError for a value that no setting has: nothing, a date, or an integer of more than 64 bits."""
+        """Raise UserError for a value that is never allowed: null, a date, or an integer with more than 64 bits."""
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise UserError(f"{where(path, origin)}: found an integer of more than 64 bits, which none has.")
         if not isinstance(value, (str, int, float, list, dict)):
@@ -71,7 +71,7 @@ class Tree:
             node = child
         held, before = self.get(setting.path), self.given.get(setting.path)
         if setting.value == {} and isinstance(held, dict):
-            return  # the header of an existing section: sections merge
+            return  # the header of a section that exists already: sections are merged
         if before and before.kind == "file" and before.source == setting.source and before.origin != setting.origin:
             raise UserError(
                 f"{where(setting.path, setting.origin)}: is set in {before.origin}, too, maybe under another name. "
@@ -81,7 +81,7 @@ class Tree:
             self._leave_other_variant(setting, spec, node)
         self._forget(setting.path, held)
         _set(node, last, setting.value, setting)
-        # The header of a section sets nothing by itself; an element of a list sets something, even if it is empty.
+        # The header of a section does not set a value. But an element of a list is a value, even if it is empty.
         target = below(spec, last)
         if setting.value != {} or not (target and target.sections) or isinstance(node, list):
             self.given[setting.path] = setting
@@ -93,14 +93,14 @@ class Tree:
             self.given = {one: setting for one, setting in self.given.items() if one[: len(path)] != path}
 
     def _leave_other_variant(self, setting: Setting, spec: Spec, section: dict[str, Any]) -> None:
-        """If `setting` chooses another `type` of its section, remove the values from other sources that this type does
-        not have, and log that: `--data.type file` replaces a file's `type = "expert"` together with its settings."""
+        """If `setting` selects another `type` of its section, remove values from other sources that this type does not
+        have, and log this. For example, `--data.type file` removes a file's `type = "expert"` and its settings."""
         chosen = [one for one in spec.sections if one.model_fields["type"].default == setting.value]
         for key in [key for key in section if chosen and key not in chosen[0].model_fields]:
             path = (*setting.path[:-1], key)
             given = [one for inside, one in self.given.items() if inside[: len(path)] == path]
             if setting.source in [one.source for one in given]:
-                continue  # a contradiction within one source
+                continue  # one source contradicts itself, which pydantic reports
             self._note(
                 f"{setting.origin} = {show(setting.value)}: {spell(path)} ({[*given, setting][0].origin}) falls away, "
                 f"because it is for another {spell(setting.path)}"
@@ -109,8 +109,8 @@ class Tree:
 
 
 def _write_out(value: Any, spec: Spec) -> Any:
-    """Expand a value to the section or the list that it stands for: `--env reverse-text` is `[{id = "reverse-text"}]`,
-    and one number is a list of one."""
+    """Expand a short form to the full value. For example, `--env reverse-text` becomes `[{id = "reverse-text"}]`, and a
+    number becomes a list with one element."""
     shorthand = spec.item.sections[0].shorthand if len(spec.item.sections) == 1 else ""
     is_name = isinstance(value, str) and value[:1] not in ("[", "{", "") and bool(shorthand)
     if spec.is_list:
@@ -121,7 +121,7 @@ def _write_out(value: Any, spec: Spec) -> Any:
 
 
 def _element(node: Any, key: str) -> Any:
-    """Return the element of a list with the index `key`; None if there is none."""
+    """Return the element of a list with the index `key`; None if the list does not have this index."""
     has = isinstance(node, list) and key.isdecimal() and len(key) < 9 and int(key) < len(node)
     return node[int(key)] if has else None
 

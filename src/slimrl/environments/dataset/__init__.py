@@ -1,1 +1,1 @@
-"""Questions from a file. Rewards and tools are functions, servers or built-in names."""
+"""The environment `dataset`: questions from a file, with functions, servers or built-in names as rewards and tools."""

@@ -1,4 +1,4 @@
-"""Episodes on a question. The policy answers in one reply, or calls tools before it answers."""
+"""Defines episodes on a question. The policy answers in one reply, or calls tools before it answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from slimrl.types import Message, Task, Turn
 
 @dataclass(frozen=True, slots=True)
 class Grader:
-    """Grades the episodes on a task."""
+    """A grader of the episodes on one task."""
 
     task: Task
     form: Form
@@ -60,8 +60,8 @@ def opening_with_tools(task: Task, told: Message) -> list[Message]:
 
 
 class QuestionEpisode:
-    """An episode in which the policy reads `messages` and answers. With `calls` it calls tools until it answers in
-    tags; without, its first reply is the answer."""
+    """An episode in which the policy reads `messages` and answers. With `calls`, the policy may call tools until it
+    answers in tags. Without `calls`, its first reply is the answer."""
 
     def __init__(self, grader: Grader, messages: list[Message], calls: CallFormat | None = None) -> None:
         self._grader, self._messages, self._format = grader, messages, calls

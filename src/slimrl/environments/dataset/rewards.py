@@ -5,7 +5,7 @@ The scorers `exact`, `number`, `match` and `judge` compare the answer in a reply
 The names of a function's parameters decide how it is called. A function with the parameter `completions` has TRL's
 signature: it receives lists with one entry per completion (`prompts`, `completions`, and the rows' columns), and
 returns a list. Any other function takes one or more of `reply` (the last reply), `task` (a `slimrl.types.Task`) and
-`given` (the answer in the reply, or None), and returns a number. Both kinds of function may be async, and return None
+`given` (the answer in the reply, or None), and returns a number. Both kinds of functions may be async. A value is None
 if the reward does not apply. A function receives copies of its arguments, so it may change them.
 """
 
@@ -35,7 +35,7 @@ JUDGE = "judge"
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished episode, as a reward receives it.
+    """A finished episode, which is the input of a reward.
 
     `prompt` is a text or messages, as in the row. `completion` holds all messages after the opening. `reply` is the
     policy's last message, and `given` the answer in that message, or None. A scorer may add to `metrics`.
@@ -116,7 +116,8 @@ def exact(finished: Finished) -> float:
 
 
 def number(finished: Finished) -> float:
-    """Return 1 if the answer is a number equal to a right answer: `1,000.0` is `1000`, and `1/2` is `0.5`."""
+    """Return 1 if the answer is a number equal to a right answer. For example, `1,000.0` equals `1000`, and `1/2`
+    equals `0.5`."""
     given, right = read_number(finished.given or ""), map(read_number, finished.references)
     return float(given is not None and any(one is not None and given.equals(one) for one in right))
 
@@ -146,7 +147,7 @@ async def grade(rewards: Sequence[Reward], finished: Finished) -> tuple[float, M
     """Return the weighted sum of the rewards that apply, and each of these rewards as a metric. Raise RolloutError if
     no reward applies.
 
-    TRL computes the same sum.
+    TRL computes the total reward in the same way.
     """
     columns = await asyncio.gather(*(reward.values([finished]) for reward in rewards))
     values = {reward.name: column[0] for reward, column in zip(rewards, columns, strict=True)}
@@ -239,8 +240,8 @@ def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str,
 
 
 def _trl_columns(finished: Sequence[Finished]) -> dict[str, list[Any]]:
-    """Return the arguments in TRL's form. A completion is a text if its prompt is a text and there was one turn,
-    otherwise messages."""
+    """Return the arguments of a reward function with TRL's signature. A completion is a text if its prompt is a text
+    and there was one turn, otherwise messages."""
     names = dict.fromkeys(name for one in finished for name in one.task.data if name not in ("prompt", *TRL))
     columns: dict[str, list[Any]] = {name: [one.task.data.get(name) for one in finished] for name in names}
     columns["prompts"] = [one.prompt for one in finished]

@@ -120,7 +120,7 @@ def _rows(path: Path, setting: str) -> Iterator[tuple[Any, str]]:
                 yield {name: cell for name, cell in row.items() if cell}, f"{path}:{reader.line_num}"
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path} cannot be read as CSV: {error}. Check {setting}.") from error
-        except csv.Error as error:  # the row that could not be read is the next one
+        except csv.Error as error:  # `line_num` is the last row before the unreadable row
             raise UserError(
                 f"{path}:{reader.line_num + 1} cannot be read as CSV: {error}. A cell with quotes, commas or line "
                 f"breaks stands in quotes, and quotes in it are doubled. Check {setting}."

@@ -37,14 +37,15 @@ INSTRUCTIONS: dict[Form, str] = {
 TASK = "Answer the question."
 # Parameters of rewards that only the trainer of TRL passes.
 TRAINER_ONLY = ("completion_ids", "prompt_ids", "trainer_state", "log_extra", "log_metric", "environments")
-# Limits for the best constant answer: the number of candidates, which are the most frequent right answers; the number
-# of tasks to grade each candidate on; and the total seconds, because a reward function may be slow.
+# Limits of the search for the best constant answer. The candidates are the `NUM_CANDIDATES` most frequent right
+# answers. Each candidate is graded on `NUM_TASKS` tasks. The search stops after `BUDGET_S` seconds, because a reward
+# function may be slow.
 NUM_CANDIDATES, NUM_TASKS, BUDGET_S = 8, 200, 10.0
 
 
 @dataclass
 class Dataset(Taskset):
-    """Questions from the file `path`. The fields are the `args` of the config section.
+    """A taskset of questions from the file `path`. The fields are the `args` of the config section.
 
     Test tasks are read from `test_path`, or are marked in the column `split` of `path`. Without both, a hash of the
     question selects the share `test_share`. `reward` is a scorer's name, a function, or a list of these and of tables
@@ -207,8 +208,9 @@ class Dataset(Taskset):
 
     @cached_property
     def _constant(self) -> str:
-        """The right answer that earns most when it is given to every task; empty without right answers. It is the
-        baseline of a policy that ignores the question. It is computed on tasks that a hash selects."""
+        """The right answer with the highest total reward if it is the answer to every task; empty without right
+        answers. Its reward is a baseline: a policy can earn it without reading the question. A hash selects the graded
+        tasks."""
         tasks = sorted(self._tasks["train"], key=lambda task: hash_fraction(task.id))
         answers = Counter(references[0] for task in self._tasks["train"] if (references := references_of(task.data)))
         candidates = [answer for answer, _ in answers.most_common(NUM_CANDIDATES)]
@@ -251,8 +253,8 @@ class Dataset(Taskset):
         return asyncio.run(compare())
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return a text if the reply had no answer. Return an empty text for any other failure: evaluation then
-        describes it."""
+        """Return a text if the reply had no answer. Return an empty text for any other failure, so that evaluation
+        describes the failure."""
         return "" if rollout.metrics.get("answered", 1.0) else "no answer in the form that was asked for"
 
     def offload(self) -> None:
@@ -262,7 +264,7 @@ class Dataset(Taskset):
 
 
 def _check_tasks(reward: Reward, tasks: Sequence[Task]) -> None:
-    """Raise UserError for a task that a reward cannot grade: a column or a right answer is missing."""
+    """Raise UserError for a task that a reward cannot grade, because a column or a usable right answer is missing."""
     columns = {name for task in tasks for name in task.data}
     if theirs := [name for name in reward.columns if name in TRAINER_ONLY and name not in columns]:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Tools in a config: the user's functions, and the tools of MCP servers."""
+"""Reads the tools in a config: the user's functions, and the tools of MCP servers."""
 
 import inspect
 from collections.abc import Mapping, Sequence

@@ -1,10 +1,10 @@
 """Encodes rendered conversations to token ids. Control tokens in a message are encoded as text.
 
 Control tokens are the tokens that the tokenizer marks as special or that separate turns. Only the template and the
-policy produce them. If a message or a tool's description spells a control token (a web page with `<|im_end|>`), the
-characters are encoded as text, so that no message can forge a turn. Other added tokens (`<think>` and `<tool_call>` of
-Qwen3) are part of a text, and are encoded as tokens everywhere. If a template separates turns by plain text, a message
-can still forge a turn.
+policy produce them. If a message or a tool's description contains the characters of a control token (a web page with
+`<|im_end|>`), they are encoded as text, so that no message can forge a turn. Other added tokens (`<think>` and
+`<tool_call>` of Qwen3) are part of a text, and are encoded as tokens everywhere. If a template separates turns by plain
+text, a message can still forge a turn.
 """
 
 import re
@@ -23,16 +23,18 @@ MARKS = re.compile(f"[{OPEN}{CLOSE}]")
 
 
 class TextEncoder:
-    """Encodes texts in which `mark` has marked the control tokens of messages."""
+    """An encoder of texts to token ids. `mark` marks the control tokens in messages before they are rendered to a
+    text."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self.protect([])
 
     def protect(self, tokens: Iterable[str]) -> None:
-        """Set the control tokens."""
+        """Set the control tokens to `tokens`."""
         self._control = _pattern(tokens)
-        # A template can separate the marks of a token. A lone mark is removed, and still separates the texts around it.
+        # A template can separate the two marks of a token. Then each mark is removed, but the texts around it are still
+        # encoded separately.
         self._marked = re.compile(f"{OPEN}({self._control.pattern}){CLOSE}|{MARKS.pattern}")
 
     def mark(self, content: Any) -> Any:
@@ -57,11 +59,11 @@ class TextEncoder:
         """Return the token ids of a rendered text. Marked control tokens are encoded as plain text.
 
         No special tokens are added: the template writes all special tokens, including the first one. Raises UserError
-        if the tokenizer encodes the characters of a marked token as that control token.
+        if the tokenizer encodes the characters of a marked token as the control token itself.
         """
         if not MARKS.search(text):
             return self._encode_rendered(text)
-        # Texts and marked tokens alternate; for a lone mark, the token is None.
+        # Texts and marked tokens alternate. For a mark without its partner, the token is None.
         first, *pieces = self._marked.split(text)
         token_ids = self._encode_rendered(first)
         for index, piece in enumerate(pieces):
@@ -109,7 +111,8 @@ class TextEncoder:
 
 def _encode_behind(encode: Callable[[str], list[int]], contexts: Sequence[str], text: str) -> list[int]:
     """Encode the text together with a context in front of it, and return the ids of the text alone. The context is the
-    first of `contexts` whose own ids stay the same before the text. If there is none, encode the text alone."""
+    first of `contexts` whose token ids do not change when the text follows. Without such a context, encode the text
+    alone."""
     for context in contexts:
         head, both = encode(context), encode(context + text)
         if both[: len(head)] == head:

@@ -1,8 +1,8 @@
-"""Renders whole conversations by the tokenizer's chat template, and finds the text after the last reply.
+"""Renders whole conversations with the tokenizer's chat template, and finds the text after the last reply.
 
-The text of a template may depend on everything before it: the number of results, a tool call in the last reply, or
-whether tools are offered at all (some tokenizers then use a second template, `tool_use`). So no message is rendered
-separately: a continuation is the template's text after the last reply of the conversation so far.
+The text that a template writes for a message may depend on all earlier messages: the number of tool results, a tool
+call in the last reply, or whether there are tools (some tokenizers have a second template for tools, `tool_use`). So no
+message is rendered separately. A continuation is the template's text after the last reply of the conversation so far.
 """
 
 import json
@@ -27,13 +27,13 @@ END = f"{MARKER}{uuid.uuid4().hex}@"
 MAX_SHAPES = 10_000  # maximum number of cached shapes
 READER = "strftime_now"  # template function that reads the clock
 # The directives of Python's `strftime`, and their forms with "-" (glibc and macOS: without a leading zero). `with_date`
-# replaces `%%` first, so that "%%d" stays "%d".
+# replaces `%%` first, so that "%%d" becomes the text "%d".
 _DIRECTIVES = [f"%{flag}{letter}" for flag in ("", "-") for letter in "aAbBcdeDFGhHIjlmMnpSTuUVwWxXyYzZ"]
 
 
 class Renderer:
-    """The chat template of one tokenizer. `mark` marks the control tokens in messages. If the template reads the clock
-    (`reads_clock`), it sees the date `day`."""
+    """A renderer with the chat template of one tokenizer. `mark` is a function that marks the control tokens in
+    messages. If the template reads the clock (`reads_clock`), it sees the date `day`."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, mark: Callable[[Any], Any], day: date) -> None:
         self.name = tokenizer.name_or_path
@@ -68,14 +68,13 @@ class Renderer:
         return text
 
     def gap(self, messages: Sequence[Message]) -> str:
-        """Return the template's text between the last reply and the next message. Without a reply, it is the text from
-        the start.
+        """Return the template's text between the last reply and the next message. If there is no reply, return the text
+        before the first message.
 
-        Raises UserError if the template omits a message or a tool of such a conversation. Some templates do so
-        silently.
+        Raises UserError if the template omits a message or a tool. Some templates omit them without an error.
 
-        The template is rendered once for each sequence of roles and calls, with numbered markers instead of the
-        messages' texts.
+        The result depends only on the roles, the numbers of tool calls and the presence of tools, so it is cached. The
+        template is rendered with numbered markers instead of the messages' texts.
         """
         roles = [(message["role"], len(message.get("tool_calls", ()))) for message in _visible_messages(messages)]
         tools = _tools(messages)
@@ -139,7 +138,7 @@ def _tools(messages: Sequence[Message]) -> Any:
 
 def _visible_messages(messages: Sequence[Message]) -> list[Plain]:
     """Return the messages in the form that templates take. If there are tools, the calls in a reply's text become
-    `tool_calls` without arguments, because the template's text around a result depends on the calls."""
+    `tool_calls` without arguments, because the template's text around a tool result depends on them."""
     shown = []
     for message in messages:
         plain: Plain = {key: value for key, value in message.items() if key not in NOT_FOR_TEMPLATES}
@@ -167,7 +166,7 @@ def with_date(template: str, day: date) -> str:
     if not reads_clock(template):
         return template
     values = {"%%": "\0", **{name: day.strftime(name) for name in _DIRECTIVES}, "\0": "%"}
-    # A macro of this name hides the function of transformers. The line break after the macro is not rendered.
+    # A macro with this name replaces the function of transformers. The line break after the macro is not rendered.
     return (
         f"{{% macro {READER}(format) %}}{{% set clock = namespace(text=format) %}}"
         f"{{% for name, value in {json.dumps(values)}.items() %}}"

@@ -26,7 +26,8 @@ def in_order_of_calls(messages: Sequence[M]) -> list[M]:
 
 
 def id_text(given: Any) -> str:
-    """Return the id of a call as text; empty if `given` is None. Columnar files may hold the id 0 as 0.0."""
+    """Return the id of a call as text; empty if `given` is None. A columnar file may hold the id 0 as 0.0, so 0.0
+    becomes "0"."""
     if isinstance(given, float) and given.is_integer():
         return str(int(given))
     return "" if given is None else str(given)

@@ -1,7 +1,7 @@
 """Turns a conversation into token ids piece by piece: the opening, then a continuation after every sampled turn.
 
 Sampled tokens are never tokenized again, and earlier turns are never rendered again. So the context of the next turn
-contains exactly the sampled tokens, even if the chat template would rewrite history (strip `<think>` blocks, trim
+contains exactly the sampled tokens, even if the chat template would change earlier turns (strip `<think>` blocks, trim
 spaces). The tokenizer's own chat template renders the whole conversation so far (`models/chat/render.py`); each piece
 is the part after the last reply. Knows nothing of models or environments.
 """
@@ -36,7 +36,7 @@ CALLING: list[Message] = [{"role": "assistant", "content": text} for text in (CA
 
 
 class ChatFormat:
-    """The chat template of one tokenizer, as pieces of token ids.
+    """A converter of conversations to token ids, piece by piece, with the chat template of one tokenizer.
 
     Two turns in ChatML; `|` separates the pieces, and brackets enclose sampled tokens:
 
@@ -82,7 +82,7 @@ class ChatFormat:
         # The template's text around a reply that another message follows.
         prompt = renderer.text([QUESTION], generate=True)
         before, _, between = renderer.text([QUESTION, REPLY, QUESTION], generate=False).partition(MARKER)
-        # True if the template itself ends such a reply; some do not.
+        # True if the template writes the end of a reply before the next message; some templates do not.
         self._template_closes = self._first_special(between) == end_of_turn
         # Tokens that separate turns are control tokens, even if the tokenizer does not mark them as special.
         added = tokenizer.added_tokens_decoder
@@ -116,7 +116,7 @@ class ChatFormat:
         `messages` is the whole conversation so far; the messages after its last reply are new. The token ids are the
         end of the sampled turn (without the end-of-turn token if it was sampled), the new messages, and the next
         generation prompt. Raises UserError like `opening`. Also raises if the template does not end the reply before
-        the new messages, although it does before a user's message.
+        the new messages, although it ends a reply before a user's message.
         """
         self._check_closed(messages)
         text = self._renderer.behind_last_reply(messages)
@@ -130,7 +130,7 @@ class ChatFormat:
 
     def can_fit(self, messages: Sequence[Message], num_tokens: int) -> bool:
         """Return False if the contents cannot fit `num_tokens` tokens, even if every token were the longest of the
-        vocabulary. Such contents need not be tokenised, which would take a minute for megabytes of text."""
+        vocabulary. Then the caller need not tokenise them, which would take a minute for megabytes of text."""
         return sum(len(message["content"]) for message in messages) <= num_tokens * self._longest_token
 
     def cut_excerpts(self, messages: Sequence[Message]) -> list[Message]:
@@ -139,7 +139,7 @@ class ChatFormat:
 
     def text(self, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
         """Return the text of token ids without special tokens, as an environment sees a reply. If the `prompt` ends in
-        the opening tag of thoughts, the text starts with this tag, because the thoughts may have no end."""
+        the opening tag of thoughts, the text starts with this tag, so that thoughts without an end are recognised."""
         decoded = self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         end = self.full_text(prompt[-PROMPT_END:]) if prompt else ""
         thoughts = end[end.rindex(OPEN_THOUGHTS) :] if opens_thoughts(end) and self._shows_closing else ""
@@ -223,7 +223,7 @@ class ChatFormat:
         named = cast(Message, {"role": role, "content": "text", "name": MARKER})
         try:
             return MARKER in self._renderer.text([*((QUESTION,) if role != "system" else ()), named], generate=False)
-        except UserError:  # the conversation itself will be refused, with a reason
+        except UserError:  # `opening` will refuse the conversation, with a reason
             return True
 
     @property

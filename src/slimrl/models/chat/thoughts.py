@@ -10,7 +10,7 @@ _PART = re.compile(rf"{CALL.pattern}|{OPEN_THOUGHTS}.*?(?:{CLOSE_THOUGHTS}|\Z)|{
 
 
 def without_thoughts(reply: str) -> str:
-    """Return the reply after its reasoning; empty if the reasoning never ends. Tags in a tool call do not count.
+    """Return the reply after its reasoning; empty if the reasoning never ends. Tags inside a tool call are ignored.
 
     >>> without_thoughts("<think>42?</think><answer>42</answer>"), without_thoughts("<think><answer>42</answer>")
     ('<answer>42</answer>', '')

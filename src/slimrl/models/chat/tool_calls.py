@@ -1,8 +1,8 @@
 """Parses tool calls, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, in replies and in chat templates.
 
-`ToolReader` reads a reply while it grows, so that a streamed reply shows neither a tag nor part of a tag. Anything but
-a well-formed call stays text, and so do calls inside thoughts. The parser does not know which tools exist: the caller
-must answer calls of unknown tools.
+`ToolReader` reads a reply while it grows, so that a streamed reply shows neither a tag nor part of a tag. A malformed
+call stays text, and so does a call inside thoughts. The parser does not know which tools exist: the caller must answer
+calls of unknown tools.
 """
 
 import json
@@ -33,8 +33,8 @@ class ToolCall:
 
 
 class ToolReader:
-    """Splits a growing reply into text and tool calls, without the white space around calls. `in_thoughts` means that
-    the prompt has already opened thoughts."""
+    """A parser that splits a growing reply into text and tool calls, without the white space around calls.
+    `in_thoughts` means that the prompt has already opened thoughts."""
 
     def __init__(self, in_thoughts: bool = False) -> None:
         self._at = 0  # characters of the reply read so far
@@ -44,7 +44,8 @@ class ToolReader:
         self.num_calls = 0
 
     def read(self, reply: str, closed: bool) -> list[str | ToolCall]:
-        """Return the new texts and calls, in order. `reply` is the whole reply so far, complete if `closed`."""
+        """Return the new texts and calls, in order. `reply` is the whole reply so far. It is complete if `closed` is
+        set."""
         found: list[str | ToolCall] = []
         if closed and not self._at:
             self._in_thoughts = self._in_thoughts or begins_in_thoughts(reply)
@@ -67,7 +68,7 @@ class ToolReader:
             if body and not body.startswith("{"):  # the tag is only mentioned
                 self._take_text(reply, start + len(tag), found)
                 continue
-            # Only a new closing tag can end an open call. Without one, do not read the call again from its start.
+            # Only a new closing tag can end an open call. Without a new closing tag, do not parse the call again.
             ends = closed or reply.find(CLOSE, max(start, self._searched)) >= 0
             match = CALL.match(reply, start) if ends else None
             # Until the reply is complete, a call without a closing tag may still become well-formed.

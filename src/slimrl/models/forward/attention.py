@@ -2,9 +2,9 @@
 
 Each layer of the model calls the function with the queries, keys and values of all tokens of one row, shape (1, H, T,
 D). An `AttentionPlan` decides which keys each query sees; the caller passes the plan to the model as the keyword
-`attention_plan`. The trainer's plan is for packed sequences (`trainer/attention.py`), the engine's for its KV cache
-(`inference/cache.py`), so sampling and training run the same module. Without a plan, the function computes plain causal
-attention.
+`attention_plan`. The trainer's plan separates packed sequences (`trainer/attention.py`). The engine's plan reads and
+writes its KV cache (`inference/cache.py`). So sampling and training run the same module. Without a plan, the function
+computes plain causal attention.
 """
 
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ def attention_after_prefix(
     # Put the queries of all sequences side by side, as if they belonged to one sequence: the prefix is then one product
     # per key head.
     together = rows.transpose(0, 1).reshape(1, H_kv, -1, D)
-    # The CPU kernel behind `scaled_dot_product_attention`: it also returns the log-sum-exp of the scores.
+    # Call the CPU kernel of `scaled_dot_product_attention` directly, because it also returns the scores' log-sum-exp.
     attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     out, lse = attend(rows, *own, attn_mask=mask, scale=scale)
     parts = attend(together, *prefix, scale=scale)
@@ -122,8 +122,8 @@ def slimrl_attention(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Return the attention output (1, T, H, D) of a layer, and None instead of weights. The signature is
-    `AttentionInterface`'s.
+    """Return the attention output (1, T, H, D) of a layer, and None instead of weights. The signature is required by
+    `AttentionInterface`.
 
     Raises UserError for architectures whose attention a plan cannot express (soft-capping, sinks).
     """

@@ -1,9 +1,9 @@
 """Fused forward for sampling on a CPU: the module's computation in fewer, larger operations.
 
-For a few dozen rows, a decoder layer of transformers makes some 40 small calls, and half of a step's time is overhead.
-For the common decoder layer (norm, attention with rotary positions, norm, gated MLP), this forward needs ten calls of
-`models/native` and oneDNN. Linear layers with the same input are joined into one product. Their weights are copied into
-the order in which the CPU reads them, so call `refresh` after every update of the policy.
+For a few dozen rows, a decoder layer of transformers makes some 40 small calls, and half of the time is the overhead of
+these calls. For the common decoder layer (norm, attention with rotary positions, norm, gated MLP), this forward needs
+ten calls of `models/native` and oneDNN. Linear layers with the same input are joined into one product. Their weights
+are copied into the order in which the CPU reads them, so call `refresh` after every update of the policy.
 
 Knows nothing of caches: the `AttentionPlan` decides the attention.
 """
@@ -43,7 +43,7 @@ def can_fuse(module: nn.Module) -> bool:
 
 
 class FusedForward(Forward):
-    """Computes the module's hidden states and logits, up to rounding, by joined products."""
+    """A forward that computes the module's hidden states and logits, up to rounding, with joined products."""
 
     def __init__(self, module: nn.Module) -> None:
         causal: Any = module
@@ -64,7 +64,7 @@ class FusedForward(Forward):
 
 
 class _Layer:
-    """Computes one decoder layer on the hidden states (T, D) of a row of tokens."""
+    """One decoder layer. A call computes it on the hidden states (T, D) of a row of tokens."""
 
     def __init__(self, layer: Any, config: Any) -> None:
         attention, mlp = layer.self_attn, layer.mlp

@@ -1,7 +1,7 @@
 """Runs the two halves of a causal LM: the decoder (token ids to hidden states) and the LM head (to logits).
 
-The halves are separate so that the LM head, a fifth of a small model's work and nearly all of its memory, runs only on
-the positions that need logits. Works for the architectures that `models/check.py` accepts.
+The LM head takes a fifth of a small model's time and nearly all of its memory. So the halves are separate, and the LM
+head runs only on the positions that need logits. Works for the architectures that `models/check.py` accepts.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +15,8 @@ from slimrl.models.forward.attention import AttentionPlan, BlockPlan
 
 
 def call_as_forward(module: nn.Module, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return `function(module, *arguments)`, run with the hooks of a module call. A sharded module gathers its
-    parameters in these hooks."""
+    """Return `function(module, *arguments)`, computed with the hooks of a call of the module. A sharded module gathers
+    its parameters in these hooks."""
     part: Any = module
     part.forward = partial(function, module)
     try:
@@ -44,7 +44,7 @@ def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
 class Forward:
     """A forward for sampling, in two halves: the decoder and the LM head.
 
-    Some forwards have products with copies of the weights. Call `refresh` after the module's weights have changed;
+    Some subclasses compute products with copies of the weights. Call `refresh` after the module's weights have changed;
     `offload` frees the copies until the next call of the forward.
     """
 
@@ -60,7 +60,7 @@ class Forward:
 
     @torch.inference_mode()
     def refresh(self) -> None:
-        """Copy the module's present weights."""
+        """Copy the module's current weights."""
         for product in self._products:
             product.refresh()
 

@@ -26,7 +26,7 @@ from slimrl.models.forward.module import Forward, ModuleForward
 from slimrl.models.lora import base_of, linear_of
 from slimrl.models.native import ops
 
-Quantization = Literal["none", "int8"]  # of the engine's weights for sampling; training is never quantized
+Quantization = Literal["none", "int8"]  # the format of the engine's weights for sampling; training is never quantized
 
 
 def can_tile(module: nn.Module) -> bool:
@@ -44,7 +44,7 @@ def can_tile(module: nn.Module) -> bool:
 
 
 class _Shape(ctypes.Structure):
-    """The shape that all layers share: `Decoder` in decoder.cpp."""
+    """The struct `Decoder` of decoder.cpp: the sizes that all layers share."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("hidden", "inner", "heads", "key_heads", "head_dim", "capacity")),
@@ -53,7 +53,7 @@ class _Shape(ctypes.Structure):
 
 
 class _LayerStruct(ctypes.Structure):
-    """The same fields, in the same order, as `Layer` in decoder.cpp."""
+    """The struct `Layer` of decoder.cpp, with the same fields in the same order."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("before", "after", "query_norm", "key_norm")),
@@ -64,8 +64,8 @@ class _LayerStruct(ctypes.Structure):
 
 
 class TiledForward(Forward):
-    """Computes the module's hidden states and logits, up to rounding. If the weights are `quantized`, rounding is
-    coarser.
+    """A forward that computes the module's hidden states and logits, up to rounding. If the weights are `quantized`,
+    the rounding is coarser.
 
     A token's results are bitwise independent of the other tokens in the call.
     """

@@ -3,8 +3,8 @@
 Autograd saves the inputs of every operation, and a decoder layer of transformers has some 40 operations. Here a layer
 is four autograd functions (norm and projections, rotary positions, attention, gated MLP). They save only the tensors
 that are expensive to recompute. This needs a third of the memory, and half as many passes over it. The module and
-`models/forward/fused.py` compute the same numbers; tests, the check at loading and the guard of RL steps compare all
-three.
+`models/forward/fused.py` compute the same results. Tests, the check of a loaded model and the guard of RL steps compare
+the three forwards.
 
 A layer with a LoRA adapter (`models/lora.py`) computes with the merged matrix; only the small pair gets a gradient, and
 the gradient of the large matrix is never formed. Knows nothing of packing: the `AttentionPlan` decides the attention.
@@ -33,8 +33,8 @@ Scales = tuple[float, ...]  # LoRA's scale of each linear layer
 def training_hidden(
     module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan, recompute: bool = False
 ) -> Tensor:
-    """Return the last hidden states (T, D) of one row of tokens, with a gradient, by the fastest forward for the
-    module. With `recompute` a layer saves only its input, and its backward pass computes the rest again."""
+    """Return the last hidden states (T, D) of one row of tokens, with a gradient. Use the fastest forward that supports
+    the module. With `recompute`, a layer saves only its input, and its backward pass computes the layer again."""
     causal: Any = module
     decoder = causal.get_decoder()
     if not can_fuse(module):
@@ -155,7 +155,7 @@ class _NormLinear(torch.autograd.Function):
 
 
 class _AddLinear(torch.autograd.Function):
-    """A linear layer and the residual, plus + W x. The gradient of `plus` equals the result's gradient."""
+    """A linear layer added to the residual: `plus` + W x. The gradient of `plus` equals the result's gradient."""
 
     @staticmethod
     def forward(ctx: Any, plus: Tensor, x: Tensor, scales: Scales, *parts: Tensor | None) -> Tensor:
@@ -190,7 +190,7 @@ class _Rotate(torch.autograd.Function):
 class _GatedMLP(torch.autograd.Function):
     """The gated MLP with norm and residual, x + down(silu(gate(n)) up(n)) with n = norm(x).
 
-    Saves only x. The backward pass recomputes the inner activations, which are three times as wide.
+    Saves only x. The backward pass recomputes the inner activations, which are three times as wide as x.
     """
 
     @staticmethod
@@ -244,8 +244,8 @@ def _gradients(linear: Linear, grad: Tensor, x: Tensor) -> tuple[Tensor | None, 
     gradient."""
     if linear.A is None or linear.B is None:
         return (grad.t() @ x if linear.weight.requires_grad else None), None, None
-    # y = x W^T + scale (x A^T) B^T. The products are in the dtype of x, which is fast here and, with r numbers per
-    # token, cheap. d A = scale (d y B)^T x and d B = scale d y^T (x A^T): the scale is applied last, in float32.
+    # y = x W^T + scale (x A^T) B^T. The products are computed in the dtype of x, because this is fast. They are small:
+    # r numbers per token. d A = scale (d y B)^T x and d B = scale d y^T (x A^T): the scale is applied last, in float32.
     A, B = linear.A.to(x.dtype), linear.B.to(x.dtype)
     grad_A = (grad @ B).t() @ x
     grad_B = grad.t() @ (x @ A.t())

@@ -1,1 +1,1 @@
-"""C++ kernels for the slow operations on a CPU. They are compiled for the present CPU on first use."""
+"""C++ kernels for the slow operations on a CPU. They are compiled for this CPU on first use."""

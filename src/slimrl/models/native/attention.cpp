@@ -1,7 +1,7 @@
 // Attention of new tokens to the sequences in a KV cache, in tiles.
 //
-// A cache is (slots, capacity, heads * size) numbers, `capacity` a multiple of 32. Every 32 positions form a block, and
-// within a block each head has its own part, in the orders of `scores.h`.
+// A cache has the shape (slots, capacity, heads * size), where `capacity` is a multiple of 32. Every 32 positions form
+// a block. Within a block, each head has a contiguous part, in the order described in `scores.h`.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -12,7 +12,7 @@
 #ifdef HAS_TILES
 namespace {
 
-constexpr int TILES = 8;  // of query rows that go over a chunk of keys and values while it is in the CPU's cache
+constexpr int TILES = 8;  // tiles of query rows that use a chunk of keys and values while it is in the CPU's cache
 
 // Scratch memory of one thread. Unused rows of a tile keep old contents: the rows of a matrix product are independent.
 struct Work {
@@ -42,7 +42,8 @@ int64_t place_of(const Cache& cache, const Item& item, int64_t position) {
     return (item.span.slot * cache.capacity + position) * cache.H_kv * cache.D + item.head * BLOCK * cache.D;
 }
 
-// The keys and values of an item with few rows; one with many computes long enough to hide its loads.
+// Prefetches the keys and values of an item with few rows. An item with many rows computes long enough to hide its
+// loads.
 Prefetch prefetch_for(const Cache& cache, const Item& item, const Queries& queries) {
     if (item.end - item.begin > TILE) return {};
     const int64_t last = item.span.start + item.span.count - 1;
@@ -55,7 +56,7 @@ Prefetch prefetch_for(const Cache& cache, const Item& item, const Queries& queri
     return prefetch;
 }
 
-// The first panel of the weights.
+// Prefetches the first panel of the weights.
 Prefetch prefetch_for(const Weights* next) {
     if (next == nullptr) return {};
     Prefetch prefetch;
@@ -136,7 +137,8 @@ void team_attend(const Cache& cache, const std::vector<Item>& items, const Queri
     Work& work = Work::of_thread(cache.D);
     const size_t num = items.size(), last = 2 * omp_get_num_threads();
     for (size_t current = claimed++; current < num;) {
-        // Claims the next item early, to know what to prefetch; but not near the end, where another thread would idle.
+        // Claims the next item early, to prefetch its data. Not near the end, because another thread would then be
+        // idle.
         const bool claims_two = current + last < num;
         const size_t next_item = claims_two ? claimed++ : num;
         Prefetch prefetch = next_item < num ? prefetch_for(cache, items[next_item], queries) : prefetch_for(next);
@@ -156,8 +158,9 @@ extern "C" void store(const bf16* key, const bf16* value, int64_t stride, bf16* 
         store_token(cache, tokens[t], key + tokens[t].row * stride, value + tokens[t].row * stride);
 }
 
-// Attention of the spans' queries (T, H, D), rows `stride` numbers apart, to all earlier positions of their slots and
-// to their own, at most `window` of them if that is not 0. out (T, H, D). D is a multiple of 64.
+// Computes out (T, H, D), the attention of the spans' queries (T, H, D) to all earlier positions of their slots and to
+// their own positions. A `window` > 0 limits it to the latest `window` positions. The rows of `query` are `stride`
+// numbers apart. D is a multiple of 64.
 extern "C" void attend(const bf16* query, int64_t stride, const bf16* keys, const bf16* values, bf16* out,
                        const Span* spans, int64_t num_spans, int64_t capacity, int64_t H, int64_t H_kv, int64_t D,
                        float scale, int64_t window, int threads) {

@@ -1,4 +1,4 @@
-"""Compiles the C++ kernels in this directory for the present CPU, once, and loads them. Knows nothing of tensors.
+"""Compiles the C++ kernels in this directory for this CPU, once, and loads them. Knows nothing of tensors.
 
 Needs a C++ compiler with OpenMP (`apt install g++`), or the package ziglang: a compiler from the Python package index.
 ziglang has no OpenMP library, so `openmp.cpp` replaces it. This works only on Linux, where PyTorch has loaded GNU's
@@ -27,7 +27,7 @@ from slimrl.io.cache import build_once, cache_root, say
 
 HERE = Path(__file__).parent
 SOURCES = ("each_dtype.cpp", "products.cpp", "attention.cpp", "packed.cpp", "decoder.cpp")
-# None of the flags lets the compiler reorder sums or ignore infinite numbers and NaN.
+# No flag allows the compiler to reorder sums, or to ignore infinite numbers and NaN.
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 TIMEOUT_S = 300
 VERSION_TIMEOUT_S = 10
@@ -135,8 +135,8 @@ def _compile_by_zig(command: Sequence[str], library: Path) -> None:
 
 
 def _platform_flags() -> list[str]:
-    """Return the compiler's flags for this CPU and for PyTorch's OpenMP: two OpenMP libraries would compete for
-    cores."""
+    """Return the compiler's flags for this CPU and for PyTorch's OpenMP library. A second OpenMP library would compete
+    with it for cores."""
     x86 = platform.machine() in ("x86_64", "AMD64")
     native = ["-march=native", "-mprefer-vector-width=512"] if x86 else ["-mcpu=native"]
     if platform.system() == "Darwin":
@@ -145,7 +145,7 @@ def _platform_flags() -> list[str]:
 
 
 def _cpu() -> str:
-    """Return the CPU's features, on which `-march=native` depends: machines may share a cache."""
+    """Return the CPU's features, on which `-march=native` depends. Machines with different CPUs may share a cache."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

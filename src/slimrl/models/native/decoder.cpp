@@ -1,28 +1,28 @@
-// The layers of a decoder (norm, attention with rotary positions, norm, gated MLP) for new tokens, in one call: with a
-// few dozen tokens the work between two products is so small that calling it from Python took as long as doing it.
+// The layers of a decoder (norm, attention with rotary positions, norm, gated MLP) for new tokens, in one call. With a
+// few dozen tokens, the work between two products is so small that calls from Python would take as long as the work.
 #include <algorithm>
 
 #include "rows.h"
 #include "team.h"
 
 #ifdef HAS_TILES
-// One layer. `key_norm` and `query_norm` are null where heads have no norm.
+// One layer. `key_norm` and `query_norm` are null if heads have no norm.
 struct Layer {
     const bf16 *before, *after, *query_norm, *key_norm;  // the norms' weights
-    Weights qkv, out, mix, down;                         // `mix` in halves: a gate and what it gates
+    Weights qkv, out, mix, down;                         // `mix` has two halves: gate and up
     bf16 *keys, *values;                                 // the cache
     int64_t window;                                      // of sliding attention, in positions; 0 means all
 };
 
-// What all layers have in common: sizes of the hidden state and of the MLP's inner layer, numbers of query and key
-// heads, size of a head, positions of a cache slot.
+// The settings that all layers share: the sizes of the hidden state and of the MLP's inner layer, the numbers of query
+// and key heads, the size of a head, and the number of positions in a cache slot.
 struct Decoder {
     int64_t hidden, inner, H, H_kv, D, capacity;
     float eps, scale;
 };
 
-// hidden (T, hidden) goes through all layers. `cosines` and `sines` (T, D / 2) are of the tokens' positions; `scratch`
-// has room for T (hidden + H D + (H + 2 H_kv) D + inner) numbers.
+// Computes all layers on `hidden` (T, hidden), in place. `cosines` and `sines` (T, D / 2) are the rotary factors of the
+// tokens' positions. `scratch` has room for T (hidden + H D + (H + 2 H_kv) D + inner) numbers.
 extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* decoder, bf16* hidden, int64_t T,
                        const bf16* cosines, const bf16* sines, const Span* spans, int64_t num_spans, bf16* scratch,
                        int threads) {

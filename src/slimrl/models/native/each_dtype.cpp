@@ -1,4 +1,4 @@
-// The kernels that exist for float32 and for bfloat16, each under its name and a suffix.
+// The kernels for both float32 and bfloat16. The name of each kernel has a suffix for the dtype.
 #include <algorithm>
 #include <cmath>
 #include <vector>

@@ -1,8 +1,10 @@
-// The OpenMP calls that clang compiles to, on top of GNU's libgomp, which PyTorch has loaded. Compiled by ziglang
-// alone: it comes without an OpenMP library, and a second one would compete with PyTorch's for the cores.
+// Implements the OpenMP functions that clang's code calls with functions of GNU's libgomp, which PyTorch has loaded.
+// Only ziglang compiles this file, because ziglang has no OpenMP library. A second OpenMP library would compete with
+// PyTorch's for the cores.
 //
-// Holds for these kernels only: no nested teams, no reductions over a team, loops in steps of one with the default
-// static schedule or with a dynamic one. Signatures: LLVM's `openmp/runtime/src/kmp.h`, GCC's `libgomp/libgomp_g.h`.
+// It supports only the OpenMP features that these kernels use: no nested teams, no reductions over a team, and only
+// loops in steps of one, with the default static schedule or a dynamic schedule. Signatures: LLVM's
+// `openmp/runtime/src/kmp.h`, GCC's `libgomp/libgomp_g.h`.
 #include <algorithm>
 #include <cstdarg>
 #include <cstdint>
@@ -22,19 +24,19 @@ void GOMP_loop_end_nowait();
 namespace {
 constexpr size_t MOST_ARGUMENTS = 32;
 
-// The body of a parallel region, and pointers to the variables that it uses. A body ignores arguments past its own.
+// The body of a parallel region, and pointers to the variables that it uses. A body ignores additional arguments.
 struct Region {
     void (*body)(int* thread, int* bound, ...);
     void* arguments[MOST_ARGUMENTS];
 };
 
-// A dynamic loop over begin ... end - 1, of which this thread has claimed nothing as long as `is_new`.
+// A dynamic loop over begin ... end - 1. `is_new` is true until this thread has claimed a piece of the loop.
 struct Loop {
     long begin, end, chunk;
     bool is_new;
 };
 
-thread_local unsigned wanted_threads = 0;  // of the next region; 0 is the default
+thread_local unsigned wanted_threads = 0;  // threads of the next region; 0 means the default number
 thread_local Loop loop;
 
 template <size_t... I>
@@ -46,7 +48,8 @@ void call(const Region& region, std::index_sequence<I...>) {
 
 void run(void* region) { call(*static_cast<Region*>(region), std::make_index_sequence<MOST_ARGUMENTS>()); }
 
-// Narrow the inclusive bounds to the calling thread's share: the first threads get one more where it does not divide.
+// Narrow the inclusive bounds to the calling thread's share: if the count is not divisible, the first threads get one
+// more.
 template <typename T>
 void take_share(int32_t* is_last, T* lower, T* upper) {
     const T num = omp_get_num_threads(), thread = omp_get_thread_num();
@@ -87,7 +90,7 @@ void __kmpc_fork_call(void*, int32_t num, void (*body)(int*, int*, ...), ...) {
     GOMP_parallel(run, &region, std::exchange(wanted_threads, 0), 0);
 }
 
-// A region whose `if` is false runs in the calling thread, which is a team of its own already.
+// A region whose `if` is false runs in the calling thread alone, so no team is started.
 void __kmpc_serialized_parallel(void*, int32_t) { wanted_threads = 0; }
 void __kmpc_end_serialized_parallel(void*, int32_t) {}
 

@@ -1,7 +1,7 @@
 """The kernels as functions of tensors: each checks its arguments and calls the compiled code.
 
-Every tensor is on the CPU and has one dtype, float32 or bfloat16, unless noted; matrices are contiguous. Call these
-functions only if `available` is true.
+All tensors of a call are on the CPU and have the same dtype, float32 or bfloat16, unless noted. Matrices are
+contiguous. Call these functions only if `available` is true.
 """
 
 import ctypes
@@ -233,7 +233,7 @@ def logprobs_backward(
 
 
 class AdamWSettings(ctypes.Structure):
-    """The numbers of one AdamW update. `mean_left` is 1 - beta1^t, `square_left` 1 - beta2^t; `clip` scales the
+    """The settings of one AdamW update. `mean_left` is 1 - beta1^t, `square_left` 1 - beta2^t; `clip` scales the
     gradient."""
 
     _fields_ = tuple(
@@ -284,8 +284,8 @@ def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, spans: Tenso
 
 
 def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale: float, window: int) -> Tensor:
-    """Return causal attention (T, H, D) of new tokens to the positions of their slots. Call `store` for the tokens
-    first.
+    """Return causal attention (T, H, D) of new tokens to all earlier positions of their slots and to themselves. Call
+    `store` for the new tokens first.
 
     A `window` > 0 limits the attention of each token to the latest `window` positions.
     """

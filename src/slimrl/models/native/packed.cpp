@@ -1,9 +1,10 @@
 // Attention within a packed row of tokens and its gradient, in tiles.
 //
-// The row consists of segments, a tree of them; a segment's tokens see those of its ancestors and themselves,
-// causally. The forward pass and the query's gradient go over blocks of queries and the keys that they attend to; the
-// gradients of keys and values go over blocks of keys and the queries that attend to them: the same products with the
-// sides exchanged. So each result is accumulated by one thread in a fixed order, and no two threads write to it.
+// The row consists of segments, which form trees. A token attends to all ancestors of its segment, and causally to its
+// own segment. The forward pass and the query's gradient iterate over blocks of queries and the keys that they attend
+// to. The gradients of keys and values iterate over blocks of keys and the queries that attend to them. These are the
+// same products with the sides exchanged. So each result is accumulated by one thread in a fixed order, and no two
+// threads write to it.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -14,7 +15,8 @@
 #ifdef HAS_TILES
 namespace {
 
-// `parent` is the number of the segment that this one continues, or -1; `position` is that of its first token.
+// `parent` is the index of the segment that this segment continues, or -1. `position` is the position of its first
+// token.
 struct Segment {
     int32_t start, length, parent, position;
 };
@@ -27,10 +29,10 @@ struct Shape {
     int64_t share() const { return H / H_kv; }
 };
 
-// One side of the products, queries or keys: for each key head the rows of all segments, a token's query heads as
-// `share` rows, every segment from a new block on.
+// One side of the products: the queries or the keys. It holds the rows of all segments for each key head. A token has
+// `share` rows, one for each of its heads. Every segment starts in a new block.
 struct Side {
-    std::vector<int64_t> first;  // block of every segment
+    std::vector<int64_t> first;  // first block of every segment
     int64_t blocks = 0, share, D;
     std::unique_ptr<bf16[]> keys, values;  // (heads, blocks, BLOCK * D), in the two orders of `scores.h`
 
@@ -44,7 +46,7 @@ struct Side {
     int64_t place(int64_t segment, int64_t head) const { return (head * blocks + first[segment]) * BLOCK * D; }
 };
 
-// The row of x (T, heads * share, D) that is row r of a segment on one side.
+// Returns the row of x (T, heads * share, D) for row r of a segment on one side.
 const bf16* row_of(const bf16* x, const Segment& segment, int64_t r, int64_t head, int64_t heads, int64_t share,
                    int64_t D) {
     return x + ((segment.start + r / share) * heads * share + head * share + r % share) * D;
@@ -82,14 +84,15 @@ std::vector<Item> items_of(const std::vector<Segment>& segments, int64_t heads, 
     return items;
 }
 
-// Rows of the other side: `rows` of a segment, of which row r of an item attends to, or is attended by, from(r)..to(r).
+// A part of the other side: `rows` rows of a segment. Row r of an item attends to, or is attended by, the rows
+// from[r]..to[r] of the part.
 struct Part {
     int64_t segment, begin, rows;
     int64_t from[TILE], to[TILE];
 };
 
-// The keys that the queries of an item attend to, in parts of at most CHUNK rows: from the item's own segment up to the
-// root.
+// Returns the keys that the queries of an item attend to, in parts of at most CHUNK rows, from the item's segment up to
+// the root.
 std::vector<Part> key_parts(const Item& item, const std::vector<Segment>& segments, const Shape& shape) {
     std::vector<Part> parts;
     const Segment& own = segments[item.segment];
@@ -110,7 +113,7 @@ std::vector<Part> key_parts(const Item& item, const std::vector<Segment>& segmen
     return parts;
 }
 
-// The queries that attend to the keys of an item: those of its own segment and of all its descendants.
+// Returns the queries that attend to the keys of an item: the queries of its segment and of all descendants.
 std::vector<Part> query_parts(const Item& item, const std::vector<Segment>& segments,
                               const std::vector<std::vector<int64_t>>& children, const Shape& shape) {
     std::vector<Part> parts;
@@ -173,9 +176,9 @@ void scatter(const float* from, const Item& item, const std::vector<Segment>& se
 
 int64_t round_up(int64_t rows) { return (rows + BLOCK - 1) / BLOCK * BLOCK; }
 
-// One row's probabilities p = e^(score scale - logsumexp) and gradients of its scores d = p (product - delta) scale, as
-// in FlashAttention (2205.14135). logsumexp and delta are indexed by the row itself if `of_row` (it is a query), else
-// by what it is multiplied with (it is a key).
+// Computes one row's probabilities p = e^(score scale - logsumexp) and gradients of its scores d = p (product - delta)
+// scale, as in FlashAttention (2205.14135). If `of_row`, the row is a query, and `logsumexp` and `delta` point to its
+// values. Otherwise the row is a key, and they point to the values of the queries that it is multiplied with.
 template <bool of_row>
 void differentiate(float* scores, const float* products, const float* logsumexp, const float* delta, int64_t from,
                    int64_t to, int64_t n, float scale, bf16* p, bf16* d) {
@@ -198,9 +201,9 @@ std::vector<Segment> read_segments(const int32_t* table, int64_t count) {
 
 }  // namespace
 
-// out (T, H, D) = attention of query (T, H, D) to key and value (T, H_kv, D). A segment is four numbers: its first
-// token, how many there are, the number of its parent, or -1, and the position of the first. logsumexp (T, H) is that
-// of the scaled scores.
+// out (T, H, D) = attention of query (T, H, D) to key and value (T, H_kv, D). `table` has four numbers for each
+// segment: its first token, its length, the index of its parent (or -1), and the position of its first token. logsumexp
+// (T, H) is the log-sum-exp of the scaled scores.
 extern "C" void packed_attend(const bf16* query, const bf16* key, const bf16* value, bf16* out, float* logsumexp,
                               const int32_t* table, int64_t count, int64_t T, int64_t H, int64_t H_kv, int64_t D,
                               float scale, int64_t window, int threads) {
@@ -244,7 +247,7 @@ extern "C" void packed_attend(const bf16* query, const bf16* key, const bf16* va
     }
 }
 
-// The gradients of query, key and value, given that of `out`, `grad`.
+// Computes the gradients of query, key and value, given `grad`, the gradient of `out`.
 extern "C" void packed_backward(const bf16* query, const bf16* key, const bf16* value, const bf16* out,
                                 const bf16* grad, const float* logsumexp, bf16* grad_query, bf16* grad_key,
                                 bf16* grad_value, const int32_t* table, int64_t count, int64_t T, int64_t H,
@@ -263,7 +266,7 @@ extern "C" void packed_backward(const bf16* query, const bf16* key, const bf16* 
     queries.values = pack_side(query, queries, segments, shape, pack_value);
     grads.keys = pack_side(grad, grads, segments, shape, pack_key);
     grads.values = pack_side(grad, grads, segments, shape, pack_value);
-    // Of every query row the log-sum-exp and delta = sum(out grad), in the order of the side.
+    // The log-sum-exp and delta = sum(out grad) of every query row, in the order of `queries`.
     std::vector<float> lses(H_kv * queries.blocks * BLOCK), deltas(H_kv * queries.blocks * BLOCK);
     const std::vector<Item> query_items = items_of(segments, H_kv, share), key_items = items_of(segments, H_kv, 1);
 #pragma omp parallel num_threads(threads)

@@ -1,5 +1,6 @@
-// Software prefetch into the second-level cache, a few lines at a time between steps of the present computation. The
-// hardware prefetcher stops at page boundaries, so without it computing and waiting for memory would take turns.
+// Software prefetch into the second-level cache, a few lines at a time between steps of the current computation. The
+// hardware prefetcher stops at page boundaries. Without software prefetch, the CPU would wait for memory at each of
+// them.
 #pragma once
 #include "cpu_features.h"
 
@@ -17,7 +18,7 @@ struct Prefetch {
         const char* at = nullptr;
         int64_t stride = 0, count = 0;
     } ranges[2];        // `count` pieces each, `stride` bytes apart; one range after the other
-    int64_t lines = 0;  // of one piece, a multiple of STEP_LINES
+    int64_t lines = 0;  // cache lines of one piece, a multiple of STEP_LINES
 
     // Prefetches the next STEP_LINES lines; does nothing when all ranges are done.
     void step() {

@@ -1,18 +1,18 @@
 // Products of rows with a linear layer's weights, in tiles.
 //
-// The weights lie in panels of 32 outputs, each a row of pairs of tiles, in the order in which they are read. A block
-// of 32 rows and a panel make 2 x 2 tiles of accumulators, which stay in registers from the first input to the last.
-// Every row is accumulated in the same order, whatever rows it is computed with.
+// The weights are stored in panels of 32 outputs. A panel is a row of pairs of tiles, in the order in which they are
+// read. A block of 32 rows and a panel make 2 x 2 tiles of accumulators, which stay in registers from the first input
+// to the last. Every row is accumulated in the same order, so its result does not depend on the other rows.
 //
-// So that less memory is read, the weights can be int8, with a scale for each output. The rows are int16 then, split
-// into upper and lower bytes, for each of which there is an int8 instruction.
+// To read less memory, the weights can be int8, with a scale for each output. Then the rows are int16, split into upper
+// and lower bytes, and int8 instructions multiply each half.
 #include <algorithm>
 #include <vector>
 
 #include "prefetch.h"
 #include "team.h"
 
-// Whether this process may use tiles: on Linux the kernel must permit AMX's.
+// Returns 1 if this process may use tiles. For tiles of AMX, the Linux kernel must permit this.
 #ifdef __AMX_BF16__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -32,12 +32,13 @@ namespace {
 
 constexpr int PANEL = 32, ROWS = 32, DEPTH = 32;  // outputs of a panel, rows of a block, inputs of a tile
 constexpr int LINES = 32;                         // cache lines of a pair of tiles
-constexpr int ROW_CHUNK = 256;                    // rows that go over a panel while it is in the cache
+constexpr int ROW_CHUNK = 256;                    // rows multiplied with a panel while it is in the CPU's cache
 
-// How many int16 a row of K becomes: int8 tiles of weights have 64 inputs.
+// Returns K, rounded up to whole int8 tiles: they have 64 inputs.
 int64_t padded_width(int64_t K) { return (K + LINE - 1) / LINE * LINE; }
 
-// The accumulators of one or two tiles of rows with a panel. `lines` lines from `fetch` on are prefetched in each step.
+// Computes the accumulators of one or two tiles of rows with a panel. Each step prefetches `lines` cache lines from
+// `fetch` on.
 #ifdef __AMX_BF16__
 template <int row_tiles>
 void block(const bf16* x, int64_t K, const bf16* panel, const char* fetch, int lines, float* sums) {
@@ -69,8 +70,8 @@ void block(const bf16* x, int64_t K, const bf16* panel, const char* fetch, int l
     }
 }
 
-// The int32 accumulators of one tile of int16 rows with an int8 panel: of the rows' upper bytes, and of their lower
-// ones.
+// Computes the int32 accumulators of one tile of int16 rows with an int8 panel: `high` for the rows' upper bytes, `low`
+// for their lower bytes.
 void int8_sums(const int8_t* x, int64_t K, const int8_t* panel, const char* fetch, int lines, int32_t* high,
                int32_t* low) {
     _tile_zero(0);
@@ -108,8 +109,8 @@ void block(const bf16* x, int64_t K, const bf16* panel, const char* fetch, int l
     }
 }
 
-// The instruction takes the rows' bytes as unsigned: 128 is added to the upper ones, and its share subtracted at the
-// end.
+// The instruction reads the rows' bytes as unsigned. So 128 is added to the upper bytes, and its contribution `share`
+// is subtracted at the end.
 void int8_sums(const int8_t* x, int64_t K, const int8_t* panel, const char* fetch, int lines, int32_t* high,
                int32_t* low) {
     constexpr int R = 4;
@@ -145,14 +146,15 @@ void int8_sums(const int8_t* x, int64_t K, const int8_t* panel, const char* fetc
 }
 #endif
 
-// Sixteen numbers at once; like the matrix unit, these flush subnormals to zero.
+// Conversions of sixteen numbers at once. Like the matrix unit, they flush subnormals to zero.
 __m512 load_bf16(const bf16* x) { return _mm512_cvtpbh_ps((__m256bh)_mm256_loadu_si256((const __m256i*)x)); }
 
 void store_bf16(__m512 x, bf16* to) { _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh(x)); }
 
 __m512 rounded_to_bf16(__m512 x) { return _mm512_cvtpbh_ps(_mm512_cvtneps_pbh(x)); }
 
-// silu(gate) up of sixteen numbers each, rounded to bfloat16 first as the separate layers would be.
+// Computes silu(gate) up of sixteen numbers each. `gates` and `ups` are rounded to bfloat16 first, like the outputs of
+// separate layers.
 void silu_gate(const float* gates, const float* ups, bf16* to) {
     alignas(64) float gate[TILE], up[TILE];
     _mm512_store_ps(gate, rounded_to_bf16(_mm512_load_ps(gates)));
@@ -162,7 +164,7 @@ void silu_gate(const float* gates, const float* ups, bf16* to) {
     store_bf16(_mm512_load_ps(gate), to);
 }
 
-// The product of one tile of int16 rows with an int8 panel, scaled back to float32.
+// Computes the product of one tile of int16 rows with an int8 panel, scaled back to float32.
 void int8_block(const int8_t* x, int64_t K, const int8_t* panel, const char* fetch, int lines, const float* row_scales,
                 const float* scales, float* sums) {
     alignas(64) int32_t high[TILE * PANEL], low[TILE * PANEL];
@@ -175,7 +177,8 @@ void int8_block(const int8_t* x, int64_t K, const int8_t* panel, const char* fet
         }
 }
 
-// The largest magnitude, or NaN if there is one: without the sign, bits order as numbers do, and NaN comes last.
+// Returns the largest magnitude, or NaN if x has a NaN. Without the sign, the bits sort in the order of the numbers,
+// with NaN last.
 float largest_of(const bf16* x, int64_t K) {
     uint16_t largest = 0;
 #pragma omp simd reduction(max : largest)
@@ -183,7 +186,8 @@ float largest_of(const bf16* x, int64_t K) {
     return to_float(bf16{largest});
 }
 
-// Symmetric quantization: the nearest integers times a scale. A number that is not finite makes the scale so.
+// Symmetric quantization: the nearest integers times a scale. An infinite number or NaN makes the scale infinite or
+// NaN.
 struct Scaled {
     float scale, inverse;
 
@@ -197,7 +201,7 @@ struct Scaled {
     }
 };
 
-// Quantizes a row to int16: of every 64 numbers the upper bytes, then the lower. Returns the scale.
+// Quantizes a row to int16. For every 64 numbers, writes the upper bytes, then the lower bytes. Returns the scale.
 float split_row(const bf16* x, int64_t K, int8_t* halves) {
     const Scaled scaled(x, K, 32767);
     for (int64_t k = 0; k < K; k += TILE) {
@@ -217,7 +221,7 @@ float quantize_weights(const bf16* weights, int64_t K, int8_t* to) {
     return scaled.scale;
 }
 
-// Applies the epilogue to the accumulators of rows from `first` on with a panel, and writes them to `out` (M, width).
+// Applies the epilogue to a panel's accumulators of rows from `first` on, and writes the results to `out` (M, width).
 void apply_epilogue(const float* sums, int rows, int64_t panel, int64_t first, const Rows& batch, const bf16* bias,
                     int64_t width) {
     const int64_t column = panel * (batch.epilogue == Epilogue::Gate ? TILE : PANEL);
@@ -246,9 +250,9 @@ void place_column(const void* weights, int64_t lines, uint32_t* tiles, int64_t n
 
 }  // namespace
 
-// Puts the rows of `weight` (N, K) into the panels of `packed`, row n as output first + n, or, spread over the halves
-// of panels (for a gate and what it gates, interleaved), as output n of the given half: 0 or 1; -1 is not spread.
-// Where there are `scales`, one for each output of the panels, `packed` is int8.
+// Copies the rows of `weight` (N, K) into the panels of `packed`. If `half` is -1, row n becomes output first + n. If
+// `half` is 0 (gate) or 1 (up), row n becomes output n of this half of the panels, so that gate and up are interleaved.
+// If `scales` is not null, it gets one scale for each output of the panels, and `packed` is int8.
 extern "C" void pack(const bf16* weight, int64_t N, int64_t K, int64_t first, int64_t half, uint32_t* packed,
                      float* scales, int threads) {
     const int64_t lines = scales == nullptr ? K / DEPTH : padded_width(K) / LINE;
@@ -277,7 +281,7 @@ int64_t panel_bytes(const Weights& weights) {
 
 namespace {
 
-// The panels of the calling thread.
+// The range of panels that the calling thread computes.
 struct ThreadPanels {
     int64_t begin, end;
 
@@ -292,7 +296,7 @@ const char* panel_of(const Weights& weights, int64_t panel) {
     return (const char*)weights.packed + panel * panel_bytes(weights);
 }
 
-// Prefetches the next panel, a few lines in each step, while the present one is used `passes` times.
+// Prefetches the next panel, a few lines in each step, while the current panel is used `passes` times.
 struct PanelPrefetch {
     const char* from;
     int lines;  // per step through the inputs
@@ -304,7 +308,7 @@ struct PanelPrefetch {
     void advance(int64_t steps) { from += lines * steps * LINE; }
 };
 
-// The product of bfloat16 rows and weights.
+// Computes the product of bfloat16 rows and weights.
 void bf16_product(const Weights& weights, const Rows& batch, const Weights* next) {
     const int64_t K = weights.K, M = batch.M, width = batch.epilogue == Epilogue::Gate ? weights.N / 2 : weights.N;
     alignas(64) float sums[ROWS * PANEL];
@@ -329,7 +333,7 @@ void bf16_product(const Weights& weights, const Rows& batch, const Weights* next
     }
 }
 
-// The product of rows quantized to int16 and int8 weights.
+// Computes the product of rows, quantized to int16, and int8 weights.
 void int8_product(const Weights& weights, const Rows& batch, int8_t* workspace, const Weights* next) {
     const int64_t K = padded_width(weights.K), M = batch.M,
                   width = batch.epilogue == Epilogue::Gate ? weights.N / 2 : weights.N;
@@ -368,8 +372,8 @@ void team_product(const Weights& weights, const Rows& rows, int8_t* workspace, c
 #pragma omp barrier
 }
 
-// out (M, N) = x (M, K) times the packed weights; `epilogue` 1 adds `plus` (M, N), which may be `out`; 2 makes
-// (M, N / 2) silu(gate) up of weights packed in halves. `bias` (N), where there is one, is added if nothing else is.
+// Computes out (M, N) = x (M, K) times the packed weights. `epilogue` 0 adds the weights' bias (N), if there is one. 1
+// adds `plus` (M, N), which may be `out`. 2 computes silu(gate) up (M, N / 2) for weights packed in halves.
 extern "C" void product(const bf16* x, int64_t M, const Weights* weights, bf16* out, const bf16* plus, int64_t epilogue,
                         int threads) {
     std::vector<int8_t> workspace(weights->scales == nullptr ? 0 : int8_workspace_bytes(M, weights->K));

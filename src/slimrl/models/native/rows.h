@@ -1,10 +1,10 @@
-// Operations on one row, for the kernels that go over whole tensors and for the one that goes through all layers.
+// Operations on one row. The kernels on whole tensors and the kernel of all layers (`decoder.cpp`) use them.
 #pragma once
 #include <cmath>
 
 #include "bf16.h"
 
-// y = w (x / rms(x)), the quotient rounded first, as transformers does. Returns 1 / rms(x).
+// Computes y = w (x / rms(x)). The quotient is rounded first, as in transformers. Returns 1 / rms(x).
 template <class T>
 float norm_row(const T* x, const T* w, float eps, int64_t D, T* y) {
     float sum = 0;
@@ -15,7 +15,8 @@ float norm_row(const T* x, const T* w, float eps, int64_t D, T* y) {
     return scale;
 }
 
-// (a, b) -> (a cos - b sin, b cos + a sin) for the halves a, b of one head; `sign` -1 turns back. In place if y is x.
+// (a, b) -> (a cos - b sin, b cos + a sin) for the halves a, b of one head; `sign` -1 rotates by the opposite angle. y
+// may be x.
 template <class T>
 void rotate_head(const T* x, const T* cosines, const T* sines, float sign, int64_t D, T* y) {
     const int64_t half = D / 2;

@@ -1,9 +1,10 @@
 // The two matrix products of attention on tiles: queries with keys, and softmax weights with values.
 //
-// Keys and values stand in blocks of 32 positions, in the order of a tile product's second factor: keys as two tiles of
-// 16 positions, pairs of their D numbers interleaved; values as 16 pairs of positions, interleaved.
+// Keys and values are stored in blocks of 32 positions, in the order in which a tile product reads its second factor. A
+// block of keys has two tiles of 16 positions, with pairs of their D numbers interleaved. A block of values has 16
+// pairs of positions, interleaved.
 //
-// All of these functions take a prefetch step for every block of positions.
+// The functions with a `prefetch` argument call `prefetch.step()` for every block of positions.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -14,7 +15,7 @@
 #ifdef HAS_TILES
 constexpr int BLOCK = 32;   // positions
 constexpr int CHUNK = 512;  // positions whose scores exist at once: the row length of `scores` and `probs`
-constexpr int GROUP = 64;   // of a value's numbers, accumulated in one pass
+constexpr int GROUP = 64;   // numbers of a value that are accumulated in one pass
 
 // Writes the key of position `within` to its place in a block.
 inline void pack_key(const bf16* key, int64_t within, int64_t D, bf16* block) {
@@ -27,8 +28,9 @@ inline void pack_value(const bf16* value, int64_t within, int64_t D, bf16* block
     for (int64_t d = 0; d < D; d++) to[2 * d] = value[d];
 }
 
-// scores (16, CHUNK): the products of rows (16, D) with the keys of n positions, a multiple of BLOCK. Their blocks are
-// `stride` numbers apart. Only the first `num_rows` are needed; a full tile is computed where it takes no longer.
+// Computes scores (16, CHUNK), the products of `rows` (16, D) with the keys of n positions, a multiple of BLOCK. The
+// blocks of keys are `stride` numbers apart. Only the first `num_rows` rows are needed. The whole tile is computed if
+// this takes no longer.
 #ifdef __AMX_BF16__
 inline void score(const bf16* rows, int num_rows, const bf16* keys, int64_t stride, int64_t D, int64_t n, float* scores,
                   Prefetch& prefetch) {
@@ -66,7 +68,7 @@ inline void score(const bf16* rows, int num_rows, const bf16* keys, int64_t stri
 }
 #endif
 
-// Sets a row's scores outside from..to to -inf: their softmax weight is 0.
+// Sets a row's scores outside from..to to -inf, so that their softmax weight is 0.
 inline void mask_scores(float* scores, int64_t from, int64_t to, int64_t n) {
     std::fill(scores, scores + from, -INFINITY);
     std::fill(scores + to, scores + n, -INFINITY);

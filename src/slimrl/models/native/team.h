@@ -1,5 +1,5 @@
-// Parts of kernels that all threads of an OpenMP team share. Every thread of the team makes the call, with `Tiles` in
-// scope; each call ends with a barrier.
+// Parts of kernels that all threads of an OpenMP team compute together. Every thread of the team must make the call,
+// with `Tiles` in scope. Each call ends with a barrier.
 #pragma once
 #include <atomic>
 #include <vector>
@@ -8,7 +8,7 @@
 
 #if __has_include(<omp.h>)
 #include <omp.h>
-#else  // of ziglang: see `openmp.cpp`
+#else  // ziglang has no <omp.h>, see `openmp.cpp`
 extern "C" int omp_get_num_threads();
 extern "C" int omp_get_thread_num();
 #endif
@@ -24,10 +24,11 @@ struct Weights {
 
 int64_t panel_bytes(const Weights& weights);
 
-// The first of the panels that the calling thread computes with; null if `weights` is.
+// Returns the first panel that the calling thread computes with; null if `weights` is null.
 const char* first_panel(const Weights* weights);
 
-// What is done to a product's results before they are stored: nothing (or the bias), add a residual, or silu(gate) up.
+// The operation on a product's results before they are stored. `None` adds only a bias, if there is one. `Add` adds a
+// residual. `Gate` computes silu(gate) up.
 enum class Epilogue { None, Add, Gate };
 
 // The inputs x (M, K) of a product, its epilogue, and where the result goes: see `product`.
@@ -39,10 +40,10 @@ struct Rows {
     Epilogue epilogue;
 };
 
-// Bytes of `workspace`, shared by the team, that M rows of K numbers take where the weights are int8.
+// Returns the size of `workspace` in bytes for M rows of K numbers and int8 weights. The team shares the workspace.
 int64_t int8_workspace_bytes(int64_t M, int64_t K);
 
-// `next` are the weights that the team needs next, to be prefetched, or null.
+// `next` are the weights that the team needs after this product. They are prefetched. `next` may be null.
 void team_product(const Weights& weights, const Rows& rows, int8_t* workspace, const Weights* next);
 
 // One layer's keys and values: (slots, capacity, H_kv * D) each, in the order described in `attention.cpp`.
@@ -65,8 +66,8 @@ std::vector<Token> tokens_of(const Span* spans, int64_t num_spans);
 
 void store_token(const Cache& cache, const Token& token, const bf16* key, const bf16* value);
 
-// A work item: consecutive tokens of one sequence and the query heads that share a key head. Row r is query head
-// r % share of token r / share, counted from the first of the span.
+// A work item: consecutive tokens of one sequence and the query heads that share a key head. Row r is query head r %
+// share of token r / share, counted from the span's first token.
 struct Item {
     Span span;
     int head, begin, end;
@@ -78,10 +79,11 @@ struct Queries {
     const bf16* rows;  // (T, H, D), `stride` numbers apart
     int64_t stride, H;
     float scale;
-    int64_t window;  // how many positions they look back; 0 means all
+    int64_t window;  // the number of latest positions that a query attends to; 0 means all
 };
 
-// Threads claim one item after the other: the shared counter `claimed` is 0 before. `next` is as in `team_product`.
+// Threads claim one item after another with the shared counter `claimed`, which must be 0 before the call. `next` is as
+// in `team_product`.
 void team_attend(const Cache& cache, const std::vector<Item>& items, const Queries& queries, bf16* out,
                  std::atomic<size_t>& claimed, const Weights* next);
 #endif

@@ -1,6 +1,6 @@
-// Products of bfloat16 matrices in tiles of 16 rows of 64 bytes. Intel's AMX unit has eight registers for them and one
-// instruction that multiplies two. Where only AVX512's instruction is there, which multiplies a pair of numbers with
-// each of sixteen, the same tiles are gone through line by line.
+// Products of bfloat16 matrices in tiles of 16 rows of 64 bytes. Intel's AMX unit has eight registers for tiles, and an
+// instruction that multiplies two tiles. On a CPU with AVX512-BF16 alone, the same tiles are processed line by line.
+// Its instruction multiplies a pair of numbers with each of sixteen pairs.
 #pragma once
 #include "cpu_features.h"
 
@@ -10,13 +10,14 @@
 #include "bf16.h"
 
 constexpr int TILE = 16;           // rows of a tile
-constexpr int TILE_NUMBERS = 512;  // bfloat16 numbers in one
+constexpr int TILE_NUMBERS = 512;  // bfloat16 numbers in a tile
 
 #ifdef __AMX_BF16__
-// Configures the thread's tile registers, all of full size, while it is in scope.
+// While an object of this class is in scope, the thread's tile registers are configured with the full size.
 struct Tiles {
     Tiles() {
-        // Constant, because gcc 12 does not know that the instruction reads all of it, and may write it too late.
+        // Constant, because gcc 12 does not know that the instruction reads the whole struct. It may write a variable
+        // too late.
         static const struct alignas(64) {
             uint8_t palette = 1, start_row = 0, reserved[14] = {};
             uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};

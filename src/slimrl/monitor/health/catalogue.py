@@ -1,6 +1,6 @@
-"""All monitors, each with its detector and, from `monitors.csv`, its texts for users.
+"""Defines all monitors. Each has a detector, and texts for users from `monitors.csv`.
 
-`python -m tests.monitor.pages monitors` renders the table of docs/monitors.md, and a test compares the two.
+`python -m tests.monitor.pages monitors` renders the table of docs/monitors.md. A test checks that the table is current.
 """
 
 import csv
@@ -31,8 +31,8 @@ DETECTORS: dict[str, Detector] = {
 
 @dataclass(frozen=True, slots=True)
 class HealthMonitor:
-    """A monitor: its detector, its texts for users (the healthy values, the likely cause of a fault, and the setting to
-    change), and `patience`, the number of bad findings in a row before an alarm."""
+    """A monitor: a detector, and the texts for users. The texts are the healthy values, the likely cause of a fault,
+    and the setting to change. `patience` is the number of bad findings in a row before an alarm."""
 
     name: MonitorName
     meaning: str
@@ -43,7 +43,8 @@ class HealthMonitor:
     patience: int
 
     def look(self, history: History, bounds: MonitorsConfig) -> Detection | None:
-        """Return the detector's first bad finding. If no finding is bad, return the first; None without findings."""
+        """Return the detector's first bad finding. If no finding is bad, return the first finding; None without
+        findings."""
         found = [*self.detect(history, bounds)]
         return next((finding for finding in found if finding.is_bad), found[0] if found else None)
 

@@ -1,7 +1,7 @@
-"""The watch over a run: it receives the metrics of each step, and raises an alarm if a detector finds a fault.
+"""Checks the metrics of each step, and raises an alarm if a detector finds a fault.
 
-An alarm is raised once, with the first step of the fault, and again only after `CLEAR` findings without the fault. This
-state follows from the metrics alone, so a resumed run restores it from the metrics of the earlier steps.
+An alarm is raised once for a fault. It can be raised again only after `CLEAR` findings in a row without the fault. This
+state depends only on the metrics, so a resumed run restores it from the metrics of the earlier steps.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,17 +15,17 @@ from slimrl.monitor.health.catalogue import MONITORS, HealthMonitor
 from slimrl.monitor.health.history import Detection, History
 from slimrl.types import Metrics
 
-CLEAR = 8  # findings in a row without the fault before an alarm can be raised again; more than the steps of a mean
+CLEAR = 8  # findings in a row without the fault before an alarm can be raised again; more than the values of a mean
 
 
 class HealthStopError(UserError):
-    """An alarm of a monitor in `monitors.stop` ended the run."""
+    """An error that ends the run after an alarm of a monitor in `monitors.stop`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An alarm, as a line of `monitors.jsonl`. `onset` is the first step of the fault, `step` the step of the alarm,
-    and `metric` the name of the faulty metric, which has the `value`."""
+    """An alarm, which is a line of `monitors.jsonl`. `onset` is the first step of the fault, and `step` is the step of
+    the alarm. `metric` is the name of the faulty metric, and `value` is its value."""
 
     step: int
     onset: int
@@ -41,7 +41,7 @@ class Alarm:
 @dataclass(slots=True)
 class Watched:
     """The state of a monitor. `streak` counts the findings in a row that contradict `is_raised`, and `onset` is the
-    step of the first of these. `latest` is the last finding, of step `latest_step`."""
+    step of the first of these findings. `latest` is the last finding, and `latest_step` is its step."""
 
     monitor: HealthMonitor
     is_raised: bool = False
@@ -51,8 +51,8 @@ class Watched:
     latest_step: int = 0
 
     def look(self, step: int, finding: Detection | None) -> Alarm | None:
-        """Update the state with the detector's finding of a step. Return the alarm if the finding raises it, otherwise
-        None."""
+        """Update the state with the detector's finding of a step. Return an alarm if this finding raises it; otherwise
+        return None."""
         if finding is None:
             return None
         self.latest, self.latest_step = finding, step
@@ -74,8 +74,8 @@ class Watched:
 
 
 class Health:
-    """The enabled monitors, with the history of the metrics. A monitor that raises an exception is disabled with a
-    message."""
+    """The enabled monitors and the history of the metrics. If a monitor raises an exception, it is disabled and this is
+    logged."""
 
     def __init__(self, config: MonitorsConfig, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
@@ -101,22 +101,22 @@ class Health:
 
     @property
     def num_raised(self) -> int:
-        """The number of alarms that are raised now."""
+        """The number of alarms that are currently raised."""
         return sum(one.is_raised for one in self.watched)
 
 
 class HealthWatch:
-    """The monitors of a run, which see its metrics before the other sinks (`monitor/sinks.py`).
+    """Connects the monitors to a run. It receives the metrics before the sinks (`monitor/sinks.py`).
 
-    It adds the number of active alarms to the metrics, writes alarms to `monitors.jsonl` and the log, and stops the run
-    after an alarm of a monitor in `monitors.stop`.
+    It adds the number of raised alarms to the metrics. It writes alarms to `monitors.jsonl` and the log. It stops the
+    run after an alarm of a monitor in `monitors.stop`.
     """
 
     def __init__(
         self, config: MonitorsConfig, path: Path, past: Iterable[tuple[int, Metrics]], say: Callable[[str], None]
     ) -> None:
-        """Restore the state from `past`, the metrics of earlier steps. Alarms of these steps are written again but not
-        logged."""
+        """Restore the state from `past`, the metrics of earlier steps. Alarms of earlier steps are written to the file
+        again, but not logged."""
         self._health, self._say, self._stop = Health(config, say), say, config.stop
         self._new: list[Alarm] = []
         self._file = LineFile(path)
@@ -129,8 +129,8 @@ class HealthWatch:
         return {"monitor/alarms": float(self._health.num_raised)}
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write and log the alarms of the last call of `observe`. Raise HealthStopError if `monitors.stop` names the
-        monitor of an alarm."""
+        """Write and log the alarms of the last call of `observe`. Raise HealthStopError if the monitor of an alarm is
+        in `monitors.stop`."""
         self._record(self._new)
         for alarm in self._new:
             self._say(describe(alarm))

@@ -1,5 +1,4 @@
-"""The metrics of a run so far, with means over recent and earlier steps, for the monitors. Also a detector's
-finding."""
+"""The history of a run's metrics, with means over recent and earlier steps, and the finding of a detector."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ NUM = 3  # steps in a mean, so that one unusual step raises no alarm
 
 
 class History:
-    """The finite values of each metric in the order of steps, and the latest row of metrics.
+    """The finite values of each metric in the order of steps, and all metrics of the latest step.
 
     >>> history = History()
     >>> for value in (4.0, 4.0, 4.0, 1.0, 1.0, 1.0):
@@ -40,7 +39,7 @@ class History:
         return self._values.get(name, ())
 
     def has(self, name: str, least: int) -> bool:
-        """Return True if the latest step has the metric, and at least `least` steps have had it."""
+        """Return True if the latest step has the metric, and the history has at least `least` values of it."""
         return name in self.row and self.num(name) >= least
 
     def num(self, name: str) -> int:
@@ -56,8 +55,8 @@ class History:
         return _mean(self.values(name)[:num])
 
     def before(self, name: str, num: int = NUM) -> float:
-        """Return the mean of `num` values, from `WINDOW` steps before the values of `now`. In a shorter history, use
-        the first `num` values."""
+        """Return the mean of the `num` values that are `WINDOW` steps older than the values of `now`. If the history is
+        shorter, use the first `num` values."""
         values = self.values(name)
         start = max(0, len(values) - num - WINDOW)
         return _mean(values[start : start + num])
@@ -69,12 +68,12 @@ class History:
 
     @property
     def is_solved(self) -> bool:
-        """True if the mean reward is near the best reward so far. Then little variety is not a fault."""
+        """True if the mean reward is near the best reward so far. In this case low variety is not a fault."""
         return self.reward_range > 0.0 and self.highest - self.now("reward/mean") <= 0.1 * self.reward_range
 
     def has_risen(self, since_start: bool = False) -> bool:
-        """Return True if the mean reward has risen by a tenth of the range of rewards, within the window or since the
-        start."""
+        """Return True if the mean reward has risen by at least a tenth of `reward_range`, within `WINDOW` steps or
+        since the start."""
         then = self.first("reward/mean") if since_start else self.before("reward/mean")
         return self.reward_range > 0.0 and self.now("reward/mean") - then >= 0.1 * self.reward_range
 
@@ -90,8 +89,8 @@ class Detection:
 
 
 Detector = Callable[[History, MonitorsConfig], Iterable[Detection]]
-"""A pure function of the run so far and the bounds. It has no findings if the latest step lacks its metrics, or too few
-steps are known."""
+"""A pure function from the history and the bounds to findings. It returns no findings if the latest step lacks the
+metrics, or if the history is too short."""
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,8 +1,8 @@
-"""Computes the metrics `monitor/...` of a step's rollouts. The monitors watch these metrics.
+"""Computes the metrics `monitor/...` of a step's rollouts. The monitors check these metrics.
 
-They are pure functions of token ids, log-probabilities and rewards, without a tokenizer or a model. The similarity of
-texts is measured by their pairs of adjacent tokens. This needs one pass over the tokens, without a comparison of all
-pairs of rollouts. If there are more than `MAX_ROLLOUTS` rollouts, only some whole groups are read.
+The metrics are computed from token ids, log-probabilities and rewards, without a tokenizer or a model. The similarity
+of texts is measured with their pairs of adjacent tokens. This needs only one pass over the tokens, because rollouts are
+not compared in pairs. If there are more than `MAX_ROLLOUTS` rollouts, only some of the groups are used.
 """
 
 import math
@@ -17,10 +17,10 @@ from statistics import StatisticsError, correlation
 from slimrl.types import Metrics, Rollout
 
 Group = Sequence[Rollout]
-MAX_ROLLOUTS = 128  # approximate maximum of rollouts with texts that are read
+MAX_ROLLOUTS = 128  # approximate maximum number of rollouts whose texts are compared
 MAX_TOKENS = 512  # number of tokens read per reply
-NGRAM = 4  # tokens
-MIN_TASKS = 6  # minimum to compare replies to different tasks
+NGRAM = 4  # number of tokens in an n-gram
+MIN_TASKS = 6  # minimum number of tasks for a comparison of replies to different tasks
 BEGIN, END = -1, -2  # markers around a reply; no token has these ids
 AUTO = "auto"
 RIGHT = ("exact", "correct", "won", "solved", "optimum")  # names that environments use for a right answer
@@ -32,8 +32,8 @@ _SAMPLED = re.compile(b"\x01+")
 def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
     """Return the metrics of a step's rollouts. Each group holds the rollouts of one task, without failed rollouts.
 
-    `right_metric` is the environment's metric of a right answer, or `AUTO`. A metric that cannot be computed is left
-    out, such as the similarity between tasks if there is only one task.
+    `right_metric` is the environment's metric for a right answer, or `AUTO`. Metrics that cannot be computed are left
+    out, for example the similarity between tasks if there is only one task.
     """
     groups = [group for group in groups if group]
     if not groups:
@@ -53,30 +53,31 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
 
 
 def _thin(groups: Sequence[Group]) -> list[Group]:
-    """Return some of the groups, with about `MAX_ROLLOUTS` rollouts at most. They are drawn with a fixed seed.
-    Environments and roles alternate, so every n-th group might belong to the same environment."""
+    """Return some of the groups, with about `MAX_ROLLOUTS` rollouts in total. The groups are drawn at random, with a
+    fixed seed. To take every n-th group would be wrong: environments alternate, so all might be of one environment."""
     num = math.ceil(len(groups) / math.ceil(sum(map(len, groups)) / MAX_ROLLOUTS))
     return random.Random(0).sample(groups, num)
 
 
 def _replies(rollout: Rollout) -> list[tuple[int, ...]]:
-    """Return the token ids of each of the policy's turns, at most `MAX_TOKENS` of each."""
-    # A search in bytes is faster than the loop over all tokens in `Rollout.turns`.
+    """Return the first `MAX_TOKENS` token ids of each turn of the policy."""
+    # Search the mask as bytes, which is faster than the loop over all tokens in `Rollout.turns`.
     spans = [found.span() for found in _SAMPLED.finditer(bytes(rollout.loss_mask_T))]
     return [rollout.token_ids_T[start : min(end, start + MAX_TOKENS)] for start, end in spans]
 
 
 def _surprise(groups: Sequence[Group]) -> float:
-    """Return minus the mean log-probability of the sampled tokens, an estimate of the policy's entropy."""
+    """Return the negative mean log-probability of the sampled tokens. It estimates the policy's entropy."""
     rollouts = [rollout for group in groups for rollout in group]
     num = sum(rollout.num_sampled for rollout in rollouts)
     return -math.fsum(math.fsum(rollout.logprobs_T) for rollout in rollouts) / max(1, num)
 
 
 def spread_within(groups: Sequence[Group]) -> float:
-    """Return the share of the rewards' variance that lies within the groups; 0 if all rewards are equal.
+    """Return the fraction of the rewards' variance within the groups; 0 if all rewards are equal.
 
-    The rest lies between the tasks; the policy cannot change it. Near 0, the reward does not depend on the reply.
+    The other fraction is variance between tasks, which the policy cannot change. If the result is near 0, the reward
+    does not depend on the reply.
     """
     rewards = [rollout.reward for group in groups for rollout in group]
     mean = math.fsum(rewards) / len(rewards)
@@ -85,12 +86,12 @@ def spread_within(groups: Sequence[Group]) -> float:
     for group in groups:
         own = math.fsum(rollout.reward for rollout in group) / len(group)
         within += math.fsum((rollout.reward - own) ** 2 for rollout in group)
-    # For equal rewards, `total` may be a rounding error. Shares of it would mean nothing.
+    # For equal rewards, `total` may be a rounding error. A fraction of it would have no meaning.
     return within / total if total > 1e-12 * max(1.0, mean * mean) * len(rewards) else 0.0
 
 
 def _length_reward(groups: Sequence[Group]) -> Metrics:
-    """Return the mean correlation of length per turn and reward, over the groups in which both vary."""
+    """Return the correlation of reply length per turn and reward. It is the mean over the groups in which both vary."""
     found = []
     for group in groups:
         lengths = [rollout.num_sampled / max(1, len(rollout.turn_rewards)) for rollout in group]
@@ -102,16 +103,16 @@ def _length_reward(groups: Sequence[Group]) -> Metrics:
 
 
 def _duplicates(groups: Sequence[Group]) -> Metrics:
-    """Return the share of equal pairs of rollouts in the groups, and its expected value.
+    """Return the fraction of pairs of rollouts in a group that are equal, and the expected fraction.
 
-    A second attempt equals a rollout with the probability of the rollout, the product of its tokens' probabilities. For
-    a correct sampler, the expected share of equal pairs is the mean of these probabilities, even if the policy's
-    entropy is low. The measured share is lower if an environment answers equal replies differently.
+    Two rollouts of a task are equal with the probability of the first rollout, the product of its tokens'
+    probabilities. For a correct sampler, the expected fraction of equal pairs is the mean of these probabilities, even
+    if the policy's entropy is low. The measured fraction is lower if an environment answers equal replies differently.
     """
     equal, expected, num_groups = 0.0, 0.0, 0
     for group in groups:
         if len(group) > 1:
-            # The prompt is the same, so whole sequences are compared.
+            # The rollouts of a group have the same prompt, so compare whole sequences.
             counts = Counter(rollout.token_ids_T for rollout in group).values()
             equal += sum(count * (count - 1) for count in counts) / (len(group) * (len(group) - 1))
             chances = [math.exp(min(0.0, math.fsum(rollout.logprobs_T))) for rollout in group]
@@ -123,8 +124,8 @@ def _duplicates(groups: Sequence[Group]) -> Metrics:
 
 
 def repetition(replies: Sequence[Sequence[int]]) -> float:
-    """Return the share of n-grams of `NGRAM` tokens that occur earlier in the same reply, over all replies: 1 -
-    distinct-n (Li et al. 2016, 1510.03055). Return 0 if no reply has `NGRAM` tokens.
+    """Return the fraction of n-grams of `NGRAM` tokens that occur earlier in the same reply, over all replies. This is
+    1 - distinct-n (Li et al. 2016, 1510.03055). Return 0 if no reply has `NGRAM` tokens.
 
     >>> round(repetition([[5, 6, 7, 8, 9], [1, 2, 1, 2, 1, 2, 1, 2]]), 6)
     0.428571
@@ -138,12 +139,12 @@ def repetition(replies: Sequence[Sequence[int]]) -> float:
 
 
 def common_to_tasks(replies: Sequence[Sequence[Sequence[Sequence[int]]]]) -> Metrics:
-    """Return the similarity of rollouts across tasks, and how much higher the similarity within a task is.
+    """Return two metrics: the similarity of rollouts of different tasks, and the task dependence.
 
     `replies[task][rollout]` are the replies of a rollout. For each pair of adjacent tokens in a rollout, compute the
-    share of other tasks' rollouts that contain the pair. `across` is the mean of these shares. `within` is the same for
-    the other rollouts of the same task. `task_dependence` is within - across. It is 0 for a policy that writes the same
-    text for all tasks, and for a policy that writes noise. It rises while a policy learns to answer.
+    fraction of other tasks' rollouts that contain the pair. `across` is the mean of these fractions. `within` is the
+    same mean for the other rollouts of the same task. The task dependence is within - across. It is 0 for a policy that
+    writes the same text for all tasks, and for a policy that writes noise. It rises while a policy learns to answer.
     """
     pairs = [[_pairs(rollout) for rollout in group] for group in replies]
     num = sum(map(len, pairs))
@@ -173,8 +174,8 @@ def _pairs(replies: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
 
 
 def _same_reply(groups: Sequence[Group]) -> Metrics:
-    """Return the share of the most frequent last line among the replies of one-turn episodes. Thoughts, case and
-    punctuation are ignored. There must be at least `MIN_TASKS` tasks, because few tasks may have the same right
+    """Return the fraction of one-turn episodes with the most frequent last line in the reply. Thoughts, case and
+    punctuation are ignored. Return nothing for fewer than `MIN_TASKS` tasks, because they may have the same right
     answer."""
     texts = [[_last_line(one) for one in group if len(one.turn_rewards) == 1 and one.messages] for group in groups]
     said = Counter(text for group in texts for text in group)
@@ -190,8 +191,8 @@ def _last_line(rollout: Rollout) -> str:
 
 
 def _right(groups: Sequence[Group], right_metric: str) -> Metrics:
-    """Return the share of right answers, as the environment measures it, and the mean rewards of right and of wrong
-    answers."""
+    """Return the fraction of right answers according to the environment's metric, and the mean rewards of right and of
+    wrong answers."""
     rollouts = [rollout for group in groups for rollout in group]
     names = RIGHT if right_metric == AUTO else (right_metric,)
     name = next((name for name in names if any(name in rollout.metrics for rollout in rollouts)), None)

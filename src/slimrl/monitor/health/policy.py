@@ -1,4 +1,4 @@
-"""Detectors of faults in the policy's texts, and between policy, sampler and trainer."""
+"""Detectors of faults in the policy's texts, and of differences between sampler and trainer."""
 
 import math
 from collections.abc import Iterator
@@ -7,17 +7,17 @@ from slimrl.config.monitors import MonitorsConfig
 from slimrl.monitor.health.history import NUM, WINDOW, Detection, History
 
 KL = "guard/mismatch_kl"
-FLOAT32_KL = 1e-6  # rounding is smaller in float32, and larger in coarser dtypes
+FLOAT32_KL = 1e-6  # rounding errors are smaller than this in float32, and larger in other dtypes
 LEAST_KL = {"float32": 1e-5, "coarser": 5e-3}
-MOST_KL = 0.02  # for equal weights in sampler and trainer; the same bound as in the guard
-STALE_KL = 0.3  # for rollouts older than the trained weights: their ratios differ without a fault
-MOST_STALE = 0.5  # share of rollouts dropped as too old
+MOST_KL = 0.02  # limit for equal weights in sampler and trainer, as in the guard
+STALE_KL = 0.3  # limit for rollouts of older weights, whose probabilities differ without a fault
+MOST_STALE = 0.5  # limit of the fraction of rollouts that are dropped as too old
 COLLAPSED = 0.1  # nats; a higher entropy is not a collapse, even after a fast fall
 LENGTH, TURNS, TRUNCATED = "rollout/tokens_sampled_mean", "rollout/turns_mean", "rollout/truncated"
 REPETITION, SAME_REPLY = "monitor/repetition", "monitor/same_reply"
-PAID = 0.4  # minimum correlation within groups at which length counts as rewarded
-MOST_RISE = 0.3  # largest rise of a share within the window without an alarm
-# Metrics by which environments report unreadable replies; True if the metric counts the readable share instead.
+PAID = 0.4  # minimum correlation of length and reward within groups at which length counts as rewarded
+MOST_RISE = 0.3  # largest rise of a fraction within the window without an alarm
+# Metrics with which environments report unreadable replies. True: the metric is the fraction of readable replies.
 INVALID = {"env/invalid_share": False, "env/tagged": True, "env/valid": True}
 
 
@@ -25,9 +25,9 @@ def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect that the probabilities of sampler and trainer drift apart, for example because the sampler keeps old
     weights. Also detect that too many rollouts are dropped because of their age.
 
-    With the same weights, sampler and trainer differ only by rounding, as in the first step. If the sampler keeps old
-    weights, the divergence grows at each step. The detector finds this long before the divergence reaches the guard's
-    bound.
+    With the same weights, sampler and trainer differ only by rounding errors. The divergence of the first step shows
+    the size of these errors. If the sampler keeps old weights, the divergence grows at each step. The detector finds
+    this long before the divergence reaches the guard's bound.
     """
     if history.has(KL, 2):
         rounding = abs(history.values(KL)[0])
@@ -46,8 +46,8 @@ def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect a policy that became deterministic before the tasks are solved (Cui et al. 2025, 2505.22617).
 
-    A low entropy is fine if the reward is near the best so far. With a teacher, the entropy approaches the entropy of
-    the teacher. That may be low, so only a sudden fall counts.
+    A low entropy is healthy if the reward is near the best reward so far. With a teacher, the policy's entropy
+    approaches the teacher's entropy, which may be low. So with a teacher only a sudden fall is a fault.
     """
     name = "monitor/surprise" if "monitor/surprise" in history.row else "loss/entropy"
     if history.has(name, NUM + 2):
@@ -61,10 +61,10 @@ def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Detec
 
 
 def duplicates(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect that more rollouts of a group are equal than the policy's own probabilities predict.
+    """Detect that more rollouts of a group are equal than the policy's probabilities predict.
 
-    The cause is not the policy, because the prediction uses its probabilities. The sampler uses the same random numbers
-    for several rollouts, or does not sample at all.
+    The prediction uses the policy's probabilities, so a low entropy is not the cause. The likely cause is a sampler
+    that uses the same random numbers for several rollouts, or does not sample at all.
     """
     names = ("monitor/duplicates", "monitor/duplicates_expected")
     if all(history.has(name, 2) for name in names):
@@ -77,11 +77,11 @@ def duplicates(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 def length(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect that replies suddenly become longer, become shorter without a higher reward, or are cut off.
 
-    The bound for growth is lower if longer replies earn more within groups: the reward may pay for length itself
-    (Singhal et al. 2023, 2310.03716).
+    The limit of growth is lower if longer replies in a group have higher rewards, because the reward may depend on
+    the length itself (Singhal et al. 2023, 2310.03716).
     """
     if history.has(LENGTH, NUM + 2):
-        # Per turn, because longer episodes do not mean longer replies.
+        # Use the length per turn, because longer episodes do not mean longer replies.
         turns = max(1.0, history.now(TURNS)), max(1.0, history.before(TURNS))
         value, before = history.now(LENGTH) / turns[0], history.before(LENGTH) / turns[1]
         factor = value / before if before > 0 else 1.0
@@ -100,7 +100,7 @@ def length(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 
 def repetition(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect replies that repeat themselves (Holtzman et al. 2020, 1904.09751), if this became worse or lasts."""
+    """Detect replies that repeat their own text (Holtzman et al. 2020, 1904.09751), if repetition rises or stays high."""
     if history.has(REPETITION, NUM):
         value, first = history.now(REPETITION), history.first(REPETITION)
         lasts = history.num(REPETITION) > WINDOW // 2 and value >= history.before(REPETITION) - 0.05
@@ -110,7 +110,7 @@ def repetition(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 
 def one_reply(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect that most tasks get the same reply. A constant reply may earn as much as the most frequent right
+    """Detect that most tasks get the same reply. A policy may learn to reply always with the most frequent right
     answer."""
     if history.has(SAME_REPLY, NUM):
         value = history.now(SAME_REPLY)
@@ -123,8 +123,8 @@ def one_reply(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 def invalid_calls(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect that the environment cannot read the policy's tool calls, or its replies because they lack tags.
 
-    The detector raises no alarm while the share of unreadable replies falls, because the policy is still learning the
-    form.
+    The finding is not bad while the fraction of unreadable replies falls, because the policy is still learning the
+    format.
     """
     for name, is_good in INVALID.items():
         if history.has(name, NUM + 2):

@@ -1,9 +1,9 @@
-"""Detectors of rewards that teach nothing or the wrong thing: equal rewards, groups without a signal, a faulty judge,
-memorised tasks, and reward hacking.
+"""Detectors of faulty rewards: equal rewards, groups without a gradient, a faulty judge, memorised tasks, and reward
+hacking.
 
-No metric can show the purpose of a reward. So the detector of reward hacking looks for three signs: replies that no
-longer depend on the task, wrong answers that earn as much as right answers, and fewer right answers while the reward
-rises. The last two signs need an environment that reports right answers.
+Metrics cannot show directly if a reward is wrong. So the detector of reward hacking looks for three signs: replies that
+no longer depend on the task, wrong answers with the same reward as right answers, and fewer right answers while the
+reward rises. The last two signs need an environment that reports right answers.
 """
 
 import math
@@ -16,11 +16,11 @@ from slimrl.monitor.metrics import select_held_out_rewards
 
 ZERO, SPREAD, STD = "reward/zero_signal_groups", "monitor/spread_within", "reward/std"
 YES, DISAGREES = "env/judge_yes", "env/judge_disagrees"
-EQUAL = 1e-9  # the standard deviation of equal rewards, up to rounding
+EQUAL = 1e-9  # a smaller standard deviation of rewards is a rounding error
 ALWAYS = 0.95  # a verdict that a judge gives at least this often counts as constant
 DEPENDENCE, SHARED, RIGHT = "monitor/task_dependence", "monitor/shared_across_tasks", "monitor/right"
 WRONG_REWARD, RIGHT_REWARD = "monitor/wrong_reward", "monitor/right_reward"
-LEAST_DEPENDENCE = 0.05  # in the first steps; below it there is too little dependence to lose
+LEAST_DEPENDENCE = 0.05  # minimum task dependence in the first steps; below it, a loss of dependence cannot be detected
 MORE_SHARED = 0.5  # rise of `monitor/shared_across_tasks` that means one text for all tasks
 LEAST_RIGHT = 0.1  # earlier share of right answers; an alarm needs a fall to half of that share
 HELD_OUT = re.compile(r"held_out/(?:exact|correct|won|solved|optimum)_(.+)")
@@ -29,8 +29,8 @@ HELD_OUT = re.compile(r"held_out/(?:exact|correct|won|solved|optimum)_(.+)")
 def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect a reward that is the same for every reply.
 
-    Either all rewards are equal, or they differ only between tasks, and the policy cannot change the task. The detector
-    raises no alarm if the tasks are solved, or if the policy learns from a teacher instead of from rewards.
+    All rewards may be equal, or rewards may differ only between tasks, which the policy cannot change. The finding is
+    not bad if the tasks are solved, or if the policy learns from a teacher instead of from rewards.
     """
     name = SPREAD if SPREAD in history.row else STD
     has_teacher = any(metric.startswith("distill/") for metric in history.row)
@@ -46,7 +46,8 @@ def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Detectio
 
 
 def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect that nearly no group has a learning signal (DAPO, 2503.14476), though the tasks are not solved."""
+    """Detect that nearly all groups have equal rewards and so no gradient (DAPO, 2503.14476), though the tasks are not
+    solved."""
     if history.has(ZERO, NUM):
         value = history.now(ZERO, NUM + 2)
         is_bad = value >= bounds.max_zero_signal and not history.is_solved
@@ -55,11 +56,11 @@ def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Detection]
 
 
 def judge(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect a judge that often disagrees with the comparison of words. The bound is lower if the judge nearly always
+    """Detect a judge that often disagrees with a comparison of words. The limit is lower if the judge nearly always
     gives the same verdict.
 
-    If in doubt, the comparison of words answers no. A judge that answers yes in such a case is sometimes right. A judge
-    that nearly always answers yes ignores the answer or is fooled by the policy (Zhao et al. 2025, 2507.08794).
+    In doubtful cases the comparison of words says no, so a judge that says yes is sometimes right. But a judge that
+    nearly always says yes ignores the answer or is fooled by the policy (Zhao et al. 2025, 2507.08794).
     """
     if history.has(YES, 2) and DISAGREES in history.row:
         yes, value = history.now(YES), history.now(DISAGREES)
@@ -72,7 +73,7 @@ def judge(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect that the training reward rises much more than the held-out reward, for example because tasks are
-    memorised. The held-out gain must be too small even after the noise of both evaluations is added."""
+    memorised. The noise of both evaluations is added to the held-out gain, so only a significant gap counts."""
     names = [name for name in select_held_out_rewards(history.row) if history.num(name) > 1]
     # Prefer the decoding mode that training uses.
     names.sort(key=lambda name: name != "held_out/reward_sampled")
@@ -87,7 +88,7 @@ def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Detect
 
 
 def _half(history: History, name: str, index: int) -> float:
-    """Return half the width of the interval of a held-out mean. `index` selects the evaluation."""
+    """Return half the width of the confidence interval of a held-out mean. `index` selects the evaluation."""
     low, high = history.values(f"{name}_low"), history.values(f"{name}_high")
     return (high[index] - low[index]) / 2 if low and high else 0.0
 
@@ -111,7 +112,7 @@ def _independence(history: History, bounds: MonitorsConfig) -> Detection:
     value, first = history.now(DEPENDENCE), history.first(DEPENDENCE)
     shared, shared_first = history.now(SHARED), history.first(SHARED)
     is_lost = first >= LEAST_DEPENDENCE and value <= bounds.min_dependence_share * first
-    # A policy that starts with noise has no dependence to lose. It can only collapse to one text.
+    # A policy that starts with noise has no task dependence. It can only collapse to one text.
     is_uniform = max(first, value) < LEAST_DEPENDENCE and shared - shared_first >= MORE_SHARED
     return Detection(
         DEPENDENCE,
@@ -123,7 +124,7 @@ def _independence(history: History, bounds: MonitorsConfig) -> Detection:
 
 
 def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Detection:
-    """Detect that most answers are wrong and earn about as much as right answers."""
+    """Detect that most answers are wrong and have about the same reward as right answers."""
     right_reward = history.now(RIGHT_REWARD) if history.num(RIGHT_REWARD) else history.highest
     wrong_reward, right = history.now(WRONG_REWARD), history.now(RIGHT)
     scale = right_reward - history.lowest
@@ -138,8 +139,8 @@ def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Detection:
 
 
 def _loss_on_held_out(history: History) -> Iterator[Detection]:
-    """Detect that a held-out reward rose while right answers became rarer, from the first evaluation to the latest.
-    Both changes must exceed their noise."""
+    """Detect that a held-out reward rose and right answers became rarer between the first and the latest evaluation.
+    Both changes must be larger than their noise."""
     for name in select_held_out_rewards(history.row):
         exact = next((key for key in history.row if (found := HELD_OUT.fullmatch(key)) and name.endswith(found[1])), "")
         if exact and history.num(exact) > 1 and history.num(f"{name}_low") > 1:

@@ -1,7 +1,8 @@
-"""Controls a worker process: starts it, sends it questions, and kills it when it hangs. Its messages are never trusted.
+"""Controls a worker process: starts it, sends it requests, and kills it when it hangs. Every message of the worker is
+checked, because the environment's code may have damaged the worker.
 
-The run waits for the worker as for a function call, until the worker answers or reports that it only waits for I/O. A
-process is used until it dies; then `taskset.py` starts another.
+The run blocks until the worker answers or reports that it only waits for I/O. A process is used until it dies. Then
+`taskset.py` starts another process.
 """
 
 import asyncio
@@ -23,12 +24,12 @@ from slimrl.rollout.worker.program import LOST_STATUS, Start, start_here
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
 
 POLL_S = 0.5  # seconds between checks for the end of a process whose forks keep the connection open
-GRACE_S = 2.0  # seconds for a worker to interrupt its environment itself before the worker is killed
+GRACE_S = 2.0  # seconds in which a worker can interrupt its environment; then the worker is killed
 CLOSE_S = 2.0  # seconds for a worker to clean up at the end of a run
 LOAD_TIMEOUT_S = 300.0  # seconds to load and create the class and to list its tasks
-LOST = "environment_lost"  # drop reason of an episode that another episode or a lost machine has ended
+LOST = "environment_lost"  # drop reason of an episode whose process was ended by another episode or a lost machine
 GB = 1e9
-# The questions about the class, in words for error messages.
+# The requests about the environment class, as phrases for error messages.
 QUESTIONS = {"load": "be made", "describe": "be described", "prepare": "be prepared", "tasks": "give its tasks"}
 # Threads that wait for one of several workers while the other workers play.
 _WAITING = ThreadPoolExecutor(64, "environments")
@@ -36,8 +37,8 @@ _WAITING = ThreadPoolExecutor(64, "environments")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The id and arguments of a taskset, the time limit in seconds of each call into its episodes, and the memory limit
-    in GB of a process with its descendants (0: unlimited)."""
+    """The id and arguments of a taskset, with two limits. `timeout_s` limits each call into an episode. `memory_gb`
+    limits the memory in GB of a worker process and its descendants (0: unlimited)."""
 
     env_id: str
     args: Mapping[str, Any]
@@ -46,17 +47,18 @@ class Source:
 
     @property
     def call_s(self) -> float:
-        """Seconds before a call fails. The worker itself tries to interrupt the call earlier, after `timeout_s`."""
+        """Seconds after which a call fails and the worker is killed. The worker tries to interrupt the call earlier,
+        after `timeout_s`."""
         return self.timeout_s + min(GRACE_S, self.timeout_s)
 
 
-Call = tuple[int, "Future[Any]"]  # a question to a worker: its number, and the answer
+Call = tuple[int, "Future[Any]"]  # a request to a worker: its number and its future answer
 
 
 class WorkerProcess:
-    """One worker process, started by the constructor. If the process ends, its open calls raise RolloutError: the
-    running call with the reason `environment_died`, all other calls with LOST. A call raises UserError if the worker
-    reports a UserError."""
+    """One worker process, started by the constructor. If the process ends, all open calls raise RolloutError. The
+    reason is `environment_died` for the call that was running and LOST for the other calls. A call raises UserError if
+    the worker reports a UserError."""
 
     def __init__(
         self,
@@ -65,8 +67,8 @@ class WorkerProcess:
         variables: Mapping[str, str] | None = None,
         waits_alone: bool = False,
     ) -> None:
-        """Add `variables` to the environment variables of the process. `waits_alone` is for one of several processes
-        that share the episodes: the other processes continue while an environment in this process computes."""
+        """Add `variables` to the environment variables of the process. Set `waits_alone` if several processes share the
+        episodes: then the other processes continue while an environment in this process computes."""
         self._source, self._waits_alone = source, waits_alone
         self._changed = threading.Condition()
         self._calls: dict[int, Future[Any]] = {}
@@ -77,27 +79,28 @@ class WorkerProcess:
         self.has_stepped = False  # True once an environment in it has answered a step
         self._sending = threading.Lock()
         started: Future[None] = Future()
-        # Linux kills the program together with the thread that started it, so that thread must live as long.
+        # Linux kills the program when the thread that started it ends, so this thread lives as long as the program.
         threading.Thread(
             target=self._serve, args=(start, variables or {}, started), name="environment", daemon=True
         ).start()
         started.result()
-        self.pid = self._program.pid  # on its own machine
+        self.pid = self._program.pid  # valid on the machine of the program
 
     @property
     def end(self) -> str:
-        """The reason of the process's end, in words."""
+        """The reason why the process ended, as text for messages."""
         return self._verdict.detail if self._verdict else "it was closed"
 
     def ask(self, do: str, limit_s: float | None = None, **fields: Any) -> Any:
-        """Send a question and return the worker's answer. Wait at most `limit_s` seconds since the worker's last
-        message; None waits without a limit."""
+        """Send a request and return the worker's answer. Kill the process and raise RolloutError if the worker sends no
+        message for `limit_s` seconds. None waits without a limit."""
         number, answer = self._post(do, fields)
         self._wait(number, answer.done, limit_s)
         return answer.result()
 
     def ask_class(self, do: str, **fields: Any) -> Any:
-        """Return the answer to a question about the class. Raise UserError if the process ends or takes too long."""
+        """Return the answer to a request about the environment class. Raise UserError if the process ends or takes too
+        long."""
         limit_s = None if do == "prepare" else max(LOAD_TIMEOUT_S, self._source.timeout_s)
         try:
             return self.ask(do, limit_s, **fields)
@@ -113,11 +116,11 @@ class WorkerProcess:
             ) from error
 
     def ask_episode(self, do: str, **fields: Any) -> Any:
-        """Return the answer to a question that calls a plain method, not a coroutine. The time limit is `call_s`."""
+        """Return the answer to a request that calls a plain method, not a coroutine. The time limit is `call_s`."""
         return self.ask(do, self._source.call_s, **fields)
 
     async def call(self, do: str, **fields: Any) -> Any:
-        """Return the answer to a question about an episode. Other episodes run only while the environment waits."""
+        """Return the answer to a request about an episode. Other episodes run only while this environment waits."""
         number, answer = self._post(do, fields)
         try:
             await self._quiet_after(number)
@@ -125,7 +128,7 @@ class WorkerProcess:
         except asyncio.CancelledError:
             if not self.is_over:
                 await self._quiet_after(self._post("cancel", {"of": number}, is_answered=False)[0])
-            await _arrival(answer)  # its environment may clean up, or refuse to be cancelled
+            await _arrival(answer)  # the environment may clean up, or refuse to be cancelled
             raise
         result = answer.result()
         self.has_stepped = self.has_stepped or do == "step"
@@ -140,7 +143,7 @@ class WorkerProcess:
         self._wait_for_end()
 
     async def _quiet_after(self, number: int) -> None:
-        """Wait until the worker has started all calls up to `number` and is idle."""
+        """Wait until the worker has started all calls up to `number` and no call computes."""
         waiting = (number, lambda: self._quiet >= number, self._source.call_s)
         if self._waits_alone:
             await asyncio.get_running_loop().run_in_executor(_WAITING, self._wait, *waiting)
@@ -186,7 +189,7 @@ class WorkerProcess:
             self._changed.wait_for(lambda: self.is_over, CLOSE_S)
 
     def _give_up(self, number: int, limit_s: float | None) -> RolloutError:
-        """Kill the process because a call took too long. Return the call's failure."""
+        """Kill the process because a call took too long. Return the RolloutError of the call."""
         waited = f"the environment took longer than episode_timeout_s = {self._source.timeout_s:g} s"
         if limit_s != self._source.call_s:
             waited = f"the environment gave no answer for {limit_s:g} s"
@@ -196,7 +199,7 @@ class WorkerProcess:
         return late
 
     def _end(self, culprits: Collection[int], verdict: RolloutError) -> None:
-        """Kill the process. `culprits` are the calls that caused this, and `verdict` is their failure."""
+        """Kill the process. `culprits` are the calls that caused its end. `verdict` is the error that they raise."""
         with self._changed:
             self._culprits, self._verdict = self._culprits or culprits, self._verdict or verdict
         self._program.kill()
@@ -207,7 +210,7 @@ class WorkerProcess:
         return RolloutError(LOST, f"the process that played it was ended, not by this episode: {self.end}")
 
     def _running(self) -> list[int]:
-        """Return the numbers of the calls during which the worker computes."""
+        """Return the numbers of the calls that the worker has not yet reported as waiting."""
         return [number for number in self._calls if number > self._quiet]
 
     # The methods below run in the reader thread.
@@ -244,7 +247,7 @@ class WorkerProcess:
                     return
                 self._take(message)
             elif not self._program.is_running():
-                return  # its forks keep the connection open
+                return  # the program has ended, but its forks keep the connection open
             if self._source.memory_gb and time.monotonic() - looked > POLL_S:
                 self._check_memory()
                 looked = time.monotonic()
@@ -273,7 +276,7 @@ class WorkerProcess:
             self._changed.notify_all()
 
     def _bury(self) -> None:
-        """Kill the process and its descendants, and fail all open calls with the reason of the process's end."""
+        """Kill the process and its descendants. All open calls fail with the reason of the process's end."""
         deadline = time.monotonic() + POLL_S
         while self._program.is_running() and time.monotonic() < deadline:  # it is about to exit, so wait for its status
             time.sleep(0.01)
@@ -282,7 +285,7 @@ class WorkerProcess:
         self._program.kill()
         status = self._program.wait()
         self._program.close()  # its last output is shown before its end is reported
-        if status == LOST_STATUS and self._verdict is None:  # no episode caused this, so all can be replayed elsewhere
+        if status == LOST_STATUS and self._verdict is None:  # no episode caused the loss: all can be replayed elsewhere
             self._verdict, self._culprits = RolloutError(LOST, "its machine was lost"), [0]
         with self._changed:
             self._verdict = self._verdict or RolloutError("environment_died", describe_end(status or 0))
@@ -296,7 +299,7 @@ class WorkerProcess:
 
 
 def describe_end(status: int) -> str:
-    """Describe the end of a process in words. `status` is its exit status, or minus a signal number."""
+    """Return text that describes the end of a process. `status` is its exit status, or minus the signal number."""
     if status >= 0:
         return f"the environment ended its process with exit status {status}"
     name = signal.Signals(-status).name
@@ -305,8 +308,8 @@ def describe_end(status: int) -> str:
 
 
 async def _arrival(answer: "Future[Any]") -> None:
-    """Wait for `answer`. A cancellation of this wait does not cancel `answer`."""
+    """Wait for `answer`. If this wait is cancelled, `answer` is not cancelled."""
     if not answer.done():
         arrived = asyncio.wrap_future(answer)
-        arrived.add_done_callback(lambda done: done.cancelled() or done.exception())  # `answer` itself is read later
+        arrived.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller reads `answer` later
         await asyncio.wait([arrived])

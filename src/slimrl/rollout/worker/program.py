@@ -1,4 +1,4 @@
-"""A worker's program: started here as a child, or by a host on another machine (slimrl-cluster)."""
+"""Starts a worker's program as a child of this process. slimrl-cluster starts it on another machine instead."""
 
 import json
 import os
@@ -19,7 +19,7 @@ PROGRAM = (
     "from slimrl.rollout.worker.serve import main; main(int(sys.argv[2]))"
 )
 MAX_OUTPUT = 1 << 20  # bytes that a worker may print
-CLOSE_S = 2.0  # seconds until a killed program must be gone
+CLOSE_S = 2.0  # seconds within which a killed program must end
 
 
 class Program(Protocol):
@@ -28,7 +28,7 @@ class Program(Protocol):
     pid: int
 
     def is_running(self) -> bool:
-        """Return True if the program itself runs."""
+        """Return True if the program still runs. Its descendants do not count."""
 
     def memory(self) -> int:
         """Return the bytes of main memory of the program and all its descendants."""
@@ -37,25 +37,26 @@ class Program(Protocol):
         """Kill the program and all its descendants."""
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """Return the exit status: negative for a signal, LOST_STATUS if unknown. Return None if the program still runs
-        after `seconds`."""
+        """Wait for the end, and return the exit status: negative for a signal, LOST_STATUS if unknown. Return None if
+        the program still runs after `seconds`; without `seconds`, wait without a limit."""
 
     def close(self) -> None:
         """Wait until the program's last output has been shown."""
 
 
-# Starts a program with additional environment variables. Returns the socket for messages, and the program.
+# A function that starts a program with additional environment variables. It returns the socket for messages and the
+# program.
 Start = Callable[[Mapping[str, str]], tuple[socket.socket, Program]]
 LOST_STATUS = 1 << 16  # the exit status of a program that was lost with its machine
 
 
 class ChildProgram:
-    """A program that runs as a child of this process. The program uses the socket `theirs`, and the constructor closes
-    `theirs` in this process. `show` receives the program's output, up to a limit. Linux kills the program when the
-    thread that started it ends."""
+    """A program that runs as a child of this process. The program inherits the socket `theirs`; the constructor closes
+    `theirs` in this process. `show` receives the first MAX_OUTPUT bytes of the program's output. Linux kills the
+    program when the thread that started it ends."""
 
     def __init__(self, theirs: socket.socket, variables: Mapping[str, str], show: Callable[[str], None]) -> None:
-        places = [place for place in sys.path if isinstance(place, str)]  # Python itself ignores a Path
+        places = [place for place in sys.path if isinstance(place, str)]  # Python ignores Path objects
         reads, writes = os.pipe()
         try:
             self._process = subprocess.Popen(

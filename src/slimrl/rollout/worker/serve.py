@@ -1,11 +1,11 @@
-"""A worker process: it holds the taskset of one environment, plays its episodes and answers the run.
+"""The program of a worker process. It holds the taskset of one environment, plays the episodes and answers the run.
 
-Episodes run in an event loop, as in the run's own process. After each question the worker reports to the run as soon as
-it only waits. The run waits for this report. So a step that computes blocks the run, and a step that awaits something
-does not. Questions about the taskset are answered while the loop is stopped.
+Episodes run in an event loop, as in the run's process. After each request the worker sends a report to the run as soon
+as all its episodes only wait. The run blocks until this report. So an environment's step blocks the run while it
+computes, but not while it awaits something. Requests about the taskset are answered while the loop is stopped.
 
-The process dies with the run, and the kernel kills it first if memory runs out. Orphaned descendants become its
-children, so that it can kill them. A fork of the worker never sends anything to the run.
+The worker ends when the run ends. If memory runs out, the kernel kills the worker before the run. Orphaned descendants
+become children of the worker's parent, which kills them. A fork of the worker never sends anything to the run.
 """
 
 import asyncio
@@ -41,16 +41,16 @@ from slimrl.types import Environment, Task, Taskset
 
 # prctl(2)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-ABOUT_EPISODES = ("environment", "self_play", "start", "step", "close")  # questions that are answered in the loop
-MAX_TURNS = 100  # turns of the loop before the worker reports anyway, because an environment may poll
+ABOUT_EPISODES = ("environment", "self_play", "start", "step", "close")  # requests that are answered in the event loop
+MAX_TURNS = 100  # turns of the event loop after which the worker reports although it does not wait: it may be polling
 PAGE = 256  # tasks in one message
 OPTIONAL = ("failure_kind", "offload")  # methods that are called only if the class overrides them
 MAX_GENERATIONS = 100  # generations of descendants to kill
-BROKEN = 70  # the exit status after an error in the worker itself, EX_SOFTWARE
+BROKEN = 70  # the exit status after an error in the worker's code, EX_SOFTWARE
 
 
 def main(descriptor: int) -> None:
-    """Serve the run at the other end of a socket until the run closes the connection."""
+    """Answer the run's requests until it closes the connection. `descriptor` is the socket's file descriptor."""
     if sys.platform == "linux":
         _become_child(descriptor)
         with suppress(OSError):
@@ -68,8 +68,8 @@ def main(descriptor: int) -> None:
 
 
 def _become_child(descriptor: int) -> None:
-    """Continue in a child of this process. The parent waits for the end of the child or of the run, then kills all
-    descendants. The parent is their subreaper and adopts even a daemon that has left its session."""
+    """Fork, and return only in the child. The parent waits until the child or the run ends, and then kills all
+    descendants. As their subreaper, the parent also adopts a daemon that has left its session."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: _end(-signal.SIGTERM))
@@ -87,8 +87,8 @@ def _become_child(descriptor: int) -> None:
 
 
 def _end(status: int) -> NoReturn:
-    """Kill all children. Their own children then become children of this process and are killed next. Finally exit with
-    the worker's `status`, or by the same signal."""
+    """Kill all descendants, one generation after the other: the children of a killed process become children of this
+    process. Then exit with the worker's exit status, or with the same signal if `status` is negative."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for _ in range(MAX_GENERATIONS):
         children = [pid for pid, one in processes().items() if one.parent == os.getpid()]
@@ -112,8 +112,8 @@ def _die_with_parent() -> None:
 
 
 class _Selector(selectors.PollSelector):
-    """Calls `pause` in every turn of the loop, with True if the loop will wait. A fork shares no state with its
-    parent."""
+    """A selector that calls `pause` in every turn of the event loop, with True if the loop is about to wait. It uses
+    poll, not epoll, because a fork would share the epoll state with its parent."""
 
     def __init__(self, pause: Callable[[bool], None]) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class _Selector(selectors.PollSelector):
 
 
 class Worker:
-    """The worker process of one environment."""
+    """The server in a worker process. It answers the run's requests about one taskset."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._pid = sock, os.getpid()
@@ -134,7 +134,7 @@ class Worker:
         self._tasks: dict[str, dict[str, Task]] = {}  # tasks of the taskset, by split and id
         self._episodes: dict[str, Environment] = {}
         self._calls: dict[int, asyncio.Task[None]] = {}
-        # Questions about the taskset are answered while this loop is stopped, because the taskset may run another loop.
+        # Requests about the taskset are answered while this loop is stopped, because the taskset may run another loop.
         self._waiting: list[Mapping[str, Any]] = []
         self._asked, self._told, self._num_turns = 0, 0, 0
         self._is_over = False
@@ -143,7 +143,7 @@ class Worker:
         asyncio.set_event_loop(self._loop)
 
     def run(self) -> None:
-        """Answer questions until the connection closes."""
+        """Answer requests until the connection closes."""
         while not self._is_over:
             try:
                 self._loop.run_forever()
@@ -177,7 +177,8 @@ class Worker:
             self._loop.stop()
 
     def _pause(self, is_idle: bool) -> None:
-        """Report to the run that the worker only waits, or that an environment polls without a pause."""
+        """Send the `quiet` report if the worker only waits. After MAX_TURNS turns send it in any case, because an
+        environment may poll without a pause."""
         if os.getpid() != self._pid:
             os._exit(0)
         self._num_turns += 1
@@ -282,8 +283,8 @@ class Worker:
         return {str(name): [float(value) for value in values] for name, values in rewards.items()}
 
     def _task(self, message: Mapping[str, Any]) -> Task:
-        """Return the task of a question. If possible this is the taskset's own object, because JSON turns tuples in its
-        data into lists."""
+        """Return the task of a request. If the taskset's list has an equal task, return that object, because JSON has
+        converted tuples in the request's data to lists."""
         task = Task(*message["task"])
         found = (tasks[task.id] for tasks in self._tasks.values() if task.id in tasks)
         return next((one for one in found if json.loads(json.dumps(one.data)) == task.data), task)
@@ -299,7 +300,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
 
 
 def _seed(text: str) -> None:
-    """Seed the global random generators of the packages that are loaded."""
+    """Seed the global random generators of Python, and of numpy and torch if they are imported."""
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
     random.seed(number)
     if numpy := sys.modules.get("numpy"):

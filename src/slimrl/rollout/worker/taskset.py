@@ -1,4 +1,4 @@
-"""A taskset whose code runs in one or more worker processes, which are restarted when they die."""
+"""A taskset whose code runs in worker processes. A worker process that dies is restarted."""
 
 import asyncio
 import threading
@@ -15,25 +15,25 @@ from slimrl.rollout.worker.process import LOAD_TIMEOUT_S, LOST, Source, WorkerPr
 from slimrl.rollout.worker.program import Start
 from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset, Turn
 
-MAX_DEATHS = 64  # deaths in a row without an answered step; then no restart until the next training step
-Opened = tuple[WorkerProcess, str]  # an episode: its process, and its name there
+MAX_DEATHS = 64  # after so many deaths in a row without an answered step, wait for the next training step to restart
+Opened = tuple[WorkerProcess, str]  # an episode: its process, and its name in the process
 Question = tuple[str, Mapping[str, Any]]
 
 
 def load_in_worker(source: Source, variables: Mapping[str, str] | None = None) -> "RemoteTaskset":
-    """Load the taskset in a worker process, with `variables` added to its environment variables. Raise UserError as
-    `load_taskset` does."""
+    """Load the taskset in a worker process and return it. Add `variables` to the environment variables of the process.
+    Raise the same UserErrors as `load_taskset`."""
     return RemoteTaskset(source, [partial(WorkerProcess, source, variables=variables)])
 
 
 def load_on_hosts(source: Source, starts: Sequence[Start]) -> "RemoteTaskset":
-    """Load the taskset in several processes, one per function in `starts`, which may start it on another machine. The
-    processes share the episodes. Raise UserError as `load_taskset` does."""
+    """Load the taskset in several processes that share the episodes. Each function in `starts` starts one process,
+    possibly on another machine. Raise the same UserErrors as `load_taskset`."""
     return RemoteTaskset(source, [partial(WorkerProcess, source, start, waits_alone=True) for start in starts])
 
 
 class RemoteTaskset(Taskset):
-    """A taskset whose methods send questions to its worker processes."""
+    """A taskset whose methods send requests to its worker processes."""
 
     def __init__(self, source: Source, starts: Sequence[Callable[[], WorkerProcess]]) -> None:
         self._known: list[Question] = [
@@ -100,8 +100,8 @@ class RemoteTaskset(Taskset):
             seat.begin_step(seed)
 
     async def open_episode(self, task: Task) -> Opened:
-        """Open a new episode on the task. Successive calls use the processes in turn. If a process must be started
-        first, the other processes continue meanwhile."""
+        """Open a new episode of the task. Successive calls use the processes in turn. The other processes continue
+        while a process starts."""
         seat = self._next_seat()
         if len(self._seats) > 1 and not seat.running():
             process = await asyncio.get_running_loop().run_in_executor(None, seat.process)
@@ -118,29 +118,31 @@ class RemoteTaskset(Taskset):
         return self._process().ask_class(do, **fields)
 
     def _process(self) -> WorkerProcess:
-        """Return the process for questions without an episode. Raise RolloutError if it cannot be started."""
+        """Return the process that answers requests about the taskset. Raise RolloutError if it cannot be started."""
         return self._seats[0].process()
 
 
 class Seat:
-    """A place for one worker process at a time. `start` starts a process. Every new process first receives the
-    questions in `known`, which load the class and bring it to its present state. `number` is the seat's number within
-    its taskset."""
+    """Holds one worker process, and replaces the process after its death. `start` starts a process. Every new process
+    first receives the requests in `known`: they load the environment class and restore its current state. `number` is
+    the index of this object within the taskset."""
 
     def __init__(self, number: int, start: Callable[[], WorkerProcess], known: Sequence[Question]) -> None:
         self._number, self._start, self._known = number, start, known
         self._found: WorkerProcess | None = None
-        self._starting = threading.Lock()  # episodes and the run itself ask from different threads
+        self._starting = threading.Lock()  # episodes and the run send requests from different threads
         self._seed = ""
-        self._num_deaths, self._num_in_a_row = 0, 0  # since the generators were seeded, and since a step was answered
+        # Deaths since the random generators were seeded, and deaths since a step was answered.
+        self._num_deaths, self._num_in_a_row = 0, 0
 
     def open(self) -> WorkerProcess:
-        """Start the first process and return it. Raise UserError if it cannot create the class."""
+        """Start the first process and return it. Raise UserError if the process cannot load the environment class."""
         self._found = self._new_process()
         return self._found
 
     def process(self) -> WorkerProcess:
-        """Return the running process, or start one. Raise RolloutError if the start fails, or after too many deaths."""
+        """Return the running process, or start a new process. Raise RolloutError if the start fails, or after too many
+        deaths."""
         if running := self.running():
             return running
         with hold_thread(by_environment=False), self._starting:
@@ -150,7 +152,7 @@ class Seat:
             return self._found
 
     def running(self) -> WorkerProcess | None:
-        """Return the process if it still runs."""
+        """Return the process, or None if it has ended."""
         return self._found if self._found and not self._found.is_over else None
 
     def begin_step(self, seed: str | None) -> None:
@@ -162,7 +164,7 @@ class Seat:
         # If the process is dead now, its replacement gets the same seed as a process that survived.
         self._num_deaths = 0 if self.running() or not self._found else -1
         if running := self.running():
-            with suppress(RolloutError):  # the process has just ended: the next one gets the same seed
+            with suppress(RolloutError):  # the process has just ended: the next process gets the same seed
                 running.ask_episode("seed", text=self._seed)
 
     def close(self) -> None:
@@ -218,17 +220,17 @@ def _line(rollout: Rollout) -> dict[str, Any]:
 
 
 class RemoteEpisode:
-    """An episode in a worker process. The worker opens the episode at its start. The episode's answers are checked like
-    the answers of any environment (`rollout/answers.py`).
+    """An episode in a worker process. The first request opens the episode in the worker. The worker's answers are
+    checked like the answers of any environment (`rollout/answers.py`).
 
-    If another episode ends the process, this episode is replayed in the next process, and continues there if all
-    answers are the same as before. An episode of self-play is `opened` in advance and has no `task`, so it cannot be
+    If another episode ends the process, this episode is replayed in the next process. It continues there if all answers
+    equal the earlier answers. An episode of self-play is `opened` in advance and has no `task`, so it cannot be
     replayed.
     """
 
     def __init__(self, taskset: RemoteTaskset, task: Task | None, opened: Opened | None = None) -> None:
         self._taskset, self._task, self._opened = taskset, task, opened
-        self._past: list[tuple[str, dict[str, str], Any]] = []  # questions and answers
+        self._past: list[tuple[str, dict[str, str], Any]] = []  # the requests so far, with their answers
 
     async def start(self) -> list[Message]:
         messages: list[Message] = await self._ask("start")
@@ -256,8 +258,8 @@ class RemoteEpisode:
                 return answer
 
     async def _open(self) -> Opened:
-        """Return the running process and the name of the episode there. If the previous process has ended, replay the
-        episode in another process."""
+        """Return the running process, and the name of the episode in this process. If the previous process has ended,
+        replay the episode in another process."""
         if self._opened and not self._opened[0].is_over:
             return self._opened
         end = self._opened[0].end if self._opened else ""

@@ -1,12 +1,12 @@
-"""The messages between a run and an environment's worker process: JSON objects, each after its length in bytes.
+"""The messages between a run and an environment's worker process. A message is a JSON object, preceded by its length
+in bytes. The run sends requests, and every request has a number:
 
-The run asks, and every question has a number:
+    {"call": 7, "do": "step", "episode": "3", "reply": "A"}     a request of the run
+    {"call": 7, "answer": {...}}                                the worker's answer
+    {"quiet": 7}                                                all requests up to 7 are answered, or wait for I/O
 
-    {"call": 7, "do": "step", "episode": "3", "reply": "A"}     the run to the worker
-    {"call": 7, "answer": {...}}                                the worker, or `failed`, or `refused`
-    {"quiet": 7}                                                all questions up to 7 are answered or waiting
-
-`failed` holds the reason and detail of a RolloutError, `refused` the text of a UserError. Tasks are sent in pages.
+After an error, an answer has another key in place of `answer`. `failed` holds the reason and detail of a RolloutError.
+`refused` holds the text of a UserError. The tasks of a taskset are sent in pages.
 """
 
 import json
@@ -15,13 +15,13 @@ import socket
 import struct
 from typing import Any
 
-MAX_BYTES = 32 << 20  # limit of a message; an answer within the limits of `environments/plain.py` is smaller
+MAX_BYTES = 32 << 20  # maximum size of a message; the limits of `environments/plain.py` keep an answer below it
 HEAD = struct.Struct(">I")
 REASON = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # the reason of a RolloutError, part of a metric's name
 
 
 class WireError(Exception):
-    """The other side sent bytes that are not a message. The connection cannot be used any more."""
+    """An error for bytes that are not a valid message. The connection cannot be used after it."""
 
 
 def send_message(sock: socket.socket, message: dict[str, Any]) -> None:
@@ -33,7 +33,8 @@ def send_message(sock: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive_message(sock: socket.socket) -> dict[str, Any] | None:
-    """Return the next message; None if the other side closed the connection. Raise WireError if it is malformed."""
+    """Return the next message; None if the other side closed the connection. Raise WireError if the message is
+    malformed."""
     head = _receive(sock, HEAD.size)
     if len(head) < HEAD.size:
         return None

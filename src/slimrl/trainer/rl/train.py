@@ -1,10 +1,10 @@
 """The reinforcement-learning loop: receive a batch, step, publish the weights, log, save.
 
-The loop knows nothing of environments, sampling or text. It calls `receive` for batches and `publish` for weights
-(`transport/base.py`); these may be calls in this process or sockets. The loss is in `trainer/losses.py`, the step in
-`trainer/step.py`.
+The loop does not depend on environments, sampling or text. It calls `receive` for batches and `publish` for weights
+(`transport/base.py`). Both may be calls within this process, or use sockets. The loss is in `trainer/losses.py`, the
+training step in `trainer/step.py`.
 
-`torchrun src/slimrl/trainer/rl/train.py @ FILE` is the command `trainer` (`commands/trainer.py`).
+`torchrun src/slimrl/trainer/rl/train.py @ FILE` runs the command `trainer` (`commands/trainer.py`).
 """
 
 import sys
@@ -23,9 +23,9 @@ from slimrl.transport.base import Publish, Receive
 def train(
     state: TrainState, config: RLConfig | TrainerOnlyConfig, receive: Receive, publish: Publish, monitor: Monitor
 ) -> None:
-    """Train from the state's step to `max_steps`. Step n changes weight version n into n + 1, and is logged as n.
+    """Train from the state's step to `max_steps`. Step n turns weight version n into version n + 1, and is logged as n.
 
-    Raises StepRefusedError, after logging, if sampler and trainer disagree about a batch.
+    Raises StepRefusedError, after logging, if the log-probabilities of a batch cannot be trusted (`trainer/step.py`).
     """
     train_step = TrainStep(
         state.policy.module, state.optimizer, config.trainer, config.seq_len, state.aux_losses, state.ranks

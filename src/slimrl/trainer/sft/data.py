@@ -1,4 +1,4 @@
-"""Conversations or texts to train on and to validate on, from a JSONL or parquet file or a Hub data set.
+"""Loads conversations or texts for training and validation, from a JSONL or parquet file or a Hub data set.
 
 A rollout that slimrl recorded (`rollouts/step_000040.jsonl`) is a valid row, so supervised training can use recorded
 episodes. Failed and truncated rollouts are skipped. To train on good rollouts only, remove the others from the file.
@@ -21,11 +21,11 @@ Learnable = Conversation | PlainText
 def load_conversations(
     config: FileDataConfig | HubDataConfig, note: Callable[[str], None]
 ) -> tuple[list[Learnable], list[Learnable]]:
-    """Return the data to train on and to validate on. Raises UserError naming the first bad row."""
+    """Return the training data and the validation data. Raises UserError with the place of the first bad row."""
     conversations = first_rows(config, None, note)
     if apart := config.val_path if isinstance(config, FileDataConfig) else config.val_split:
         return conversations, _read(config, apart, None, note)
-    # Split by a hash of the conversation, so that a row stays in its part when more rows are added to the file.
+    # Split by a hash of the conversation. So a row stays in training or validation when rows are added to the file.
     parts: dict[bool, list[Learnable]] = {True: [], False: []}
     for one in conversations:
         content: Any = one.messages if isinstance(one, Conversation) else [one.prompt, one.completion]
@@ -40,8 +40,8 @@ def load_conversations(
 
 
 def first_rows(config: FileDataConfig | HubDataConfig, num: int | None, note: Callable[[str], None]) -> list[Learnable]:
-    """Return the training targets of the first `num` training rows, or of all with None. Raises UserError naming the
-    first bad row."""
+    """Return the first `num` training rows as conversations or texts; with None return all rows. Raises UserError with
+    the place of the first bad row."""
     return _read(config, _training_part(config), num, note)
 
 
@@ -54,7 +54,7 @@ def _name(config: FileDataConfig | HubDataConfig, part: str) -> str:
 
 
 def _rows(config: FileDataConfig | HubDataConfig, part: str) -> Iterator[tuple[Any, str]]:
-    """Return the rows of a file or of a data set's split, each with its place."""
+    """Return the rows of a file or of a data set's split, each with its place for messages (file and line)."""
     if isinstance(config, FileDataConfig):
         rows, is_columnar = file_rows(Path(part), "`data.path` and `data.val_path`"), Path(part).suffix == ".parquet"
     else:
@@ -66,7 +66,7 @@ def _rows(config: FileDataConfig | HubDataConfig, part: str) -> Iterator[tuple[A
 def _read(
     config: FileDataConfig | HubDataConfig, part: str, num: int | None, note: Callable[[str], None]
 ) -> list[Learnable]:
-    """Return the training targets of the rows of a file or of a data set's split, at most `num`."""
+    """Return at most `num` rows of a file or of a data set's split, as conversations or texts."""
     source, reader = _name(config, part), RowReader(config.form)
     read, passed_over, bad = list[Learnable](), 0, list[str]()
     for row, where in _rows(config, part):
@@ -95,8 +95,8 @@ def _read(
 
 
 def _is_broken(row: Any) -> bool:
-    """Return True if a row is a recorded rollout that failed, or that `max_tokens` or `seq_len` cut off. A model
-    trained on it would learn to stop there."""
+    """Return True if a row is a recorded rollout that failed or was cut off by `max_tokens` or `seq_len`. A model that
+    trains on it would learn to stop at the cut."""
     if not isinstance(row, dict):
         return False
     metrics = row.get("metrics")

@@ -1,6 +1,6 @@
-"""Recognises the form of a row of supervised data: the columns to learn from, and their interpretation.
+"""Recognises the format of a row of supervised data: the columns to learn from, and their meaning.
 
-It does not check the conversation; `rows.py` does.
+The conversation is checked in `rows.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,15 @@ from slimrl.config.data import RowForm
 from slimrl.errors import UserError
 from slimrl.io.rows import preview
 
-# The keys of a message in ShareGPT's form.
+# The keys of a message in ShareGPT's format.
 SHAREGPT = ("from", "value")
 
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """The interpretation of a file's rows: their form with its required and its optional columns, its name in a
-    sentence, and the part that is learnt. With `is_text` the rows bypass the chat template."""
+    """A format of rows. `needs` are its required columns and `reads` its optional columns. `name` and `learnt` describe
+    it in messages. With `is_text` the rows bypass the chat template. `form` is its name in the settings; two formats
+    share the name `prompt_completion`."""
 
     form: RowForm
     needs: tuple[str, ...]
@@ -29,7 +30,7 @@ class RowKind:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that make up the form."""
+        """All columns of the format, required and optional."""
         return (*self.needs, *self.reads)
 
     def is_in(self, row: Mapping[str, Any]) -> bool:
@@ -38,7 +39,7 @@ class RowKind:
 
 
 PAIR = ("prompt", "completion")
-# The first form that fits is taken.
+# A row is read in the first format that fits.
 KINDS = (
     RowKind("messages", ("messages",), "`messages`"),
     RowKind(
@@ -70,8 +71,8 @@ TEXTS = RowKind(
 
 
 def kind_of_row(row: Any, where: str, wanted: RowForm) -> RowKind:
-    """Return the kind of a row. `wanted` is a form, or `auto`. Raises UserError if the row is in no form, or not in
-    `wanted`."""
+    """Return the format of a row. `wanted` is the setting `data.form`, which may be `auto`. Raises UserError if the row
+    has no known format, or another format than `wanted`."""
     if not isinstance(row, dict):
         raise UserError(f"{where}: expected an object with columns such as `messages`, found: {preview(row)}")
     kind = _first_that_fits(row, where, wanted)
@@ -94,12 +95,12 @@ def kind_of_row(row: Any, where: str, wanted: RowForm) -> RowKind:
 
 
 def other_forms(row: Mapping[str, Any], taken: RowKind) -> Sequence[RowKind]:
-    """Return the kinds of the other forms that also fit the row."""
+    """Return the formats other than `taken` that also fit the row."""
     return [kind for kind in KINDS if kind.form != taken.form and kind.is_in(row)]
 
 
 def is_empty(value: Any) -> bool:
-    """Return True for an empty value. In a columnar file, a row has such values in the columns that it does not use."""
+    """Return True for an empty value. In a columnar file, the unused columns of a row have empty values."""
     return value is None or value in ("", [], {})
 
 

@@ -1,7 +1,7 @@
-"""Reads one message of a row of supervised data, in the forms of OpenAI, Hugging Face, ShareGPT and axolotl.
+"""Reads one message of a row of supervised data, in the formats of OpenAI, Hugging Face, ShareGPT and axolotl.
 
-A message is refused if it has a key that would affect the training target but cannot be read. The chat template writes
-thoughts and calls into the target. A weight of 0 masks a reply.
+A message is refused if it has an unsupported key that would affect the training target. The chat template includes
+thoughts and tool calls in the target. A weight of 0 excludes a reply from the loss.
 """
 
 import json
@@ -40,8 +40,8 @@ REFUSED = {
 
 
 def read_message(row: Mapping[str, Any], where: str) -> Message:
-    """Return the message in the form that the chat format reads. Empty keys, as in columnar files, are ignored. Raises
-    UserError, prefixed with `where`, if the message cannot be used for training."""
+    """Return the message in the structure that the chat format expects. Keys with empty values, as in columnar files,
+    are ignored. Raises UserError, prefixed with `where`, if the message cannot be used for training."""
     given = _with_names(row, where)
     refuse(given, REFUSED, where)
     message = {key: given[key] for key in KEYS if key not in WEIGHTS and given.get(key) is not None}
@@ -70,7 +70,7 @@ def read_message(row: Mapping[str, Any], where: str) -> Message:
 
 
 def parse_json(value: Any) -> Any:
-    """Parse a JSON text; None if it is malformed. Any other value stays as it is."""
+    """Parse a JSON text; return None if it is malformed. Return any other value unchanged."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
@@ -84,7 +84,7 @@ def refuse(found: Mapping[str, Any], refused: Mapping[str, str], where: str) -> 
 
 
 def _with_names(message: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the message with the keys `role` and `content`. In ShareGPT's form these keys are `from` and `value`."""
+    """Return the message with the keys `role` and `content`. ShareGPT's keys `from` and `value` are renamed."""
     given = {key: value for key, value in message.items() if key not in SHAREGPT}
     if all(message.get(key) is None for key in SHAREGPT):
         return _with_role(given, given.get("role"), "role", where)
@@ -142,8 +142,8 @@ def _weight(message: Mapping[str, Any], where: str) -> int | None:
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:
-    """Return a tool call in OpenAI's form, with its arguments as an object. The input may lack the outer `function`.
-    The id may be empty."""
+    """Return a tool call in OpenAI's format, with its arguments as an object. In the input, the outer `function` may be
+    missing, and the id may be empty."""
     function = (call.get("function") or call) if isinstance(call, dict) else None
     arguments = parse_json(function.get("arguments")) if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(arguments, dict):

@@ -1,7 +1,7 @@
 """Reads the rows of one file or data set: conversations, or texts that bypass the chat template.
 
-A row is refused if it has a key that would affect the training target but cannot be read. All other unread keys are
-logged, so that nothing is dropped silently. The forms are in `forms.py`, the messages in `messages.py`.
+A row is refused if it has an unsupported key that would affect the training target. All other unread keys are logged.
+`forms.py` recognises the format of a row, and `messages.py` reads one message.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ REFUSED_OF_COMPLETIONS = {"label": "It marks good and bad completions: keep the 
 # Keys of rollouts that slimrl recorded (`monitor/rollouts.py`).
 OF_ROLLOUTS = ("task_id", "loss_mask")
 READ_IN_ROW = ("tools", "failure", "metrics", *SYSTEM)
-# This tag marks a system message that describes tools in words, as in Hermes' data.
+# This tag marks a system message that describes the tools as text, as in the Hermes data set.
 TOOLS_TAG = "<tools>"
 NO_ID = "0"
 TOOLS_IN_WORDS = f"`tools` is not offered where the system message describes tools in {TOOLS_TAG} already"
@@ -58,9 +58,9 @@ class PlainText:
 
 
 class RowReader:
-    """Reads the rows of one file, which are all of one kind. `form` is the setting `data.form`.
+    """A reader of the rows of one file. All rows must have the same format. `form` is the setting `data.form`.
 
-    `notes` are sentences for the user about the rows read so far.
+    `notes` are sentences for the user about the rows that were read so far.
     """
 
     def __init__(self, form: RowForm = "auto") -> None:
@@ -71,7 +71,7 @@ class RowReader:
         self._describes_tools = False
 
     def read(self, row: Any, where: str) -> Conversation | PlainText:
-        """Return the training target of a row. Raises UserError, prefixed with `where`, if the row is unclear."""
+        """Return a row as a conversation or text. Raises UserError, prefixed with `where`, if the row is invalid."""
         kind = kind_of_row(row, where, self._form)
         if self._kind is not None and kind != self._kind:
             raise UserError(
@@ -93,7 +93,7 @@ class RowReader:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on how the rows are interpreted, and on the keys that are not read."""
+        """Sentences for the user: how the rows are interpreted, and which keys are not read."""
         others = "".join(f"; `--data.form {name}` takes another column that is there" for name in self._others)
         notes = [f"rows are {self._kind.name}: {self._kind.learnt}{others}"] if self._kind else []
         notes += [TOOLS_IN_WORDS] if self._describes_tools else []
@@ -125,7 +125,8 @@ def _text(row: Mapping[str, Any], kind: RowKind, where: str) -> PlainText:
 
 
 def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
-    """Return the messages of an Alpaca row: the instruction, with its input if there is one, and the reply."""
+    """Return the messages of an Alpaca row. The first has the instruction and the optional input, the second the
+    reply."""
     texts = {column: _text_in(row, column, where) for column in ("instruction", "input", "output")}
     question = "\n\n".join(text for text in (texts["instruction"], texts["input"]) if text.strip())
     if not question:
@@ -134,7 +135,7 @@ def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
 
 
 def _messages(row: Mapping[str, Any], kind: RowKind, where: str) -> list[Message]:
-    """Return the messages in the order of the row. The assistant messages of a prompt get a weight of 0."""
+    """Return the messages in the order of the row. The assistant messages within a prompt get weight 0."""
     read = list[Message]()
     for column in kind.needs:
         for number, given in enumerate(row[column], 1):
@@ -154,8 +155,8 @@ def _text_in(row: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def _add_system(row: Mapping[str, Any], messages: list[Message], where: str) -> None:
-    """Insert the system prompt of the row's column, if there is one, unless the messages start with it. Raises
-    UserError if they start with another."""
+    """Insert the system prompt from the row's column, if it has one, as the first message. Raises UserError if the
+    messages already start with a different system prompt."""
     found = {column: _text_in(row, column, where) for column in SYSTEM if not is_empty(row.get(column))}
     if not found:
         return
@@ -186,8 +187,8 @@ def _check_order(messages: Sequence[Message], where: str) -> None:
 
 
 def _in_order_of_calls(messages: list[Message], where: str) -> list[Message]:
-    """Return the messages with tool results in the order of their calls. A call without an id gets `NO_ID`, because
-    some templates require an id."""
+    """Return the messages, with tool results sorted in the order of their calls. A call without an id gets `NO_ID`,
+    because some templates require an id."""
     try:
         messages = in_order_of_calls(messages)
     except ValueError as error:
@@ -217,7 +218,7 @@ def _tools_of(row: Mapping[str, Any], messages: Sequence[Message], where: str) -
 
 
 def _tools(tools: Any, where: str) -> list[dict[str, Any]]:
-    """Return the functions in OpenAI's form, from a list or its JSON."""
+    """Return the functions in OpenAI's format. `tools` is a list, or a JSON text of a list."""
     read = parse_json(tools)
     functions = [*map(parse_json, read)] if isinstance(read, list) else []
     if not isinstance(read, list) or not all(isinstance(tool, dict) for tool in functions):

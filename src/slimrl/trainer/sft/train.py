@@ -1,9 +1,9 @@
-"""The supervised loop: raise the probability of the assistant's tokens in given conversations.
+"""The supervised training loop raises the probability of the assistant's tokens in given conversations.
 
 The loss is the mean negative log-likelihood over the assistant tokens of the batch. Each conversation is a `Sample`,
-and its mask marks these tokens. So packing, log-probabilities and the optimizer are shared with RL.
+and its mask marks the assistant tokens. So packing, log-probabilities and the optimizer are shared with RL.
 
-`python src/slimrl/trainer/sft/train.py @ FILE` is the command `sft` (`commands/sft.py`).
+`python src/slimrl/trainer/sft/train.py @ FILE` runs the command `sft` (`commands/sft.py`).
 """
 
 import sys
@@ -26,7 +26,7 @@ from slimrl.types import Metrics, Sample
 
 @dataclass(frozen=True, slots=True)
 class Conversations:
-    """The training data: a function from a step's number to its samples, and the samples to validate on."""
+    """The training data, as a function from a step to its samples, and the validation samples."""
 
     of_step: Callable[[int], Sequence[Sample]]
     validation: Sequence[Sample]
@@ -36,7 +36,7 @@ def train(state: TrainState, config: SFTConfig, conversations: Conversations, mo
     """Train from the state's step to `max_steps`. Validate before the first step, every `val_interval_steps` steps, and
     after the last step.
 
-    A validation loss logged as n belongs to the weights after n steps, before training step n.
+    A validation loss that is logged as step n belongs to the weights after n training steps.
     """
     if config.activation_checkpointing:
         return_freed_memory()  # otherwise the process would keep the memory that each layer frees
@@ -65,7 +65,7 @@ def backward(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) ->
     for pack in state.ranks.packs(samples, config.micro_batch_tokens, state.policy.device):
         logprob_N, *_ = target_logprobs(state.policy.module, pack, 1.0, config.activation_checkpointing)
         loss = -logprob_N.sum()
-        (loss / num_tokens).backward()  # divide by the whole batch, so that packing does not change the gradient
+        (loss / num_tokens).backward()  # `num_tokens` is of the whole batch, so packing does not change the gradient
         total += loss.detach()
     (summed,) = state.ranks.sums([float(total)])
     return {"sft/loss": summed / num_tokens, "sft/tokens": float(num_tokens)}

@@ -1,1 +1,1 @@
-"""The commands, one file for each, and the parts of an `rl` run that are separate processes."""
+"""Contains the commands `launch`, `status` and `scale`, and one command for each part of an `rl` run."""

@@ -1,6 +1,7 @@
-"""The `launch` command: it writes a batch script that runs `rl` over the nodes of a cluster. Needs no PyTorch.
+"""Implements the `launch` command. It writes a batch script that runs `rl` on the nodes of a SLURM cluster.
 
-The script has options for sbatch, the settings of this job, and `slurm_job.sh`.
+The script has three parts: the options of sbatch, the settings of this job, and the text of `slurm_job.sh`. This module
+needs no PyTorch.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from slimrl.launch.tasksets import check_environments
 JOB = Path(__file__).with_name("slurm_job.sh")
 BY_RAY = ("--deployment.type", "ray", "--deployment.address", "auto")
 START_TIMEOUT_S = 600  # seconds until every node must have joined Ray
-GRACE_S = 120  # seconds before the time limit at which the run is stopped and the job requeued
+GRACE_S = 120  # the run is stopped and the job requeued this many seconds before the time limit
 USAGE = "slimrl launch --slurm @ FILE [--key VALUE ...] --gpus_per_node N --time TIME [--nodes N] [-o SCRIPT]"
 ABOUT = """\
 Writes a batch script for SLURM that runs `slimrl rl @ FILE ...` over the nodes of a job: it starts Ray on all of them
@@ -43,8 +44,8 @@ MAY_HAVE_DASHES = ("--setup", "--sbatch")  # options whose values may begin with
 
 
 def run_launch(argv: Sequence[str]) -> int:
-    """Check the settings of a run like `rl`, and write or print the script for it. Return the exit status. Raises
-    UserError."""
+    """Check a run's settings as `rl` does, and write or print its script. Return the exit status. Raises UserError if
+    the settings are invalid, or if the output file exists."""
     words = iter(argv)
     options, settings = _parser().parse_known_args(
         [f"{word}={next(words, '')}" if word in MAY_HAVE_DASHES else word for word in words]
@@ -74,8 +75,8 @@ def run_launch(argv: Sequence[str]) -> int:
 
 
 def _batch_script(config: RLConfig, words: Sequence[str], options: argparse.Namespace, directory: Path) -> str:
-    """Return the text of the script that runs `slimrl rl WORDS` from a directory, by the options of `slimrl launch`.
-    Raises UserError if the nodes have too few GPUs for the settings."""
+    """Return the text of the script. It runs `slimrl rl WORDS` in `directory`, and follows the `options` of `slimrl
+    launch`. Raises UserError if the nodes have too few GPUs for the settings."""
     _check_gpus(config, options)
     lines = [
         "#!/bin/bash",

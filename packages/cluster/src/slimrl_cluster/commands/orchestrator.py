@@ -1,8 +1,8 @@
-"""The `orchestrator` command: it plays episodes with a sampler's model, and makes batches for a trainer in another
-process.
+"""Implements the `orchestrator` command. It plays episodes with a sampler's model, and makes batches for a trainer in
+another process.
 
-It also evaluates: before training, between steps if `eval.interval_steps` is set, and at the end. The trainer waits for
-each result in the run's directory (`launch/elsewhere.py`).
+It also evaluates the model: before training, between training steps if `eval.interval_steps` is set, and at the end.
+The trainer waits for the file of each result in the run's directory (`launch/elsewhere.py`).
 """
 
 import time
@@ -32,8 +32,8 @@ from slimrl_cluster.transport.batch_file import write_batch
 
 
 def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
-    """Run the `orchestrator` command: make a batch for each training step, from weights at most `max_async_level` steps
-    old."""
+    """Run the `orchestrator` command: make a batch for each training step. The sampling weights are at most
+    `max_async_level` training steps old."""
     console, resolved = RunConsole(), with_pinned_model(resolved)
     config = place(resolved.config, console.note, "orchestrator")
     config = without_needless_warm_up(config, console.note)
@@ -69,7 +69,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
                 weights.await_version(step)
                 held_out.measure(*stage_after(step))
             began = time.perf_counter()
-            # Make each batch at most one step ahead: a batch that is made later contains groups from newer weights.
+            # Make each batch at most one step ahead, because a later batch contains groups from newer weights.
             weights.await_version(max(first, step - min(1, config.async_level)))
             waited: Metrics = {"time/wait_weights_s": time.perf_counter() - began}
             with weights.keep_new():

@@ -1,4 +1,4 @@
-"""Runs the sampler of an `rl` run with separate processes: slimrl's server, or vLLM's."""
+"""Starts the sampler of an `rl` run with separate processes: slimrl's server, or vLLM."""
 
 import os
 
@@ -14,12 +14,12 @@ from slimrl_cluster.services.ray_cluster import open_roster
 from slimrl_cluster.services.vllm_sampler import run_vllm
 from slimrl_serve.start import check_packages, serve, until_signal
 
-MAX_QUEUE = 65536  # a run's only client sends no more requests than its episodes need
+MAX_QUEUE = 65536  # no real limit: the run's only client sends no more requests than its episodes need
 
 
 def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
-    """Run the `inference` command with a file of `rl`: serve the run's model to its orchestrator until a signal
-    arrives. Raises UserError if the file selects slimrl's own server and its extra is missing."""
+    """Run the `inference` command with a settings file of `rl`: serve the run's model to its orchestrator until a
+    signal arrives. Raises UserError if the file selects slimrl's own server and its extra is missing."""
     if resolved.config.inference.backend == "slimrl":
         check_packages()
     console = RunConsole()
@@ -48,7 +48,7 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
             lookup_tokens=config.inference.lookup_tokens,
             quantization=config.inference.quantization,
             grace_s=0,
-            # The trainer's adapter arrives with its weights, and is merged into them.
+            # Make no adapter here: the trainer sends one, and the server merges it into the base model.
             model=config.model.model_copy(update={"dtype": dtype, "lora": LoraConfig()}),
         )
         return serve(settings, announce)

@@ -1,11 +1,11 @@
-# What a batch script of `slimrl launch --slurm` does, below its settings (`commands/launch.py`): Ray on every node of the
-# job, then the command on the first one. Runs again from its first line when SLURM has put the job back in the queue.
+# The last part of a batch script of `slimrl launch --slurm` (`commands/launch.py`). It starts Ray on every node of the
+# job, and then runs the command on the first node. If SLURM requeues the job, the script starts from its first line.
 
 set -euo pipefail
 
 say() { printf 'slimrl launch: %s\n' "$*"; }
 
-newest_checkpoint() { # the step of the newest checkpoint, or -1
+newest_checkpoint() { # prints the step of the newest checkpoint, or -1
   local path newest=-1
   for path in "$output_dir"/checkpoints/step_*; do
     if [[ ${path##*/step_} =~ ^[0-9]+$ ]] && ((BASH_REMATCH[0] > newest)); then newest=${BASH_REMATCH[0]}; fi
@@ -13,27 +13,28 @@ newest_checkpoint() { # the step of the newest checkpoint, or -1
   echo "$newest"
 }
 
-first_address() { # of this node, as the other nodes see it
+first_address() { # prints the address at which other nodes reach this node
   local found
   found=$(getent ahostsv4 "$SLURMD_NODENAME" | awk '$1 !~ /^127\./ {print $1; exit}') || true
   if [[ -z $found ]]; then found=$(hostname -I | awk '{print $1}'); fi
   echo "$found"
 }
 
-# A step that shares its nodes with the other steps of this job. No function, which `&` would put a shell around.
+# A job step that shares its nodes with the other steps of this job. An array, because `&` would run a function in an
+# extra shell.
 step=(srun --overlap --cpu-bind=none)
 
-start_ray() { # how many nodes, an option that says which, then options of `ray start`
+start_ray() { # arguments: number of nodes, an option that selects them, options of `ray start`
   local num=$1 which=$2
   shift 2
-  # Each node counts its own CPUs, so this is expanded there.
+  # Nodes may have different numbers of CPUs, so each node expands this text itself.
   # shellcheck disable=SC2016
   "${step[@]}" --nodes="$num" --ntasks="$num" "$which" bash -c 'exec ray start --num-cpus="$SLURM_CPUS_ON_NODE" "$@"' ray \
     --num-gpus="$gpus_per_node" --disable-usage-stats --block "$@" &
-  ray_pids=("$!" "${ray_pids[@]}") # the head last, which is the order in which they end
+  ray_pids=("$!" "${ray_pids[@]}") # the head last, because `end` stops them in this order
 }
 
-count_nodes() { # waits until so many nodes are in the cluster
+count_nodes() { # waits until $1 nodes are in the cluster
   exec python3 - "$1" "$head_ip" "$port" "$START_TIMEOUT_S" <<'PYTHON'
 import socket
 import sys
@@ -42,7 +43,7 @@ import time
 wanted, host, port, timeout_s = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 deadline = time.monotonic() + timeout_s
 alive = 0
-# ray.init waits for minutes where nothing answers yet.
+# Wait for the port first, because ray.init waits for minutes if nothing answers.
 while time.monotonic() < deadline:
     try:
         socket.create_connection((host, port), timeout=5).close()
@@ -63,7 +64,7 @@ sys.exit(f"{alive} of {wanted} nodes had joined Ray after {timeout_s:.0f} s")
 PYTHON
 }
 
-wait_for_nodes() { # so many, all that have been started
+wait_for_nodes() { # waits until $1 nodes are in the cluster, all that were started
   count_nodes "$1" &
   run_pid=$!
   local pid
@@ -78,13 +79,13 @@ wait_for_nodes() { # so many, all that have been started
 }
 
 # shellcheck disable=SC2317,SC2329  # a trap calls it
-end() { # what still runs; SLURM ends what is left then
+end() { # stops the run and Ray; SLURM then stops all other processes
   local status=$? pid
   trap - EXIT
   trap '' TERM USR1
   if [[ -n $run_pid ]]; then stop "$run_pid" "$run_signal" 10; fi
   for pid in "${ray_pids[@]}"; do stop "$pid" TERM 10; done
-  # After a failure Ray's logs stay there.
+  # After a failure, keep Ray's logs.
   if ((status == 0)); then
     "${step[@]}" --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" rm -rf -- "$temp_dir" || true
   fi
@@ -96,7 +97,7 @@ end() { # what still runs; SLURM ends what is left then
 }
 
 # shellcheck disable=SC2317,SC2329  # `end` and a trap call it
-stop() { # a process by a signal, and after so many seconds by SIGKILL
+stop() { # stops process $1 with signal $2, and after $3 seconds with SIGKILL
   local pid=$1 signal=$2 seconds=$3
   kill -s "$signal" "$pid" 2> /dev/null || return 0
   while kill -0 "$pid" 2> /dev/null; do
@@ -115,34 +116,34 @@ trap end EXIT
 trap 'exit 143' TERM
 trap 'fail "the time is up, and the run had not begun: raise --time."' USR1
 
-# The port depends on the job, so that another Ray on a shared machine is not met. Whoever reaches it needs the token.
+# The port depends on the job, so that two Ray clusters on a shared machine do not collide. Clients need the token.
 head_ip=${RAY_HEAD_IP:-$(first_address)}
 port=$((20000 + SLURM_JOB_ID % 10000))
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_ADDRESS=$head_ip:$port
-export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # by default a node takes 30 s to end, as long as SLURM waits
+export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # the default is 30 s, and SLURM waits no longer
 temp_dir=/tmp/ray-$SLURM_JOB_ID
 
 say "job $SLURM_JOB_ID, start ${SLURM_RESTART_COUNT:-0}: Ray on $SLURM_JOB_NUM_NODES node(s), its head on" \
   "$SLURMD_NODENAME ($RAY_ADDRESS)"
 start_ray 1 --nodelist="$SLURMD_NODENAME" --head --node-ip-address="$head_ip" --port="$port" \
   --include-dashboard=false --temp-dir="$temp_dir"
-wait_for_nodes 1 # a node that meets no head soon gives up
+wait_for_nodes 1 # start the head first, because a node without a head soon gives up
 if ((SLURM_JOB_NUM_NODES > 1)); then
   start_ray $((SLURM_JOB_NUM_NODES - 1)) --exclude="$SLURMD_NODENAME" --address="$RAY_ADDRESS"
   wait_for_nodes "$SLURM_JOB_NUM_NODES"
 fi
 
-if [[ -d $output_dir ]]; then command+=(--resume); fi # without a checkpoint it begins anew
+if [[ -d $output_dir ]]; then command+=(--resume); fi # without a checkpoint, the run starts at step 0
 before=$(newest_checkpoint)
 say "running ${command[*]}"
-set -m # else a job in the background ignores SIGINT, which ends the run as Ctrl-C does
+set -m # otherwise a background job would ignore SIGINT, the signal that ends the run
 "${command[@]}" &
 run_pid=$! run_signal=INT
 set +m
 trap 'time_is_up=yes; stop "$run_pid" INT 60 &' USR1
 status=0
-while :; do # a signal ends `wait` before the run has ended
+while :; do # a signal ends `wait`, even if the run continues
   wait "$run_pid" && status=0 || status=$?
   kill -0 "$run_pid" 2> /dev/null || break
 done

@@ -1,4 +1,5 @@
-"""The commands `status`, which shows the parts of a run and its progress, and `scale`, which changes its samplers."""
+"""Implements two commands: `status` shows the parts and the progress of a run, `scale` changes its number of
+samplers."""
 
 import argparse
 import time
@@ -34,7 +35,7 @@ Only a run whose samplers `slimrl rl` has started itself can be scaled: --deploy
 
 
 def run_status(argv: Sequence[str]) -> int:
-    """Run `slimrl status RUN`. Return the exit status. Raises UserError."""
+    """Run `slimrl status RUN`. Return the exit status. Raises UserError if the directory holds no run."""
     parser = _parser("status", "Says who does what in a run, and how far it is.", OF_STATUS)
     parser.add_argument("--watch", type=float, metavar="SECONDS", help="ask again and again, until Ctrl-C")
     arguments, console = parser.parse_args(argv), RunConsole()
@@ -51,7 +52,7 @@ def run_status(argv: Sequence[str]) -> int:
 
 
 def run_scale(argv: Sequence[str]) -> int:
-    """Run `slimrl scale RUN NUM`. Return the exit status. Raises UserError."""
+    """Run `slimrl scale RUN NUM`. Return the exit status. Raises UserError if the run cannot be scaled."""
     parser = _parser("scale", "Changes the number of samplers of a run that goes on.", OF_SCALE)
     parser.add_argument("num", type=int, metavar="NUM", help="how many samplers it shall have, from 1 on")
     arguments = parser.parse_args(argv)

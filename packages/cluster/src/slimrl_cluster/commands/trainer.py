@@ -1,4 +1,4 @@
-"""Runs the trainer of an `rl` run with separate processes."""
+"""Starts the trainer of an `rl` run with separate processes."""
 
 import time
 from contextlib import ExitStack
@@ -26,8 +26,8 @@ from slimrl_cluster.services.ray_cluster import open_roster
 
 
 def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
-    """Run the `trainer` command with a file of `rl`: train on batches from an orchestrator in another process. Under
-    torchrun, several processes share the work of each batch."""
+    """Run the `trainer` command with a settings file of `rl`: train on batches from an orchestrator in another process.
+    Under torchrun, several processes share the work of each batch."""
     began, console, resolved = time.monotonic(), console_of_rank(), with_pinned_model(resolved)
     placed = without_needless_warm_up(place(resolved.config, console.note, "trainer"), console.note)
     config = device_of(placed, "trainer")
@@ -59,7 +59,8 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
                 check_experts(tasksets, "rl")
                 warmup = prepare_warm_up(parts, tasksets)
             shard(policy.module, ranks)
-            # Announce only now: the files of an earlier process are gone, so no part can mistake them for new ones.
+            # Announce only now, after an earlier process's files were deleted, so that no part mistakes them for new
+            # files.
             run_on_first(ranks, sampling.clear)
             if own:
                 own.announce(announcement(resolved.config, policy, first))

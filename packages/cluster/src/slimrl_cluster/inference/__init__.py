@@ -1,1 +1,1 @@
-"""Clients of sampling servers: a client of one server, and a client of all samplers of a run."""
+"""Contains the clients of sampling servers: one for a single server, and one for all samplers of a run."""

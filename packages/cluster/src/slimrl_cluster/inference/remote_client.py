@@ -1,7 +1,7 @@
-"""The client for a server that samples: slimrl's own, or vLLM. Both receive and return token ids.
+"""Defines the client for one sampling server: slimrl's own, or vLLM. Both servers receive and return token ids.
 
-A restarted server has lost the weights that the run has sent. Its tokens then have the version `default`, and do not
-count.
+A restarted server has lost the weights that the run has sent. Tokens that it samples then have the version `default`,
+and are discarded.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Restarted(Exception):
 
 class RemoteClient:
     """The client of one server. The tokens `stop_ids` end a sequence; the server must accept sequences of `seq_len`
-    tokens. The coroutines run in the process's loop thread, as by `start` and `wait`."""
+    tokens. Run the coroutines of its methods in the process's loop thread, with `start` or `wait`."""
 
     def __init__(self, address: SamplerAddress, stop_ids: frozenset[int], seq_len: int) -> None:
         self._backend = address.backend
@@ -39,8 +39,8 @@ class RemoteClient:
 
     async def sample(self, prompt: list[int], params: SamplingParams, oldest: int = 0) -> Completion:
         """Sample until a stop token, a stop string, `max_tokens` or the end of the context. Cancelling the call frees
-        its slot at the server. Raises Restarted if a token is of weights before the version `oldest`, and UserError if
-        the server cannot be used."""
+        its slot at the server. Raises Restarted if a token was sampled from weights older than the version `oldest`,
+        and UserError if the server cannot be used."""
         body = _request(prompt, params, self._stop_ids)
         while True:
             try:
@@ -83,12 +83,12 @@ class RemoteClient:
         return await self._held_version()
 
     async def check_unused(self) -> None:
-        """Raise UserError as `check`, or if the server has the weights of another run."""
+        """Raise UserError in the cases of `check`, and if the server has the weights of another run."""
         if (held := await self.check()) != DEFAULT and not self.has_weights:
             raise self._foreign(held)
 
     async def give_weights(self, directory: Path, version: int) -> None:
-        """Make the server sample from the weights in a directory. If it was restarted meanwhile, repeat this once.
+        """Make the server sample from the weights in a directory. If the server restarts meanwhile, try once more.
         Raises UserError on failure."""
         for last in (False, True):
             await self.check()
@@ -134,8 +134,8 @@ class RemoteClient:
         return Completion(token_ids, logprobs, tuple(versions), FINISH[choice["finish_reason"]])
 
     def _number(self, version: str) -> int:
-        """Return a version as a number. The server's first weights have the version 0, or -1 once the run has sent
-        weights. Raises UserError if another run has sent the weights."""
+        """Return a version as a number. The version `default` is 0, or -1 once the run has sent weights. Raises
+        UserError if another run has sent the weights."""
         if version == DEFAULT:
             return -1 if self.has_weights else 0
         if not self.has_weights:
@@ -192,8 +192,8 @@ class RemoteClient:
             )
 
     def _hint(self, status: int) -> str:
-        """Return a hint about the option that vLLM was started without, judged by its HTTP `status`; else an empty
-        text."""
+        """Return a hint about the option that vLLM lacks, judged by the HTTP `status`; an empty text if no option is
+        missing."""
         if self._backend != "vllm" or status not in (403, 404):
             return ""
         missing = "the flag --enable-scale-out" if status == 403 else "the variable VLLM_SERVER_DEV_MODE=1"

@@ -1,8 +1,8 @@
-"""The client for the samplers of a run. Any number of samplers may join and leave.
+"""Defines the client for all samplers of a run. Any number of samplers may join and leave.
 
-The list of samplers is refreshed continuously (`find`). A new or restarted sampler loads the newest weights before it
-samples. If a sampler leaves, other samplers repeat its open requests with the same seeds. Without samplers, requests
-wait.
+The client refreshes the list of samplers continuously, with `find`. A new or restarted sampler loads the newest weights
+before it samples. If a sampler leaves, its open requests are repeated at other samplers, with the same seeds. Without
+samplers, requests wait.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class _Member:
             asked.cancel()
 
     def leave(self) -> None:
-        """Send this sampler no more requests, and break off the open ones."""
+        """Send this sampler no more requests, and cancel its open requests."""
         self.is_ready, self.is_gone = False, True
         for asked in self.open:
             asked.cancel()
@@ -73,10 +73,10 @@ class _Member:
 class Replicas:
     """An `inference.client.Client` of all samplers of a run.
 
-    `find` returns the present addresses, keyed by a name that is unique per process. `connect` creates a client for an
-    address. If the trainer broadcasts weights, a sampler without the new weights waits for the next broadcast. `note`
-    receives a line when a sampler joins late or leaves. If no sampler is ready for `timeout_s` seconds, requests raise
-    UserError.
+    `find` returns the current addresses of the samplers, keyed by a name that is unique per process. `connect` creates
+    a client for an address. If the trainer broadcasts weights, a sampler without the new weights waits for the next
+    broadcast. `note` receives a line when a sampler joins late or leaves. If no sampler is ready for `timeout_s`
+    seconds, requests raise UserError.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class Replicas:
         self._find, self._connect, self._note, self._timeout_s = find, connect, note, timeout_s
         self._members: dict[str, _Member] = {}
         self._router = Router()
-        self._directory: Path | None = None  # with the newest weights, if they are files
-        self._has_weights = False  # weights were sent or broadcast
+        self._directory: Path | None = None  # holds the newest weights; None if they were broadcast
+        self._has_weights = False  # True once weights were sent or broadcast
         self.version = 0
         self._giving, self._changed = asyncio.Lock(), asyncio.Event()
         self._work = LoopTasks()
@@ -102,13 +102,13 @@ class Replicas:
         return await self._work.run(self._sample(prompt, params))
 
     def check(self) -> None:
-        """Raise UserError unless there is a ready sampler, and no ready sampler has the weights of another run."""
+        """Raise UserError if no sampler becomes ready, or if a ready sampler has the weights of another run."""
         self._work.wait(self._check())
 
     def update_weights(self, directory: Path | None, version: int) -> None:
-        """Make all ready samplers load the weights in `directory`, and return once they have. Raises UserError if a
-        sampler refuses. Without a directory, the trainer has broadcast the weights: return once a sampler of its group
-        is ready."""
+        """Make all ready samplers load the weights in `directory`, and return when the weights are loaded. Raises
+        UserError if a sampler refuses. If `directory` is None, the trainer has broadcast the weights, so only wait
+        until a sampler is ready."""
         self._work.wait(self._update(directory and directory.resolve(), version))
 
     def close(self) -> None:
@@ -118,7 +118,8 @@ class Replicas:
             member.client.close()
 
     async def _sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """Send the request to one sampler after another, until a sampler answers it before leaving."""
+        """Send the request to a sampler. If the sampler leaves before it answers, repeat the request at another
+        sampler."""
         while True:
             member = await self._choose(prompt)
             try:
@@ -136,7 +137,7 @@ class Replicas:
         within the time limit."""
         began = time.monotonic()
         while True:
-            if self._following.done():  # without this task, nothing reports that a sampler is gone
+            if self._following.done():  # raise its error: without this task, nothing refreshes the list
                 self._following.result()
             if ready := {name: len(one.open) for name, one in self._members.items() if one.is_ready}:
                 return self._members[self._router.choose(prompt, ready)]
@@ -156,8 +157,8 @@ class Replicas:
                 await asyncio.wait_for(self._changed.wait(), POLL_S)
 
     def _give_up(self, member: _Member, error: Silent) -> bool:
-        """Return True if other samplers can replace the silent `member`. It then gets no requests until it joins
-        again."""
+        """Return True if other samplers can replace the silent `member`. In this case, `member` gets no requests until
+        it joins again."""
         others = [one for one in self._members.values() if one is not member and not one.failure]
         if others and not member.failure:
             self._note(f"{error} Others go on with its work.")
@@ -171,7 +172,7 @@ class Replicas:
             found = await asyncio.to_thread(self._find)  # in a thread, because it may wait for a file server
             for name, member in [*self._members.items()]:
                 is_over = isinstance(member.failure, Silent) and time.monotonic() - member.failed_s > AGAIN_S
-                if name not in found or is_over:  # in the latter case the loop below adds it again
+                if name not in found or is_over:  # the loop below adds a silent sampler again
                     del self._members[name]
                     member.leave()
                     self._work.start(member.close())
@@ -207,7 +208,8 @@ class Replicas:
         self._changed.set()
 
     async def _give_newest(self, member: _Member) -> bool:
-        """Make a sampler ready, if it has the newest weights or can be given them. Return True if it is ready."""
+        """Make a sampler ready, if it has the newest weights or can load them from files. Return True if it is
+        ready."""
         client = member.client
         held = await member.ask(client.check())
         async with self._giving:
@@ -244,7 +246,7 @@ class Replicas:
                         continue
                     if not (isinstance(error, Silent) and self._give_up(member, error)):
                         raise error
-            # Update the version last: readers rely on it for all later requests.
+            # Update the version last, because all later requests rely on it.
             self._directory, self.version, self._has_weights = directory, version, True
             if not directory:
                 for member in ready:

@@ -8,19 +8,19 @@ the prompts that were sent to the replica.
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-BLOCK = 32  # tokens; a shorter common prefix is not worth a detour
-MOST_BLOCKS = 1 << 16  # remembered per replica: two million tokens
-SLACK = 4  # a replica with `num` open requests is too busy if num > least + SLACK + num // 4
+BLOCK = 32  # tokens; shorter common prefixes are ignored
+MOST_BLOCKS = 1 << 16  # blocks that are remembered per replica: two million tokens
+SLACK = 4  # a replica with `num` open requests is too busy if num > minimum + SLACK + num // 4
 
 
 class Router:
-    """Remembers which prompts each replica was sent."""
+    """Chooses replicas, and remembers the prompts that each replica was sent."""
 
     def __init__(self) -> None:
         self._sent: dict[str, OrderedDict[int, None]] = {}
 
     def choose(self, prompt: Sequence[int], num_open: Mapping[str, int]) -> str:
-        """Return the name of the replica for a prompt. `num_open` maps all replicas to their numbers of open
+        """Return the name of the replica for a prompt. `num_open` maps the name of each replica to its number of open
         requests."""
         blocks = _blocks(prompt)
         least = min(num_open.values())
@@ -35,11 +35,11 @@ class Router:
         return chosen
 
     def forget(self, name: str) -> None:
-        """Forget a replica that is gone. A new replica with the same name starts with an empty cache."""
+        """Forget a replica that has left. A new replica with the same name starts with an empty cache."""
         self._sent.pop(name, None)
 
     def _num_held(self, name: str, blocks: Sequence[int]) -> int:
-        """Return the number of leading blocks that the replica was sent."""
+        """Return the number of leading blocks that were sent to the replica before."""
         sent = self._sent.get(name, OrderedDict())
         return next((place for place, block in enumerate(blocks) if block not in sent), len(blocks))
 

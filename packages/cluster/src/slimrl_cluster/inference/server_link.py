@@ -1,8 +1,8 @@
-"""Sends requests to a server that samples, and waits for its answers. Knows nothing of their content.
+"""Sends requests to a sampling server, and waits for the answers. It does not depend on their content.
 
-If the server is unreachable or busy, requests are repeated. If it gives no sign of life for `timeout_s`, an error that
-names it ends the run. Only an answer of the server's engine is a sign of life, because a front end may accept
-connections while its engine hangs.
+If the server is unreachable or busy, requests are repeated. If the server gives no sign of life for `timeout_s`, an
+error with the server's name ends the run. Only an answer of the server's engine is a sign of life, because a front end
+may accept connections while its engine hangs.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from slimrl.io.http import PASSING, HttpClient, HttpError, Limits, Peer, ask_aga
 from slimrl.io.loop_thread import LoopTasks
 
 WHO = "sampler"
-NUM_CONCURRENT, LEAST_CONCURRENT = 4096, 8  # open requests; further ones wait here
+NUM_CONCURRENT, LEAST_CONCURRENT = 4096, 8  # open requests; further requests wait in this process
 RESERVED_DESCRIPTORS = 64  # for files and pipes that the run opens later
 LOOKS, MOST_LOOK_S = 10, 10.0  # probes of a silent server within `timeout_s`, and the most seconds between two probes
 ADVICE = "Start it again, or give it more time by --inference.timeout_s, and continue with --resume."
@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SamplerAddress:
-    """A sampler's URL without a path, its API key, its time limit in seconds without a sign of life, and its
-    backend."""
+    """The address and access of a sampler. `base_url` has no path, `key` is the API key, and `timeout_s` is the longest
+    allowed time in seconds without a sign of life."""
 
     base_url: str
     key: str = ""
@@ -50,7 +50,7 @@ class Silent(UserError):
 
 
 class ServerLink:
-    """Connections to a server. The coroutines of its methods run in the process's loop thread, as by `start` and
+    """The connections to one server. Run the coroutines of its methods in the process's loop thread, with `start` or
     `wait`."""
 
     def __init__(self, address: SamplerAddress) -> None:
@@ -70,7 +70,7 @@ class ServerLink:
         return f"the {WHO} at {self._url}"
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Start the coroutine `work` in the loop thread, and return its future result."""
+        """Start the coroutine `work` in the loop thread, and return a future of its result."""
         return self._tasks.start(work)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:

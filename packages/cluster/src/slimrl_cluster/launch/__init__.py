@@ -1,1 +1,2 @@
-"""Runs of several processes: starting, watching and scaling them, their status, and jobs for SLURM."""
+"""Starts, watches and scales runs of several processes, reports their status, and sends weights between the
+processes."""

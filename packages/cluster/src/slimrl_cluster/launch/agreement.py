@@ -1,6 +1,7 @@
 """Compares the settings of trainer and orchestrator. The trainer announces facts, and the orchestrator checks them.
 
-Both normally read the same file. A user who starts them by hand may give different flags, or `--resume` to only one.
+Both processes normally read the same file. But a user who starts them by hand may give them different flags, or
+`--resume` to only one of them.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from slimrl_cluster.transport.roster import Facts
 
 
 def announcement(config: RLConfig, policy: Policy, first_step: int) -> Facts:
-    """Return the facts that a trainer announces to the other parts of a run with these settings."""
+    """Return the facts that the trainer announces to the other parts of a run with the settings `config`."""
     day: date | None = policy.chat.date
     return {
         "dtype": dtype_name(policy.dtype),
@@ -27,7 +28,8 @@ def announcement(config: RLConfig, policy: Policy, first_step: int) -> Facts:
 
 
 def check_agreement(trainer: Facts, config: RLConfig, first_step: int) -> None:
-    """Raise UserError if a trainer was started with other settings than these, or continues from another step."""
+    """Raise UserError if the trainer was started with settings other than `config`, or at a step other than
+    `first_step`."""
     if trainer["first_step"] != str(first_step):
         raise UserError(
             f"the trainer begins with step {trainer['first_step']}, and this process with step {first_step}: start "
@@ -46,7 +48,7 @@ def with_announced_date(model: ModelConfig, trainer: Facts) -> ModelConfig:
 
 
 def _digest(config: RLConfig) -> str:
-    """Return a digest of the settings that both parts use."""
+    """Return a digest of the settings that must be equal in trainer and orchestrator."""
     settings = config.model_dump(
         exclude={"output_dir": True, "resume": True, "inference": {"port"}, "deployment": {"host"}}
     )

@@ -1,5 +1,5 @@
-"""The trainer's side of sampling in other processes. It exchanges files with `commands/orchestrator.py` in the run's
-directory."""
+"""Implements the trainer's side when other processes sample. It exchanges files with the orchestrator
+(`commands/orchestrator.py`) in the run's directory."""
 
 import shutil
 import time
@@ -19,14 +19,15 @@ from slimrl_cluster.launch.weights import PublishedWeights
 from slimrl_cluster.transport.batch_file import read_batch
 from slimrl_cluster.transport.roster import Roster, drop_before
 
-# The messages of a trainer's first rank to the others while it waits for a file.
+# The trainer's first rank sends these messages to the other ranks while it waits for a file.
 IT_IS_THERE, SEND_AGAIN, WAIT_ON = "it is there", "send again", "wait on"
 PULSE_S = 60.0  # seconds between two WAIT_ON messages
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingElsewhere:
-    """Sampling in other processes. This process writes weights to the run's directory, and reads batches from there."""
+    """The trainer's connection to the sampling processes. It writes weights to the run's directory, and reads batches
+    from there."""
 
     parts: TrainerParts
     roster: Roster
@@ -34,7 +35,8 @@ class SamplingElsewhere:
     first: int  # the first step of this process, 0 for a new run
 
     def clear(self) -> None:
-        """Delete an earlier process's files of later steps. Called by one of several ranks."""
+        """Delete all batches and weights that an earlier process has sent, and its evaluations from step `first` on.
+        Only one rank calls this."""
         for directory in (self.roster.run.batches, self.roster.run.sent_weights):
             shutil.rmtree(directory, ignore_errors=True)
         for path in self.roster.run.held_out.glob("*.json"):
@@ -56,8 +58,8 @@ class SamplingElsewhere:
 
     def _await_file(self, path: Path, what: str) -> None:
         """Wait for the orchestrator's file at `path`, and broadcast the weights again whenever a sampler joins. The
-        first rank checks, and sends the result to the others. Raises UserError in all ranks if the file does not
-        appear."""
+        first rank looks for the file, and sends the result to the other ranks. Raises UserError in all ranks if the
+        file does not appear."""
         ranks = self.parts.ranks
         while (do := ranks.of_first(self._look(path, what) if ranks.leads else "")) != IT_IS_THERE:
             if do == SEND_AGAIN:
@@ -66,8 +68,8 @@ class SamplingElsewhere:
                 raise UserError(do)
 
     def _look(self, path: Path, what: str) -> str:
-        """Wait on the first rank, and return the next action of all ranks. The other ranks receive WAIT_ON every
-        PULSE_S seconds."""
+        """Wait for the file on the first rank. Return the message for all ranks: IT_IS_THERE, SEND_AGAIN or an error.
+        Meanwhile, send WAIT_ON to the other ranks every PULSE_S seconds."""
         sent = time.monotonic()
 
         def find() -> str | None:

@@ -1,8 +1,8 @@
-"""Finds the parts of a run, the parts that wait, and the progress, only from files in the run's directory.
+"""Reads the state of a run from files in its directory: the parts, the reason why a part waits, and the progress.
 
-So it works on any machine that sees the directory, during the run and after its end.
+This works on any machine that sees the directory, during the run and after its end.
 
-    transport/programs.json    the programs that `rl` has started, and what they have announced on a Ray cluster
+    transport/programs.json    the programs that `rl` has started, and their announcements on a Ray cluster
     transport/num_samplers     the number of samplers that a user requests
 """
 
@@ -43,19 +43,19 @@ class RunStatus:
 
 
 def write_programs(run: RunDir, programs: Mapping[str, str], deaths: int, members: Mapping[str, Facts]) -> None:
-    """Write the started programs by name, with their places, the number of deaths so far, and the `members` that are
-    not files themselves."""
+    """Write the state of the started programs to a file. `programs` maps names to processes, `deaths` is the number of
+    deaths so far, and `members` are the parts without files of their own."""
     content = {"programs": dict(programs), "deaths": deaths, "members": dict(members), "time": time.time()}
     replace_file(run.transport / PROGRAMS, [json.dumps(content).encode()])
 
 
 def is_supervised(run: RunDir) -> bool:
-    """Return True if the run is running, and `rl` has started its parts."""
+    """Return True if the run is in progress, and `rl` has started its parts."""
     return (run.transport / PROGRAMS).exists() and bool(_find_process(run))
 
 
 def write_scale(run: RunDir, num: int) -> None:
-    """Request `num` samplers for the run; 0 leaves the number to its settings."""
+    """Request `num` samplers for the run; 0 selects the number in its settings."""
     replace_file(run.transport / SCALE, [str(num).encode()])
 
 
@@ -67,7 +67,7 @@ def read_scale(run: RunDir) -> int:
 
 
 def find_status(output_dir: Path) -> RunStatus:
-    """Return the state of the run in a directory. Raises UserError if it holds no run of `slimrl rl`."""
+    """Return the state of the run in a directory. Raises UserError if the directory holds no run of `slimrl rl`."""
     run = RunDir(output_dir)
     if not run.settings.exists() and not run.transport.exists():
         raise UserError(f"{output_dir} holds no run: there is no config.toml. Name the `output_dir` of one.")
@@ -129,7 +129,7 @@ def _summary(run: RunDir, runs: bool) -> tuple[int, int, str]:
 
 
 def _activity(run: RunDir, facts: Facts) -> str:
-    """Return the activity of a living part."""
+    """Return a text about the current activity of a living part."""
     wait = _read(wait_path(run, facts["part"]))
     if wait and str(wait.get("pid")) == facts["pid"]:
         return f"waits for the {wait['for']}'s {wait['what']}, for {time.time() - wait['since']:.0f} s"
@@ -137,7 +137,7 @@ def _activity(run: RunDir, facts: Facts) -> str:
 
 
 def _find_missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> Iterator[tuple[str, str, str]]:
-    """Yield a row for each started program without an announcement: it still loads, or waits for a node."""
+    """Yield a row for each program that was started but is not ready. It still loads its model, or waits for a node."""
     there = {facts["pid"] for facts in members.values()}
     for name, process in programs.items():
         words = process.replace(";", " ").split()
@@ -149,7 +149,8 @@ def _notes(run: RunDir, started: Mapping[str, Any], runs: bool) -> Iterator[str]
     """Yield notes about deaths, a long silence, and the logs."""
     if started.get("deaths"):
         yield f"{started['deaths']} of its programs have died so far, and were started again"
-    # A resumed run has its old metrics file until its trainer has loaded.
+    # A resumed run keeps its old metrics file until its trainer has loaded, so the time of the programs' file counts,
+    # too.
     last = max(run.metrics.stat().st_mtime, started.get("time", 0.0)) if run.metrics.exists() else time.time()
     silent_s = time.time() - last
     if runs and silent_s > SILENT_S and not run.summary.exists():

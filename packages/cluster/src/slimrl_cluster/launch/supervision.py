@@ -1,5 +1,5 @@
-"""A run of several programs: start samplers, orchestrator and trainer, watch them, restart dead ones, stop them
-together.
+"""Supervises a run of several programs: starts samplers, orchestrator and trainer, watches them, restarts dead
+programs, and stops all programs together.
 
 Each program is a slimrl command with the same arguments as `rl`, so a user can also start it by hand. This module does
 not depend on where the programs run: as children on this host, or by Ray on the nodes of a cluster.
@@ -30,8 +30,8 @@ from slimrl_cluster.services.ray_programs import RayPrograms
 from slimrl_cluster.transport.roster import file_members
 
 POLL_S = 0.1
-LOOK_S = 1.0  # seconds between two checks of the wanted number of samplers, and two reports on the programs
-PEER_REPORT_TIMEOUT_S = 60.0  # seconds to wait for the cause when a part reports that a trainer's rank is missing
+LOOK_S = 1.0  # seconds between two checks of the requested number of samplers; also between two reports
+PEER_REPORT_TIMEOUT_S = 60.0  # seconds to wait for the original failure after a program has exited because of it
 LAST_LINES = 20
 SLIMRL = [sys.executable, "-m", "slimrl"]
 RESUME = "--resume"
@@ -43,7 +43,7 @@ def run_supervisor(resolved: Resolved[RLConfig]) -> int:
     end_by_itself()
     note, resolved = RunConsole().note, with_pinned_model(resolved)
     config = place(resolved.config, note)
-    # The trainer prints the note about a needless warm-up, and opens the directory.
+    # The trainer prints the note about a needless warm-up and opens the directory, so do neither here.
     begin_hooks(without_needless_warm_up(config, lambda text: None), None, note)
     return supervise(config, resolved.argv, note)
 
@@ -72,9 +72,9 @@ def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str]
 
 
 def _with_key(config: RLConfig) -> dict[str, str]:
-    """Return the environment variable with the samplers' API key, so that nobody else can send weights to them. vLLM's
-    routes for weights check no key. A key that a user has set is passed on, because the nodes of a cluster may lack
-    it."""
+    """Return the environment variable with the samplers' API key. The key keeps others from sending weights to the
+    samplers, except to vLLM: its routes for weights check no key. A user's own key is passed on, because the nodes of a
+    cluster may lack it."""
     name = config.inference.api_key_variable
     key = os.environ.get(name, "")
     if not key and not config.inference.base_url:
@@ -83,15 +83,15 @@ def _with_key(config: RLConfig) -> dict[str, str]:
 
 
 class Supervision:
-    """The programs of one run. `needs` are the resources of a trainer rank. A sampler has `gpus_per_sampler` times its
-    GPUs, the orchestrator has none."""
+    """Starts and watches the programs of one run. `needs` are the resources of one trainer rank. A sampler has
+    `gpus_per_sampler` times as many GPUs as a rank, and the orchestrator has no GPU."""
 
     def __init__(
         self, config: RLConfig, argv: Sequence[str], programs: Programs, needs: Needs, note: Callable[[str], None]
     ) -> None:
         self._config, self._programs, self._needs, self._note = config, programs, needs, note
-        # Resolved here once: a part may see other GPUs than this process, and a link such as `weights/latest` may move
-        # before it starts.
+        # Resolve these settings here once: a part may see other GPUs than this process, and a link such as
+        # `weights/latest` may change before the part starts.
         decided = {"model.name": config.model.name, "max_async_level": config.async_level, "deployment.host": ADDRESS}
         self._argv = [*argv, *(word for key, value in decided.items() for word in (f"--{key}", str(value)))]
         self._run = RunDir(Path(config.output_dir))
@@ -107,7 +107,7 @@ class Supervision:
 
     def run(self) -> None:
         """Run all parts to their end. Raises UserError with the cause if they cannot continue."""
-        write_scale(self._run, 0)  # at a start the settings count
+        write_scale(self._run, 0)  # a new start uses the number in the settings
         self._fill_samplers()
         self._pair = self._start_pair([])
         self._note_processes()
@@ -139,8 +139,8 @@ class Supervision:
         return trainer, orchestrator
 
     def _start_again(self, end: End) -> None:
-        """Start trainer and orchestrator again from the last checkpoint; samplers stay. Raises UserError if a restart
-        cannot help."""
+        """Start trainer and orchestrator again from the last checkpoint; samplers keep running. Raises UserError if a
+        restart would fail again, or if the restart budget is spent."""
         end = self._find_cause(end)
         failed_at_once = (end.status or 0) > 0 and not self._deaths.has_progressed()
         for program in self._pair:
@@ -155,8 +155,8 @@ class Supervision:
         self._note_processes()
 
     def _find_cause(self, end: End) -> End:
-        """Return the end of the program that failed first. A program that waits for a lost one exits too, and may be
-        noticed earlier."""
+        """Return the end of the program that failed first. A program that waits for a dead program exits as well, and
+        this exit may be noticed earlier."""
         deadline = time.monotonic() + PEER_REPORT_TIMEOUT_S
         while end.has_refused and time.monotonic() < deadline:
             ends = [one.end for one in self._pair if one.end and not one.end.is_good]
@@ -185,7 +185,7 @@ class Supervision:
                 continue
             for line in program.new_lines(LAST_LINES):
                 self._note(f"{program.name}: {line}")
-            program.stop()  # on a cluster this frees its place, which the next one may need
+            program.stop()  # on a cluster this frees the resources, which the new sampler may need
             if end.has_refused or not self._deaths.allow():
                 raise UserError(f"{end.text}.")
             self._note(end.text)
@@ -217,7 +217,7 @@ class Supervision:
             self._note(f"ended {sampler.name}, which is not wanted any more")
 
     def _start_sampler(self, number: int) -> Program:
-        """Start the sampler with this number, on its share of `inference_gpu_ids` if these are set."""
+        """Start the sampler `number`, counted from 0, on its share of `inference_gpu_ids` if they are set."""
         words, gpus = [*SLIMRL, "inference", *self._argv], self._config.inference_gpu_ids
         if gpus:
             own = gpus[number * self._share : (number + 1) * self._share]
@@ -235,8 +235,8 @@ class Supervision:
 
 
 class _Deaths:
-    """Restart budget. It is refilled whenever the run passes its furthest step, so a run that fails at the same step
-    each time ends, even if it trains the steps before it again."""
+    """The restart budget of a run. It is refilled whenever the run gets further than ever before. So a run that always
+    fails at the same step ends, even if it repeats the steps before."""
 
     def __init__(self, most: int, run: RunDir) -> None:
         self._most = most
@@ -250,7 +250,7 @@ class _Deaths:
         return self._now() != self._size
 
     def allow(self) -> bool:
-        """Count one more death. Return True if it is allowed."""
+        """Count one more death. Return True if the budget allows a restart."""
         self._size = self._now()
         if (num_lines := self._num_lines()) > self._furthest:
             self._num, self._furthest = 0, num_lines

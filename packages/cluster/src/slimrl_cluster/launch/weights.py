@@ -1,4 +1,5 @@
-"""Sends weights from a separate trainer process to the samplers, by files or by broadcast. Contains both sides."""
+"""Sends weights from a separate trainer process to the samplers, in files or by broadcast. Contains the code of trainer
+and orchestrator."""
 
 import threading
 import time
@@ -26,9 +27,9 @@ from slimrl_cluster.inference.server_link import SamplerAddress
 from slimrl_cluster.transport.roster import Roster, describe_member, newest_version
 
 POLL_S = 0.05
-END_S = 5.0  # seconds for a running update when sampling stops; its thread is a daemon
+END_S = 5.0  # seconds to wait for a running update when sampling stops; its daemon thread may continue
 LOOK_S = 1.0  # seconds between two checks for samplers
-CAUSE_S = 2.0  # seconds to wait for the sampler's refusal that has broken a group
+CAUSE_S = 2.0  # seconds to wait for a sampler's refusal after it has made the group fail
 MEET_S = 60.0  # most seconds for a sampler that is alive to join a group, or to receive a tensor
 T = TypeVar("T")
 
@@ -57,23 +58,23 @@ def make_replicas(config: RLConfig, roster: Roster, stop_ids: frozenset[int]) ->
         lambda: sampler_addresses(config, roster),
         lambda address: RemoteClient(address, stop_ids, config.seq_len),
         roster.note,
-        config.deployment.timeout_s,  # as for the first sampler: another sampler may have to start and load its model
+        config.deployment.timeout_s,  # the same limit as for the first sampler, because a new one must load its model
     )
 
 
 class SampledWeights:
-    """The orchestrator's side: make the sampler load the weight versions that the trainer has published in the run's
-    files."""
+    """The orchestrator's side. It makes the samplers load each weight version that the trainer publishes in the run's
+    directory."""
 
     def __init__(self, roster: Roster, client: Replicas, deployment: DeploymentConfig) -> None:
         self._roster, self._client, self._are_broadcast = roster, client, deployment.weights == "broadcast"
-        self._version = -1  # the sampler may have weights, but none of this run's
+        self._version = -1  # no weights of this run are loaded yet
         self._updating = threading.Lock()
         self._failure: BaseException | None = None
 
     def await_version(self, version: int) -> None:
-        """Wait until the trainer has published a version, and make the sampler load the newest one. Raises UserError if
-        either fails."""
+        """Wait until the trainer has published a version, and make the samplers load the newest version. Raises
+        UserError if waiting or loading fails."""
         run = self._roster.run
         self._roster.wait("trainer", f"weights of version {version}", lambda: newest_version(run) >= version or None)
         self._update()
@@ -88,7 +89,7 @@ class SampledWeights:
         try:
             yield
         except UserError as error:
-            # If the sampler has refused weights, that is the cause, not the block's own error.
+            # The block may have failed because a sampler refused weights, so raise the refusal.
             if self._failure:
                 raise self._failure from error
             raise
@@ -114,8 +115,9 @@ class SampledWeights:
 
 
 class PublishedWeights:
-    """The trainer's end: its weights as a directory per version, or broadcast, with an empty directory as a sign. For a
-    model with an adapter, only the adapter is sent if the samplers have the same base model."""
+    """The trainer's side. It writes each version of the weights to a directory, or broadcasts it and then creates an
+    empty directory as a sign. If the model has an adapter and the samplers have the same base model, only the adapter
+    is sent."""
 
     def __init__(self, parts: TrainerParts, roster: Roster) -> None:
         self._config, self._policy, self._ranks, self._roster = parts.config, parts.policy, parts.ranks, roster
@@ -125,12 +127,13 @@ class PublishedWeights:
         self._present: Mapping[str, SamplerAddress] = {}  # the samplers in the sender's group
         self._newest, self._looked = -1, 0.0
         inference = parts.config.inference
-        # The base model of a sampler at an address is unknown, and vLLM needs whole weights.
+        # Send only the adapter to slimrl's own samplers: a sampler at `base_url` may have another base model, and vLLM
+        # needs whole weights.
         is_own = inference.backend == "slimrl" and not inference.base_url
         self._adapter = adapter_form(parts.policy.module) if is_own and is_adapted(parts.policy.module) else None
 
     def publish(self, version: int) -> None:
-        """Publish the module's present weights as `version`, unless this version is published already. Raises UserError
+        """Publish the module's current weights as `version`, unless this version is published already. Raises UserError
         if they cannot be written or sent."""
         if version != self._newest:
             self._give(version)
@@ -156,7 +159,7 @@ class PublishedWeights:
     def _give(self, version: int) -> None:
         path, leads = self._roster.run.sent_weights_of(version), self._ranks.leads
         if self._is_broadcast and leads:
-            self._await_samplers()  # first: the other ranks wait only for a limited time, and samplers may need longer
+            self._await_samplers()  # before `united`, where the other ranks wait only for a limited time
         with self._ranks.united(), report_write_errors(path):
             if not self._is_broadcast:
                 save_weights(self._policy, path, leads=leads, adapter=self._adapter)
@@ -176,8 +179,8 @@ class PublishedWeights:
             self._roster.await_part("inference")
 
     def _broadcast(self, tensors: Mapping[str, Tensor], version: int) -> None:
-        """Send the weights to all present samplers. Form a new group if samplers have joined or left since the last
-        broadcast, or leave during this one. Raises UserError if a present sampler does not load them."""
+        """Send the weights to all current samplers. If samplers have joined or left since the last broadcast, or leave
+        during this broadcast, form a new group. Raises UserError if a sampler stays but does not load the weights."""
         with ThreadPoolExecutor(1, "broadcast") as thread:
             while True:
                 self._await_samplers()
@@ -217,8 +220,9 @@ class PublishedWeights:
 
 
 class WeightSender:
-    """The trainer's side. The samplers reach this machine at `address`, which is 127.0.0.1 if they run on it too. Call
-    `check` of all `clients` first: it counts the processes of a sampler, and every process gets its own rank."""
+    """The process group in which the trainer broadcasts weights to samplers. The samplers reach this machine at
+    `address`, 127.0.0.1 if they run on it, too. Call `check` of all `clients` first: it counts the processes of a
+    sampler, because every process gets its own rank."""
 
     def __init__(
         self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = GROUP_S
@@ -237,7 +241,7 @@ class WeightSender:
 
     def send(self, tensors: Mapping[str, Tensor], version: int, adapter: AdapterForm | None = None) -> None:
         """Send `tensors` to all samplers, and return once the samplers have loaded them. With an `adapter`, `tensors`
-        are the adapter's, under PEFT's names. Raises UserError if a sampler does not load them."""
+        are the adapter's matrices with PEFT's names. Raises UserError if a sampler does not load them."""
         kinds = describe_kinds(tensors) | ({"adapter": asdict(adapter)} if adapter else {})
         for client in self._clients:  # a sampler that is not ready refuses here, before anything waits for it
             client.wait(client.start_update())

@@ -1,1 +1,2 @@
-"""Programs that a run starts and watches: as children on this host, by Ray on some node, and vLLM."""
+"""Starts and watches the programs of a run: as child processes on this host, or through Ray on a node. Also runs
+vLLM."""

@@ -1,4 +1,4 @@
-"""The child processes of a parent that watches them. They always stop when the parent stops.
+"""Starts and watches child processes. The children always stop when their parent stops.
 
 Each child has its own session, so Ctrl-C reaches only the parent. The parent then stops all children in order. A
 child's output goes to a file. On Linux, the kernel stops a child whose parent has died.
@@ -22,7 +22,7 @@ from slimrl_cluster.transport.roster import Facts
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 7.0  # seconds for children to stop by themselves, before SIGKILL
 PR_SET_PDEATHSIG = 1
-MARK = "CHILD_OF_SLIMRL"  # the variable that marks the descendants of one process
+MARK = "CHILD_OF_SLIMRL"  # the environment variable that marks the descendants of one process
 
 
 class Child:
@@ -53,13 +53,13 @@ class Child:
         return End(status, f"the {self.name} (process {self.pid}) {describe_status(status)}; {last}")
 
     def stop(self) -> None:
-        """Stop the child with its descendants: by SIGTERM, and after a while by SIGKILL."""
+        """Stop the child and its descendants with SIGTERM, and after `PATIENCE_S` with SIGKILL."""
         if not self.end:
             end({self.pid: start_time(self.pid)}, PATIENCE_S)
         self.wait()
 
     def wait(self) -> None:
-        """Wait for the process, to leave no zombie."""
+        """Wait until the process has ended, so that no zombie remains."""
         self._process.wait()
 
 
@@ -90,13 +90,13 @@ class Children:
         return child
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs | None = None) -> Child:
-        """Start `num` processes of a Python module as one child, by torchrun. `command` starts with `python -m`."""
+        """Start `num` processes of a Python module as one child, with torchrun. `command` starts with `python -m`."""
         python, *module = command
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num)]
         return self.start(name, [python, *torchrun, *module] if num > 1 else command)
 
     def members(self) -> Mapping[str, Facts]:
-        """Return nothing: children announce themselves by files."""
+        """Return an empty mapping, because children announce themselves with files."""
         return {}
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Worker processes of environments: several on this machine or, under Ray, at hosts on any node.
+"""Starts worker processes for RL environments: on this machine or, in a Ray cluster, through hosts on any node.
 
-A host is an actor, which Ray starts again on another node if it is lost. It starts worker programs on its node, passes
-on the bytes between them and the run, and reports their ends.
+A host is a Ray actor. If a host is lost, Ray restarts it on another node. A host starts worker programs on its node,
+forwards bytes between them and the run, and reports their ends.
 """
 
 import os
@@ -20,19 +20,19 @@ from slimrl.errors import UserError
 from slimrl.rollout.worker.program import CLOSE_S, LOST_STATUS, ChildProgram, Program, Start, start_here
 from slimrl_cluster.services.ray_cluster import NAMESPACE, RAY_ADDRESS, connect, first_line
 
-PATIENCE_S = 120.0  # seconds to wait for a host, also for one that replaces a lost one
+PATIENCE_S = 120.0  # seconds to wait for a host, also if Ray restarts a lost host
 SILENT_S = 30.0  # seconds of silence after which a host's programs count as lost
 BEAT_S = 1.0  # seconds between two reports on a program that sends nothing
 POLL_S = 0.5
 CHUNK = 1 << 20  # most bytes that are passed on at once
-MOST_CALLS = 64  # to one host at once: it waits for each of its programs in a thread
+MOST_CALLS = 64  # concurrent calls to one host, which needs a waiting thread for each of its programs
 
 
 class EnvironmentHost:
-    """A place for worker programs on one node. Ray calls its methods, several at once."""
+    """A Ray actor that runs worker programs on one node. Ray calls several of its methods at the same time."""
 
     def __init__(self) -> None:
-        self._starting = ThreadPoolExecutor(1)  # Linux kills a program together with the thread that started it
+        self._starting = ThreadPoolExecutor(1)  # Linux kills a program when the thread that started it ends
         self._programs: dict[int, tuple[ChildProgram, socket.socket, list[str]]] = {}
 
     def start(self, variables: Mapping[str, str]) -> int:
@@ -44,7 +44,7 @@ class EnvironmentHost:
         return program.pid
 
     def send(self, pid: int, data: bytes) -> None:
-        """Send a program bytes; without any, close its input."""
+        """Send bytes to a program. Empty `data` closes the program's input."""
         _, sock, _ = self._programs[pid]
         if data:
             sock.sendall(data)
@@ -52,8 +52,9 @@ class EnvironmentHost:
             sock.shutdown(socket.SHUT_WR)
 
     def receive(self, pid: int) -> tuple[bytes | None, str, int | None]:
-        """Return a program's next bytes, which are None if none arrive within `BEAT_S`, and empty after the last ones;
-        its new output; and its exit status, once it has ended and all bytes were returned."""
+        """Return the next bytes, the new output and the exit status of a program. The bytes are None if none arrive
+        within `BEAT_S`, and empty after the last bytes. The status is None until the program has ended and all bytes
+        were returned."""
         program, sock, output = self._programs[pid]
         data, status = None, None
         if select.select([sock], [], [], BEAT_S)[0]:
@@ -70,7 +71,7 @@ class EnvironmentHost:
         return data, "".join(output.pop(0) for _ in range(len(output))), status
 
     def memory(self, pid: int) -> int:
-        """Return the bytes of main memory of a program and all its descendants."""
+        """Return the main memory in bytes that a program and all its descendants use."""
         return self._programs[pid][0].memory()
 
     def kill(self, pid: int) -> None:
@@ -79,7 +80,7 @@ class EnvironmentHost:
 
 
 class HostedProgram:
-    """A program that a host has started. Threads pass on the bytes between it and `theirs`, the end of a socket."""
+    """A program that a host has started. Threads forward the bytes between the program and the socket `theirs`."""
 
     def __init__(self, ray: Any, host: Any, pid: int, theirs: socket.socket) -> None:
         self.pid = pid
@@ -106,7 +107,7 @@ class HostedProgram:
         return self._status if self._ended.wait(seconds) else None
 
     def close(self) -> None:
-        """Close the connection. The last output has come with the exit status."""
+        """Close the connection. No output is lost, because the last output arrives with the exit status."""
         self._theirs.close()
 
     def _send(self) -> None:
@@ -122,7 +123,7 @@ class HostedProgram:
             while status is None:
                 data, text, status = self._ray.get(self._host.receive.remote(self.pid), timeout=SILENT_S)
                 sys.stderr.write(text)
-                with suppress(OSError):  # the run has closed its end
+                with suppress(OSError):  # the run has closed its end of the socket
                     if data is not None:
                         self._theirs.sendall(data) if data else self._theirs.shutdown(socket.SHUT_WR)
             self._status = status
@@ -135,8 +136,8 @@ class HostedProgram:
 
 
 def worker_starts(deployment: DeploymentConfig) -> list[Start]:
-    """Return a function for each of `num_workers` that starts a worker process: at a host on any node if this process
-    belongs to a Ray cluster, else on this machine. Raises UserError if the cluster does not answer."""
+    """Return `num_workers` functions. Each starts a worker process: through a host on any node if this process belongs
+    to a Ray cluster, else on this machine. Raises UserError if the cluster does not answer."""
     if not deployment.num_workers or NAMESPACE not in os.environ:
         return [start_here] * deployment.num_workers
     ray = connect(os.environ[RAY_ADDRESS])
@@ -144,8 +145,8 @@ def worker_starts(deployment: DeploymentConfig) -> list[Start]:
 
 
 def start_at_new_host(ray: Any, cpus: float) -> Start:
-    """Create a host, and return a function that starts a program there. It raises UserError if the host cannot be used
-    within `PATIENCE_S`."""
+    """Create a host, and return a function that starts a program there. A call of this function raises UserError if the
+    host cannot be used within `PATIENCE_S`."""
     options = {"num_cpus": cpus, "max_restarts": -1, "max_concurrency": MOST_CALLS, "scheduling_strategy": "SPREAD"}
     host = ray.remote(EnvironmentHost).options(**options).remote()
 

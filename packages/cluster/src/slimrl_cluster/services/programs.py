@@ -1,4 +1,5 @@
-"""The interface for starting and watching the programs of a run, as children on this machine or by Ray on a node."""
+"""Defines the interface for starting and watching programs, as child processes on this machine or through Ray on a
+node."""
 
 import signal
 import socket
@@ -16,7 +17,7 @@ ADDRESS = "{address}"  # placeholder in a command for the address of the machine
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The resources that a program needs. They are used where a machine must be chosen for it."""
+    """The resources that a program needs. A cluster uses them to choose a node for the program."""
 
     cpus: float = 1.0
     gpus: int = 0
@@ -75,11 +76,12 @@ class Programs(Protocol):
         `needs`."""
 
     def members(self) -> Mapping[str, Facts]:
-        """Return the members of the run by name, unless these are files in its directory."""
+        """Return the facts of the run's members by name. Return an empty mapping if members announce themselves with
+        files."""
 
 
 class Log:
-    """The new lines of a log file, to which a program appends."""
+    """A reader for the new lines of a log file. A program appends to the file."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.path = directory / f"{name}.log"

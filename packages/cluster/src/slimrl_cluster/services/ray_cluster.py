@@ -1,7 +1,7 @@
 """Connects to a Ray cluster, and finds the members of a run there: they announce themselves to a named actor.
 
-Unless a cluster requires tokens (`RAY_AUTH_MODE=token`), everyone who reaches its ports can run programs on it, so they
-belong in a private network.
+Unless a cluster requires tokens (`RAY_AUTH_MODE=token`), everyone who reaches its ports can run programs on it. So the
+ports must be in a private network.
 """
 
 import os
@@ -24,14 +24,14 @@ LOCAL = "local"  # the address for a cluster of this machine alone
 CONNECT_S = 10.0
 ANSWER_S = 60.0  # seconds for the actor of the members to answer
 POLL_S = 0.5
-# By these variables a program finds the cluster that it runs on, its run's namespace there, and its name.
+# These environment variables give a program the address of its cluster, the namespace of its run, and its name.
 RAY_ADDRESS, NAMESPACE, PROGRAM = "RAY_ADDRESS", "NAMESPACE_OF_SLIMRL", "PROGRAM_OF_SLIMRL"
 MEMBERS = "members"  # the name of the actor
 
 
 def connect(address: str, namespace: str | None = None) -> Any:
-    """Connect this process to a cluster, once, and return the package `ray`. Raises UserError if it is not installed,
-    or if no cluster answers."""
+    """Connect this process to a cluster, unless it is connected already. Return the package `ray`. Raises UserError if
+    the package is missing, or if no cluster answers."""
     ray = import_ray()
     if ray.is_initialized():
         return ray
@@ -52,8 +52,9 @@ def connect(address: str, namespace: str | None = None) -> Any:
 
 
 def import_ray() -> Any:
-    """Import the package `ray`. Raises UserError if it is not installed."""
-    # If `uv run` started this program, Ray would start each program by `uv run` in a new environment.
+    """Import the package `ray` and return it. Raises UserError if it is not installed."""
+    # Without this setting, if `uv run` started this program, Ray would start each program with `uv run` in a new Python
+    # environment.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -86,7 +87,8 @@ def first_line(error: Exception) -> str:
 
 
 class Members:
-    """The members of a run. `start_members` makes it an actor beside `rl`, which removes programs that have ended."""
+    """The list of a run's members, a Ray actor that `start_members` starts. The `rl` process removes programs that have
+    ended."""
 
     def __init__(self) -> None:
         self._facts: dict[str, Facts] = {}
@@ -102,14 +104,15 @@ class Members:
 
 
 def start_members(ray: Any) -> Any:
-    """Start the actor of the members on the node of this process. It ends with this process."""
+    """Start the actor of the members on the node of this process. The actor ends with this process."""
     node = ray.get_runtime_context().get_node_id()
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
     return ray.remote(Members).options(name=MEMBERS, num_cpus=0, scheduling_strategy=here).remote()
 
 
 class RayRoster(Roster):
-    """The parts of a run on a Ray cluster, as one of its programs sees them. `rl` starts each part once."""
+    """The parts of a run on a Ray cluster, as one of its programs sees them. No locks are needed, because `rl` starts
+    each part only once."""
 
     loss_s = 30.0
 
@@ -140,15 +143,15 @@ class RayRoster(Roster):
         while True:
             try:
                 return self._ray.get(method.remote(*words), timeout=ANSWER_S)
-            except errors.RayError as error:  # its node may be unreachable for a moment
+            except errors.RayError as error:  # the actor's node may be unreachable for a moment
                 if isinstance(error, errors.ActorDiedError) or time.monotonic() > deadline:
                     raise UserError(f"the actor of the run's members does not answer: {first_line(error)}.") from error
             time.sleep(POLL_S)
 
 
 def open_roster(config: RLConfig, own: Part, note: Callable[[str], None]) -> Roster:
-    """Return the parts of the run whose part `own` this process is: those on the Ray cluster where `rl` has started it,
-    else those in the run's directory."""
+    """Return the roster of the run for this process, the part `own`. The roster uses the Ray cluster if `rl` has
+    started this process there, else the run's directory."""
     of_run = RunDir(Path(config.output_dir)), own, config.deployment.timeout_s, note
-    # Not by `deployment.type`, which is "processes" in the settings of each part.
+    # Do not check `deployment.type`, because it is "processes" in the settings of each part.
     return RayRoster(*of_run) if NAMESPACE in os.environ else Roster(*of_run)

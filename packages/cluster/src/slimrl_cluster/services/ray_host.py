@@ -1,6 +1,7 @@
-"""One program of a run on a node of a Ray cluster: the actor that starts it there, and reports its end.
+"""Defines the Ray actor that starts one program of a run on a node, and reports the program's end.
 
-The program is a child of the actor and stops with it: Ray stops the actor when the run ends, or the node is lost.
+The program is a child process of the actor, and stops when the actor stops. Ray stops the actor when the run ends, or
+when the node is lost.
 """
 
 import hashlib
@@ -34,7 +35,7 @@ class ProgramHost:
         part that is started without Ray."""
         self._logs, self._directory, self._environment = Path(logs), directory, environment
         if shares_cpus and os.environ.get(THREADS) == "1":
-            del os.environ[THREADS]  # Ray's own setting, for less than two CPUs
+            del os.environ[THREADS]  # Ray sets it to 1 for less than two CPUs
         self._meeting: tuple[str, int] | None = None
         self._children: Children | None = None
         self._child: Child | None = None
@@ -47,10 +48,10 @@ class ProgramHost:
     def start(
         self, name: str, command: Sequence[str], expected: Mapping[str, str], rank: int, num: int, first: Any
     ) -> tuple[int, str]:
-        """Start the program with this node's Python, as a rank of `num`. `first` is the host of rank 0. Return its
-        process id and this node's address. A second call starts nothing.
+        """Start the program with this node's Python, as one of `num` ranks. `first` is the host of rank 0. Return the
+        program's process id and this node's address. A second call starts nothing.
 
-        Raises UserError if the run's directory is missing here, or if the `versions` differ from the expected ones.
+        Raises UserError if the run's directory is missing here, or if `versions` differs from `expected`.
         """
         here = f"the node {node_address()} ({platform.node()})"
         if differences := describe_differences(expected, versions()):
@@ -88,8 +89,8 @@ class ProgramHost:
 
 
 def _torchrun(rank: int, num: int, address: str, port: int) -> Mapping[str, str]:
-    """Return the environment variables, torchrun's, by which one of `num` ranks finds the others. Each rank has its own
-    machine, or is alone on its GPU."""
+    """Return torchrun's environment variables, with which one of `num` ranks finds the others. LOCAL_RANK is always 0,
+    because Ray shows each rank only its own GPU."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": "0",
@@ -108,7 +109,7 @@ def _ray() -> Any:
 
 
 def node_address() -> str:
-    """Return the address by which other nodes reach this one."""
+    """Return the address at which other nodes reach this node."""
     return str(_ray().util.get_node_ip_address())
 
 
@@ -119,8 +120,8 @@ def _cluster() -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions that must be equal on all nodes: of slimrl's own code, Python, and the packages that
-    compute."""
+    """Return the versions that must be equal on all nodes: the versions of slimrl's own code, of Python, and of the
+    packages for computations."""
     return {"slimrl": _code_digest(), "python": platform.python_version(), **{name: version(name) for name in ALIKE}}
 
 

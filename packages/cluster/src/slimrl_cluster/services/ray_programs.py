@@ -25,8 +25,9 @@ SAY_S = 30.0  # seconds of waiting before it is logged
 
 
 class RayProgram:
-    """One program on some node, or one rank of several. `start` asks its `actor` for its process id and address. If
-    these do not come within `patience_s`, the program ends like one that refuses its settings."""
+    """One program on a node, or one rank of a trainer. `start` asks the actor to start the program, and returns a
+    future of the process id and the address. If they do not arrive within `patience_s`, the program ends with the
+    status of a refusal."""
 
     def __init__(
         self,
@@ -47,16 +48,17 @@ class RayProgram:
 
     @property
     def end(self) -> End | None:
-        """The program's end; None while it runs or waits for a node. Reading it takes the answers of the node."""
+        """The program's end; None while it runs or waits for a node. Each read of this property also processes the
+        node's answers."""
         if self._end is None:
             try:
                 if self._ray.wait([self._asked], timeout=0)[0]:
                     self._take(self._ray.get(self._asked))
                 else:
                     self._wait_on()
-            except self._ray.exceptions.ActorUnavailableError:  # until Ray knows whether its node is lost
+            except self._ray.exceptions.ActorUnavailableError:  # ask again until Ray knows whether the node is lost
                 self._asked = self._ask()
-            except Exception as error:  # an error of Ray itself too: without an end, the run would wait for ever
+            except Exception as error:  # also an error of Ray itself; without an end, the run would wait for ever
                 self._end = self._loss(error)
         return self._end
 
@@ -73,7 +75,7 @@ class RayProgram:
         self._cluster.remove_member(self.name)
 
     def _take(self, answer: Any) -> None:
-        """Take an answer of the node, and ask it for the program's end."""
+        """Process an answer of the node, and then ask the node for the program's end."""
         if not self._has_started:
             pid, address = answer
             self.process, self._has_started = f"{pid} on {address}", True
@@ -100,14 +102,14 @@ class RayProgram:
     def _loss(self, error: Exception) -> End:
         errors = self._ray.exceptions
         if isinstance(error, errors.RayTaskError) and not isinstance(error.cause, errors.RayError):
-            return End(REFUSAL, f"the {self.name} cannot be started: {error.cause}")  # by the code on the node
+            return End(REFUSAL, f"the {self.name} cannot be started: {error.cause}")  # raised by the code on the node
         where = f" (process {self.process})" if self._has_started else ""
         return End(None, f"the {self.name}{where} was lost, with its node or with Ray's actor: {first_line(error)}")
 
 
 class RayRanks:
-    """The ranks of one trainer, each an actor. They are treated as one program. It ends when a rank fails, or when all
-    ranks have ended."""
+    """The ranks of one trainer, treated as one program. Each rank has an actor. The program ends when a rank fails, or
+    when all ranks have ended."""
 
     def __init__(self, name: str, ranks: Sequence[RayProgram], release: Callable[[], None]) -> None:
         self.name, self._ranks, self._release = name, ranks, release
@@ -147,9 +149,9 @@ class RayRanks:
 class RayPrograms:
     """Context manager that starts programs on a cluster, and stops them on exit.
 
-    `address` is the cluster's (`deployment.address`), `logs` a directory that all nodes see, and `environment` is
-    passed to all programs. `note` receives a line about each wait for a node. The trainer waits for room at most
-    `timeout_s`.
+    `address` is the cluster's address (`deployment.address`). `logs` is a directory that all nodes see. `environment`
+    has the environment variables for all programs. `note` receives a line of text about each wait for a node. The
+    trainer waits at most `timeout_s` seconds for free resources.
     """
 
     def __init__(
@@ -179,14 +181,15 @@ class RayPrograms:
         return f"a Ray cluster of {len(nodes)} node{'s' if len(nodes) != 1 else ''} with {' and '.join(parts)}"
 
     def members(self) -> Mapping[str, Facts]:
-        """Return the facts that the programs have announced, by their names; none if the cluster does not answer."""
+        """Return the facts that the programs have announced, by name. Return an empty mapping if the cluster does not
+        answer."""
         try:
             return dict(self.ray.get(self._members.all.remote(), timeout=WITHOUT_NODE_S))
         except self.ray.exceptions.RayError:
             return {}
 
     def remove_member(self, name: str) -> None:
-        """Remove a program that has ended."""
+        """Remove a program that has ended from the members."""
         self._members.remove.remote(name)
 
     def start(self, name: str, command: Sequence[str], needs: Needs) -> RayProgram:
@@ -198,8 +201,8 @@ class RayPrograms:
         return program
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs) -> RayRanks:
-        """Start ranks that connect to each other, on as few nodes as possible, when there is room for all of them at
-        once."""
+        """Start `num` ranks that connect to each other. Ray uses as few nodes as possible, and waits until there are
+        free resources for all ranks."""
         bundle = {"CPU": needs.cpus, **({"GPU": needs.gpus} if needs.gpus else {})}
         group = self.ray.util.placement_group([bundle] * num, strategy="PACK")
         scheduling = self.ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy

@@ -1,9 +1,9 @@
-"""Runs vLLM as the sampler of a run: a child process that is announced once it answers, and stopped together with this
-process.
+"""Runs vLLM as the sampler of a run. vLLM is a child process, which is announced once it answers. It stops together
+with this process.
 
-vLLM has an environment of its own, with another PyTorch. slimrl's plug-in for it (`vllm_plugin/`) needs no installation
-there: Python's search path gets a directory with links to slimrl and to this package, and with the plug-in's entry
-point.
+vLLM has a separate Python environment with another PyTorch. slimrl's plug-in for vLLM (`vllm_plugin/`) need not be
+installed there. Instead, a directory is added to Python's search path. It has links to slimrl and to this package, and
+the plug-in's entry point.
 """
 
 import contextlib
@@ -89,7 +89,8 @@ def vllm_command(
     """Return the command line of a vLLM server that listens at `address` and samples for a run. Raises UserError if
     vLLM is missing.
 
-    Its cache holds exactly `max_slots` sequences of `seq_len` tokens, because a trainer may share the memory.
+    The server's cache holds exactly `max_slots` sequences of `seq_len` tokens, because a trainer may need the rest of
+    the memory.
     """
     settings = {
         "--model": model_path,
@@ -123,7 +124,8 @@ def vllm_environment() -> dict[str, str]:
 
 
 def _python_of(program: str) -> str:
-    """Return the path of the Python interpreter beside vLLM's program. Raises UserError if either is missing."""
+    """Return the path of the Python interpreter beside vLLM's program. Raises UserError if the program or the
+    interpreter is missing."""
     found = shutil.which(Path(program).expanduser())
     if found is None:
         raise UserError(
@@ -143,7 +145,8 @@ def _python_of(program: str) -> str:
 def _plugin_directory() -> Path:
     """Return a directory for vLLM's `PYTHONPATH`. It contains only slimrl and the plug-in."""
     packages = [Path(init).resolve().parent for init in (slimrl.__file__, slimrl_cluster.__file__)]
-    # Another installation of slimrl has a directory of its own, because a run may be using this one.
+    # Each installation of slimrl has its own directory, so that it does not change a directory that another
+    # installation's run uses.
     name = hashlib.sha256(os.pathsep.join(map(str, packages)).encode()).hexdigest()[:16]
     directory = cache_root() / f"vllm_plugin-{name}"
     metadata = directory / "slimrl_vllm-1.dist-info"

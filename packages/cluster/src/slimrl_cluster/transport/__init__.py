@@ -1,1 +1,1 @@
-"""The files in a run's directory by which its parts communicate."""
+"""Defines the files in a run's directory through which its parts communicate."""

@@ -1,16 +1,17 @@
-"""Batches as files that other processes and other programs can read: one safetensors file per training step.
+"""Writes and reads batches as files, one safetensors file per training step. Other programs can read the files, too.
 
     lengths_B       int64       the number of tokens of each sample
-    versions_B      int64       the oldest weight version that sampled each
-    rows_B          int64       the line of each in the step's file of rollouts, or -1
+    versions_B      int64       the oldest weight version that sampled a token of each sample
+    rows_B          int64       the line of each sample in the step's file of rollouts; -1 if it is not there
     token_ids_T     int64       the tokens of all samples, one after the other
     loss_mask_T     bool        True if a token is trained
     logprobs_T      float64     the sampler's log-probability of each token
-    advantages_T    float64
-    rewards_T       float64     with a value head; else it has no elements
+    advantages_T    float64     the advantage of each token
+    rewards_T       float64     the reward of each token with a value head; else empty
     content_N       uint8       JSON in UTF-8: the `temperature`, `metrics` and `orchestrator_state` of the batch
 
-The file's metadata is `format`, "slimrl-batch-2". Numbers keep all their bits, and nothing is code.
+The file's metadata has the field `format` with the value "slimrl-batch-2". Numbers keep all their bits. A file contains
+no code.
 """
 
 import json
@@ -56,7 +57,8 @@ def write_batch(batch: Batch, path: Path) -> None:
         "orchestrator_state": dict(batch.orchestrator_state),
     }
     tensors = {name: torch.tensor(values[name], dtype=DTYPES[name]) for name in values}
-    # The content is a tensor, because metadata is limited to 100 MB, and `orchestrator_state` has all unused groups.
+    # The content is a tensor, because metadata is limited to 100 MB. `orchestrator_state` has all unused groups, and
+    # may be larger.
     text = bytearray(json.dumps(content, allow_nan=False).encode())
     tensors["content_N"] = torch.frombuffer(text, dtype=torch.uint8)
     replace_file(path, [save(tensors, {"format": FORMAT})])
@@ -66,7 +68,7 @@ def read_batch(path: Path) -> Batch:
     """Read the batch in a file. Raises UserError if it is malformed, or of another format."""
     whole = path.read_bytes()
     try:
-        # Load from memory: the library would map the file, and a program that truncates it would then kill this
+        # Load from memory: the library would map the file, and a program that truncates the file would then kill this
         # process.
         tensors = load(whole)
         metadata = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])["__metadata__"]
@@ -80,7 +82,7 @@ def read_batch(path: Path) -> Batch:
 
 
 def _samples(tensors: dict[str, Tensor]) -> tuple[Sample, ...]:
-    """Return the samples of a file's tensors. Raises LookupError, ValueError or AssertionError if these are
+    """Return the samples of a file's tensors. Raises LookupError, ValueError or AssertionError if the tensors are
     inconsistent."""
     values = {name: one.tolist() for name, one in tensors.items()}
     lengths = values["lengths_B"]

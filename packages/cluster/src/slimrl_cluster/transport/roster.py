@@ -1,4 +1,4 @@
-"""How the parts of a run meet: by the files in `transport/` of its directory.
+"""Lets the parts of a run find each other through files in `transport/`, a directory of the run.
 
     transport/trainer.json                  {"pid": "4711", "host": "desk", "dtype": "bfloat16", "first_step": "0", ...}
     transport/inference-0.json              {"pid": "4712", "host": "desk", "address": "http://127.0.0.1:8000", ...}
@@ -8,9 +8,9 @@
     transport/weights/step_7/               the weights after 7 steps, by the trainer; the sampler reads them
 
 A part holds a lock on its own file while it lives. The operating system releases the lock when the process dies, for
-any reason, so a file without a lock is out of date. On a Ray cluster there are no such files
-(`services/ray_cluster.py`). Batches and weights appear complete, by one rename. So a shared file system suffices, and a
-killed process leaves no partial file.
+any reason, so a file without a lock is out of date. On a Ray cluster, an actor replaces these locked files
+(`services/ray_cluster.py`). Batches and weights get their final names when they are complete, so a killed process
+leaves no partial file. All this needs only a shared file system.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ from slimrl.io.files import explain_write_errors, parse_object, replace_file
 from slimrl.io.run_dir import RunDir, step_directories, step_of
 
 Facts = Mapping[str, str]
-SEVERAL: Part = "inference"  # a run may have any number of these, each at a numbered place
+SEVERAL: Part = "inference"  # a run may have any number of parts of this kind, each at a numbered place
 PATIENCE_S = 1.0  # seconds to wait for the place of a part that a run has only once
 PLACE_S = 0.1  # seconds to wait for one of several places
 LOCK_S = 0.01  # seconds between two tries to lock a file
@@ -44,7 +44,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a part. `announce` sends the others the facts that they need, once this part is ready."""
+    """The reserved place of a part in the roster. Once the part is ready, `announce` sends the other parts the facts
+    that they need."""
 
     name: str
     announce: Callable[[Facts], None]
@@ -62,8 +63,8 @@ class Roster:
 
     @contextmanager
     def reserve(self, patience_s: float = 0.0) -> Iterator[Place]:
-        """Context manager: lock the place of this part, or the first free one of its places, and yield it. Raises
-        UserError if another process still is this part after `patience_s`."""
+        """Context manager: lock the place of this part, and yield it. If the run may have several parts of this kind,
+        lock the first free place. Raises UserError if another process still holds the place after `patience_s`."""
         part, directory = self.own, self.run.transport
         patience_s = PLACE_S if part == SEVERAL else max(patience_s, PATIENCE_S)
         for name in (f"{part}-{number}" for number in count()) if part == SEVERAL else (part,):
@@ -98,12 +99,13 @@ class Roster:
         return facts
 
     def await_part(self, part: Part) -> Facts:
-        """Return a part's announcement, once it has started. Raises UserError if it does not."""
+        """Wait until a part has started, and return the facts that it has announced. Raises UserError if the part does
+        not start."""
         return self.wait(part, f"start (`slimrl {part} @ FILE`)", lambda: self.find(part))
 
     def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
-        """Call `find` until its result, the work of another part, is not None, and return the result. Raises UserError
-        if that part dies, or gives no sign of work for `timeout_s`."""
+        """Call `find` until its result is not None, and return the result. `find` looks for work of another part,
+        `part`. Raises UserError if that part dies, or shows no sign of work for `timeout_s`."""
         began = checked = said = heard = time.monotonic()
         signs = self._signs(part)
         with ExitStack() as shown:
@@ -219,7 +221,8 @@ def _read_held(path: Path) -> Facts | None:
 
 
 def _lock_within(file: IO[str], seconds: float) -> bool:
-    """Lock the file for this process alone. Return False after `seconds`. Readers hold the lock for a moment."""
+    """Lock the file for this process alone. Return False if this fails for `seconds`. Try repeatedly, because a reader
+    may hold the lock for a moment."""
     deadline = time.monotonic() + seconds
     while not _lock(file, fcntl.LOCK_EX):
         if time.monotonic() > deadline:

@@ -1,5 +1,5 @@
-"""slimrl's plug-in for vLLM: a weight transfer engine that reads directories of safetensors and receives broadcasts, on
-every device.
+"""Implements slimrl's plug-in for vLLM. It adds a weight transfer engine, which reads directories of safetensors and
+receives broadcasts, on every device.
 
 It runs inside vLLM's processes, which have their own environment. So it uses only vLLM, PyTorch, and modules of slimrl
 that need no other packages.

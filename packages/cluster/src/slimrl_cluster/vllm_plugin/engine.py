@@ -1,6 +1,6 @@
-"""The weight transfer engine that loads safetensors from a directory, or from a trainer's broadcast.
+"""Defines the weight transfer engine. It loads safetensors from a directory, or tensors from a trainer's broadcast.
 
-vLLM imports this module if the engine is selected. vLLM stores weights in the layout of its kernels. Its layerwise
+vLLM imports this module if the engine is selected. vLLM stores weights in the layout of its kernels, so its layerwise
 reload converts new weights layer by layer.
 """
 
@@ -29,8 +29,8 @@ from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup
 
 @dataclass
 class GroupInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """The address on which a broadcasting trainer listens, the rank of vLLM's first worker, and the size of the group
-    with the trainer. `packed` is a setting of vLLM's own engine, always False here."""
+    """The process group for a trainer's broadcasts: the address at which the trainer listens, the rank of vLLM's first
+    worker, and the size of the group. `packed` is a setting of vLLM's own engine, and always False here."""
 
     master_address: str
     master_port: int

@@ -32,13 +32,13 @@ INSTRUCTION = (
 SYSTEM: Message = {"role": "system", "content": INSTRUCTION}
 # Kinds of failure by metric. The first metric that is below 1 names the kind.
 KINDS = {"tagged": "no answer in tags", "names": "wrong names", "marks": "wrong marks", "exact": "wrong order"}
-MIN_AT_FIRST = 2  # names in a first turn, since a single name is already sorted
-DRAWS = 20  # draws for each wanted list, since many short lists are drawn twice
+MIN_AT_FIRST = 2  # minimum number of names in the first turn, since a single name is already sorted
+DRAWS = 20  # maximum number of draws for each wanted list, since short lists often repeat
 
 
 @dataclass
 class AlphabetSort(Taskset):
-    """Lists of names, seeded and distinct. The fields are the `args` of the config section.
+    """A taskset of games with seeded, distinct lists of names. The fields are the `args` of the config section.
 
     An episode has `min_turns` to `max_turns` turns. Each turn adds `min_names` to `max_names` names, and the first turn
     at least two. A key from `sort_by` is drawn for the episode. No two names of an episode share a first or a last
@@ -49,8 +49,9 @@ class AlphabetSort(Taskset):
     turns.
 
     `num_examples` training lists, sorted by the expert, precede every task as earlier turns of the conversation. They
-    are for models that would not write the tags otherwise. The longest lists are first, so that the last ones look like
-    the start of every task. The examples take the keys in `sort_by` in turn. Scripts leave the examples out.
+    help models that would not write the tags otherwise. The examples with the most turns are first, so that the last
+    examples resemble the start of a task. The examples use the keys in `sort_by` in turn. Scripts do not include the
+    examples.
     """
 
     min_turns: int = 1
@@ -106,8 +107,8 @@ class AlphabetSort(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The scripts. `expert` sorts. `random` answers with the right names and tags in random order. `unsorted` keeps
-        the names in the order in which they arrived."""
+        """The scripts by name. `expert` sorts the names. `random` answers with the right names and tags in random
+        order. `unsorted` keeps the names in the order in which they arrived."""
 
         def play(task: Task, answer: Callable[[list[str]], list[str]]) -> list[Message]:
             return [SYSTEM, *self._turns(_arrivals(task), answer)]
@@ -123,14 +124,14 @@ class AlphabetSort(Taskset):
         return {"expert": lambda task, seed: play(task, list), "random": shuffle, "unsorted": leave_unsorted}
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return the first of `KINDS` that occurred in a turn; an empty text if the turns or the context ran out."""
+        """Return the first of `KINDS` that occurred in a turn. Return an empty text if the episode is unfinished."""
         if rollout.metrics.get("unfinished", 1.0):
             return ""
         return next((kind for name, kind in KINDS.items() if rollout.metrics[name] < 1.0), "")
 
     def _make_examples(self, rng: random.Random) -> list[Message]:
-        """Return the examples as turns of a conversation. Each number of turns, and each key, occurs equally often as
-        far as possible."""
+        """Return the examples as turns of a conversation. The numbers of turns and the keys are distributed as evenly
+        as possible."""
         lengths, messages = self.max_turns - self.min_turns + 1, list[Message]()
         for place, key in zip(range(self.num_examples), cycle(self.sort_by), strict=False):
             num_turns = self.max_turns - place * lengths // self.num_examples

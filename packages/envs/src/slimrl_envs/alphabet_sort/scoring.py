@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from slimrl.models.chat.thoughts import without_thoughts
 
-KEYS = {"first": 0, "last": 1}  # which of a name's two words
+KEYS = {"first": 0, "last": 1}  # the index of a name's word to sort by
 OPEN, CLOSE = "<sorted>", "</sorted>"
 NEW_TAG = " (new)"
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The names that arrive in a turn, and the word by which the whole list is to be sorted: `first` or `last`."""
+    """The names that arrive in a turn, and the key for sorting the whole list: the `first` or the `last` name."""
 
     names: tuple[str, ...]
     by: str
@@ -64,8 +64,9 @@ def score_answer(reply: str, truth: Sequence[str]) -> Score:
 
     Lines are compared exactly: case, numbers and bullets count. Spaces around a line, repeated spaces and empty lines
     do not. The similarity is the largest number of lines in the right order, divided by the number of lines in the
-    answer or in the true list, whichever is larger. So guessing the place of a name costs nothing, since leaving the
-    name out keeps the divisor. Only the first line of a repeated name counts, since two lines would be two guesses.
+    answer or in the true list, whichever is larger. The divisor does not shrink if a name is left out, so a policy
+    loses nothing by guessing the place of a name. If a name is repeated, only its first line counts, because two lines
+    would be two guesses.
     """
     visible = without_thoughts(reply)
     begin = visible.find(OPEN)

@@ -1,9 +1,10 @@
 """Measures whether a policy learns to ask. Plots the questions in recorded games over training and against the reward,
 and writes `report.md`. `scripts/analyze_questions.py` runs this module.
 
-Judge a run by the different questions before the first proposal. A shy partner wants more questions after each
-rejection, so in whole games losing also causes questions. Games without a proposal have no such count. The statistics
-treat a group, which is the games of one task in one step, as one unit. Over several runs the unit is a run.
+The main measure of a training run is the number of different questions before the first proposal. Games without a
+proposal do not have this measure. Questions in the whole game are a worse measure, because a shy partner demands more
+questions after each rejection. A group consists of the games of one task in one training step. The statistics of one
+run treat a group as one unit. Over several runs, each run is one unit.
 """
 
 import math
@@ -28,7 +29,7 @@ from slimrl.types import Rollout
 from slimrl_envs.matching_game.rules.language import count_questions
 from slimrl_envs.matching_game.rules.protocol import split_tag
 
-ASKED = "before"  # the measure to judge a run by
+ASKED = "before"  # the main measure of a run
 MEASURES = {
     ASKED: "different questions before the first proposal",
     "proposed": "games with a proposal",
@@ -42,7 +43,7 @@ MEASURES = {
 }
 DRAWN = (ASKED, "distinct", "score_seeking", "reward")
 GAME_METRICS = {"agreed", "distinct_questions", "messages", "own_view", "questions"}  # no other environment has all
-SHARE = 5  # the beginning is the first fifth of the steps, the end the last fifth
+SHARE = 5  # the beginning is the first fifth of the training steps, and the end is the last fifth
 JITTER = 0.18  # numbers of questions are integers, so their points would hide each other
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 
@@ -59,7 +60,7 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The finished games of a run, and its numbers of failed rollouts and of rollouts of other environments."""
+    """The finished games of a training run. `num_others` counts its rollouts of other environments."""
 
     name: str
     games: tuple[Game, ...]
@@ -101,7 +102,7 @@ def read_run(log_dir: Path) -> Run:
 
 def measure_game(rollout: Rollout) -> dict[str, float]:
     """Return the `MEASURES` of a game. `distinct` and `questions` are the environment's counts over legal messages;
-    `marks`, `words` and `score_seeking` are counted in every reply that was meant as a message."""
+    `marks`, `words` and `score_seeking` are counts over all replies with the message tag, legal or not."""
     replies = [message["content"] for message in rollout.messages if message["role"] == "assistant"]
     counts = count_questions(text for kind, text in _acts(replies) if kind == "message")
     before = count_questions_before_proposal(replies)
@@ -131,8 +132,8 @@ def _acts(replies: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def group_games(games: Sequence[Game], by_role: bool = False) -> list[list[Game]]:
-    """Return the games in groups: one for each task of each step, and with `by_role` for each role. The games of a
-    group share the table and the partner, so they are not independent."""
+    """Return the games in groups. A group has the games of one task in one training step, and with `by_role` of one
+    role. The games of a group share the table and the partner, so they are not independent."""
     groups: dict[tuple[int, str, str], list[Game]] = {}
     for game in games:
         groups.setdefault((game.step, game.task_id, game.role if by_role else ""), []).append(game)
@@ -146,8 +147,8 @@ def group_means(games: Sequence[Game], measure: str) -> list[float]:
 
 
 def compare_ends(run: Run, measure: str) -> tuple[Estimate, Estimate, Estimate]:
-    """Return the mean of a measure over the groups of the first steps, its mean over the groups of the last steps, and
-    the difference of the two means.
+    """Return the mean of a measure over the groups of the first training steps, the mean over the groups of the last
+    training steps, and the difference of the two means.
 
     An estimate is nan if no game has the measure. The difference is also nan if there is only one step.
     """
@@ -164,9 +165,10 @@ def correlate(runs: Sequence[Run]) -> dict[str, Estimate]:
     """Return the correlations of the questions before the first proposal with the reward: between groups and within
     groups.
 
-    Two quantities that both grow in training correlate for this reason alone. So within groups, both are centred on the
-    mean of their group. The interval within groups is slightly too narrow, since it treats the games of a group as
-    independent. In self-play each role is a separate group.
+    Two quantities that both grow during training are correlated even if they are otherwise unrelated. To remove this
+    effect, the correlation within groups subtracts the group's mean from both quantities. The interval within groups is
+    slightly too narrow, since it treats the games of a group as independent. In self-play each role is a separate
+    group.
     """
     asking = [[game for game in run.games if ASKED in game.values] for run in runs]
     if not any(asking):
@@ -179,7 +181,7 @@ def correlate(runs: Sequence[Run]) -> dict[str, Estimate]:
 
 def _centred(group: Sequence[Game], measure: str) -> list[float]:
     values = [game.values[measure] for game in group]
-    # Exactly 0 where all are equal, despite rounding.
+    # Equal values give exactly 0, without a rounding error.
     return [value - fmean(values) if len(set(values)) > 1 else 0.0 for value in values]
 
 

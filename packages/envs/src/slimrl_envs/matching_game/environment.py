@@ -33,21 +33,21 @@ ROLES = ("player 1", "player 2")
 
 @dataclass
 class MatchingTaskset(Taskset):
-    """Independent games. The fields are the `args` of the config section.
+    """A taskset of independent games. The fields are the `args` of the config section.
 
     `partner` is `scripted` (`rules/shy_partner.py`), `llm` (a language model) or `self` (the policy plays both sides,
     and both are trained). `llm` has the settings of the language model: the fields of `PartnerServer` in
     `llm_partner.py`. `role` is the policy's side: 1, which starts, or 2. Scripts, such as the expert of a warm-up,
     always play with the scripted partner.
 
-    A game is over after `max_turns` messages of both players together (default: 20, or four for each paper if that is
-    less, or six for two papers). With `last_turn_rule` the policy reads before its last message that it must propose
-    now. The policy may make `max_errors` errors. A language model as partner may make as many; with more, the game is
-    dropped. `games` is a file of games of any size, one a line, as `scripts/generate_data.py` writes. Without a file,
+    A game is over after `max_turns` messages of both players together. The default is six for two papers, else the
+    smaller of 20 and four for each paper. With `last_turn_rule` the policy reads before its last message that it must
+    propose now. Each player may make `max_errors` errors. If a language model as partner makes more errors, the game is
+    dropped. `games` is a file from `scripts/generate_data.py` with one game a line, of any size. Without a file,
     `num_train` and `num_test` games of `n` papers are generated from `seed`.
 
-    Games of two papers only teach the form of replies. By the rule of the deal, the assignment that looks best to a
-    player is the worse one of the two, so the player knows the better one without talking.
+    Games of two papers teach only the format of replies. These games have two assignments. By the rule of the deal, the
+    assignment that looks better to a player is worse, so the player knows the optimum without talking.
 
     With `thoughts` the expert of the warm-up writes the reasoning of its plan before each reply, in <think> tags that
     the partner does not read. With `notes` the policy reads in each turn the numbers that it knows, the largest first,
@@ -108,16 +108,17 @@ class MatchingTaskset(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The scripts. `expert` is the planner of the warm-up. The others are the players of `rules/players.py`."""
+        """The scripts by name. `expert` is the planner of the warm-up. The others are the players of
+        `rules/players.py`."""
         return {"expert": self._plan, **{name: partial(self._play_as, name) for name in SCRIPTS}}
 
     def _plan(self, task: Task, seed: int) -> list[Message]:
         """Return a game of the planner, which plans, asks and proposes.
 
-        Half of the games have a random, usually smaller number of turns. If there is time for a second proposal, the
-        first one is early in half of the games. So the demonstrations also show the consequences of errors: rejections
-        and last messages. If no game has time for a second proposal, the planner asks between one question and one for
-        each paper.
+        Half of the games have a random, usually smaller number of turns. If there are enough turns for a second
+        proposal, the planner makes its first proposal early in half of the games. So the demonstrations include
+        rejections, and last messages that must be proposals. If `max_turns` is too small for a second proposal, the
+        planner asks from one question to one question for each paper.
         """
         rng, player = random.Random(f"demonstration/{task.id}"), self.role - 1
         deal, most = self._game(task).deal, self._game(task).max_turns
@@ -142,8 +143,8 @@ class MatchingTaskset(Taskset):
         return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns, rng).reply)
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return the kind of failure of an episode that earned less than the best reward; an empty text if it ran out
-        of turns."""
+        """Return the kind of failure of an episode that earned less than the best reward. Return an empty text if the
+        episode is unfinished."""
         metrics = rollout.metrics
         if metrics["errors"] > self.max_errors:
             return "too many errors"
@@ -181,7 +182,7 @@ class MatchingTaskset(Taskset):
         player, num_heard = self.role - 1, 0
 
         def answer() -> str:
-            # The script hears the same text as a partner would, and not the observation with notes and reminders.
+            # The script gets only the partner's text, without the notes and reminders of an observation.
             nonlocal num_heard
             heard = text_since(game, num_heard, 1 - player)
             num_heard = len(game.history)
@@ -190,7 +191,7 @@ class MatchingTaskset(Taskset):
         return converse(self._episode(game, player, self._partner(game, 1 - player, task)), answer)
 
     def _read(self, split: Split) -> list[Deal]:
-        """Return the games of a split from the file `games`. Raise UserError if the file has none of this split."""
+        """Return the games of a split from the file `games`. Raise UserError if the file has no game of this split."""
         found = [deal for deal in self._own if split_of(deal) == split]
         if not found:
             raise UserError(
@@ -200,8 +201,8 @@ class MatchingTaskset(Taskset):
         return found
 
     def _generate(self, split: Split) -> list[Deal]:
-        """Generate the games of a split, all with different tables. They are the deals of `scripts/generate_data.py`
-        for `n` and `seed`, in the same order. Raises UserError if too few games are found."""
+        """Generate the games of a split, all with different tables. `scripts/generate_data.py` generates the same games
+        in the same order from `n` and `seed`. Raises UserError if too few games are found."""
         num = self.num_train if split == "train" else self.num_test
         # A split gets at least one deal in five, so 100 deals for each game are too few only if tables repeat.
         games: dict[Any, Deal] = {}

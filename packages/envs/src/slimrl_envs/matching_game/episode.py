@@ -1,6 +1,5 @@
-"""The episode of the matching game from the side of the policy, and the policy's opponents. An opponent is a partner
-that plays its turns, or another episode of the policy. The module does not know the source of games
-(`environment.py`)."""
+"""The episode of the matching game from the side of the policy, and the policy's opponents. An opponent is a scripted
+partner, a language model, or the policy in another episode of the same game. `environment.py` provides the games."""
 
 from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError
@@ -36,7 +35,7 @@ class Opponent:
         """Play the opponent's acts until it is the policy's turn or the game is over. Raises RolloutError if the
         opponent fails."""
         tries, problem = 0, ""
-        # A partner may act twice: after a rejection the turn stays.
+        # A partner may act twice in a row, because it keeps the turn after a rejection.
         while not self._game.is_over and self._game.turn == self._player:
             heard = text_since(self._game, self._num_heard, 1 - self._player)
             said, tries = await self._reply(heard, problem), tries + 1
@@ -51,9 +50,9 @@ class Opponent:
                 tries, problem, self._num_heard = 0, "", len(self._game.history)
 
     async def _reply(self, heard: str, problem: str) -> str:
-        """Return the text of an act. `heard` is the text of the other player's acts since the last act. It is empty at
-        the start of the game, and after this side has just rejected a proposal. `problem` is the mistake in the last
-        reply to the same text, or an empty text."""
+        """Return the text of an act. `heard` is the text of the other player's acts since this opponent's last act.
+        `heard` is empty at the start of the game, and after this opponent has just rejected a proposal. `problem`
+        describes the mistake in the last reply to `heard`; empty without a mistake."""
         raise NotImplementedError
 
     def leave(self) -> None:
@@ -76,7 +75,8 @@ class ScriptedPartner(Opponent):
 
 
 class SelfOpponent(Opponent):
-    """The policy in another episode of the same game. `role` is the role of the episode that plays against it."""
+    """The opponent in self-play: the policy in another episode of the same game. `role` is the role of the episode that
+    has this opponent."""
 
     def __init__(self, game: MatchingGame, player: int, turns: TurnTaking, role: str) -> None:
         super().__init__(game, player)
@@ -138,8 +138,9 @@ class MatchingEpisode:
         self._other.leave()
 
     def _metrics(self) -> Metrics:
-        """Return the metrics so far. `own_view` is the score that the policy could have had without talking.
-        `valid_proposals` counts legal proposals. `messages` and the numbers of questions are the policy's own."""
+        """Return the metrics so far. `own_view` is the score of the assignment that looks best to the policy without
+        talking. `valid_proposals` counts legal proposals. `messages` and the counts of questions cover only the
+        policy's messages."""
         game, deal = self._game, self._game.deal
         acts = [act for player, act in game.history if player == self._player]
         said = count_questions(act.text for act in acts if isinstance(act, Say))
@@ -184,8 +185,9 @@ def notes(game: MatchingGame, player: int, parser: Parser) -> str:
     """Return the numbers that a player knows from its table and from answers, in one line, with the largest first, as
     in `You know: Ava Electra 293, Ava BLEU 281. Low: Daniel BLEU 55. No score: Sofia GloVe.`
 
-    A sentence of an answer has a score if it names one pair and one number. It never replaces a number of the table. A
-    pair under `No score` was asked about, but no answer had its number. A low number is below `USUAL`.
+    A sentence of an answer has a score if it names one pair and one number. Scores from answers never replace numbers
+    of the table. `No score` lists the pairs that the player asked about without receiving a number. A low number is
+    below `USUAL`.
     """
     numbers = game.deal.seen(player)
     asked: dict[Cell, None] = {}

@@ -3,7 +3,7 @@
 The system prompt has the rules of the scripted partner (`rules/shy_partner.py`). The player's text is data, between
 tags that the player cannot forge. No text can make the model do more than play the game: the model's acts must be
 legal, and only the table decides the value of an agreement. But the model may reveal more than it should. Requests cost
-money, so a run has a budget. The module does not depend on the player's prompts or on rewards.
+money, so each training run has a budget. The module does not depend on the player's prompts or on rewards.
 """
 
 import re
@@ -19,7 +19,7 @@ from slimrl.types import Message, Metrics
 from slimrl_envs.matching_game.episode import Opponent
 from slimrl_envs.matching_game.rules.game import MatchingGame
 
-CHARS_PER_TOKEN = 2  # a low guess, for servers that do not report token counts
+CHARS_PER_TOKEN = 2  # a low estimate, for servers that do not report token counts
 TAG = re.compile(r"<(?=\s*/?\s*player)", re.IGNORECASE)
 SHY = """\
 You play a game with a partner: {num} papers need a reviewer each, and every reviewer reads one paper. Your table has \
@@ -53,9 +53,9 @@ class PartnerServer(ChatServer):
     """The settings of an environment's `llm`: the fields of `ChatServer` and the fields below. `timeout_s` is for one
     reply.
 
-    All games of a run together may make `max_requests` requests and use `max_tokens_total` tokens, including prompts,
-    as counted by the server. Then the run stops. The tokens of requests in flight at that moment, and of unusable
-    replies, are not counted. A resumed run has the whole budget again.
+    All games of a training run together may make `max_requests` requests and use `max_tokens_total` tokens. The server
+    counts the tokens, including prompts. If the budget is used up, the training run stops. Tokens of unfinished
+    requests and of unusable replies are not counted. A resumed run has the full budget again.
     """
 
     who: ClassVar[str] = "partner"
@@ -91,7 +91,7 @@ class LLMPartners:
 
     async def reply(self, messages: Sequence[Message]) -> Reply:
         """Return the model's next reply with its number of tokens. Raises RolloutError if the model sends no reply, and
-        UserError after too many such failures or if the budget is used up."""
+        UserError after too many failures or if the budget is used up."""
 
         async def attempt(failures: Sequence[HttpError]) -> Reply:
             self._begin_request()
@@ -104,7 +104,7 @@ class LLMPartners:
         return Reply(reply.text, tokens)
 
     def check(self) -> None:
-        """Send a test request. Raise UserError if it fails, because the server is down, does not know the model or
+        """Send a test request. Raise UserError if the request fails: the server is down, does not know the model or
         needs a key."""
         self._begin_request()
         self._chat.check(self._body([{"role": "user", "content": "Reply with one word: yes"}]))
@@ -157,8 +157,8 @@ class LLMPartner(Opponent):
 
 
 def llm_partners_of(settings: dict[str, Any]) -> LLMPartners:
-    """Return the partners for these fields of `PartnerServer`. Raises UserError if a field is invalid or the server
-    fails."""
+    """Return the partners for `settings`, which are fields of `PartnerServer`. Raises UserError if a field is invalid
+    or the server fails."""
     partners = LLMPartners(read_settings(PartnerServer, settings, "partner"))
     try:
         partners.check()

@@ -28,10 +28,11 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the action from a reply. `tools` has only `ACT`, or with `calls_tools` the tools of an MCP environment.
+    """A reader of actions from replies. `tools` has only `ACT`, or with `calls_tools` the tools of an MCP environment.
 
-    The action depends on `format`. `text`: `field` is the text in the first `tag`, or the whole reply without a `tag`.
-    `json`: the first `tag` contains an object. `native`: the first call in the format of the chat template.
+    `format` decides where the action is. With `text`, `field` is the text in the first `tag`, or the whole reply if
+    `tag` is empty. With `json`, the first `tag` contains a JSON object. With `native`, the action is the first call in
+    the format of the chat template.
     """
 
     tools: Mapping[str, TypedTool]
@@ -69,7 +70,8 @@ class Reader:
         return f"Your whole answer is the {self.field}{one_of}." if one_of else ""
 
     def read(self, reply: str) -> dict[str, Any]:
-        """Return the action in `reply`, which has no thoughts. Raise ToolError if it has no valid action."""
+        """Return the action in `reply`, from which thoughts were removed. Raise ToolError if there is no valid
+        action."""
         name, arguments = self._read_call(reply)
         checked = arguments_of(self.tools, name, (), arguments)
         action: dict[str, Any] = self.tools[name].call(**checked)
@@ -92,7 +94,7 @@ class Reader:
 
 def is_tool_schema(schema: Schema) -> bool:
     """Return True if actions with this schema call MCP tools. A schema without fields belongs to the base class of
-    actions, which also accepts such calls."""
+    actions, which also accepts calls of MCP tools."""
     fields = schema["properties"].keys() - {"metadata", "type"}
     return not fields or fields == CALL_KEYS
 
@@ -143,7 +145,7 @@ def in_tag(reply: str, tag: str) -> str:
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object. Raise ToolError for any other text, and for one that is nested too deeply."""
+    """Parse a JSON object. Raise ToolError for any other text, and for an object that is nested too deeply."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -158,8 +160,9 @@ def _is_text(field: object) -> bool:
 
 
 def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Return the text of an observation for the policy: a single text as it is, several fields with their names. With
-    empty `names` it has all fields but `metadata`. Raise RolloutError if a field in `names` is missing.
+    """Return the text of an observation for the policy. A single text is unchanged, and several fields have their
+    names. With empty `names` the text has all fields except `metadata`. Raise RolloutError if a field in `names` is
+    missing.
 
     >>> text_of({"text": "hello", "metadata": {}}, ()), text_of({"board": "x.o", "moves": [1, 2]}, ())
     ('hello', 'board: x.o\\nmoves: [1, 2]')

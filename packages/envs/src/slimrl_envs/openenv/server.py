@@ -1,7 +1,7 @@
 """The server of an environment. It already runs at a URL, or this module starts it in a separate process.
 
-A server that was started here is killed when this process exits, and restarted if it exits earlier. The server's pages
-have the schema of its actions and its description.
+A server that this module started is killed when this process exits, and restarted if it exits earlier. The pages of a
+server contain the schema of the actions and a description of the environment.
 """
 
 import json
@@ -32,13 +32,13 @@ FORMS = (
 PAGE_S = 20.0
 PROGRAM = Path(__file__).with_name("serve.py")
 MAX_LINE_BYTES = 2**16
-START_S = 120.0  # for a server to import its environment
+START_S = 120.0  # wait this long until a new server has imported its environment
 NEEDED = frozenset({"openenv", "fastmcp", "fastapi", "uvicorn"})  # packages that OpenEnv needs to serve an app
 
 
 class Server:
-    """A server, named by its URL or by its app. The server of an app is started when it is first needed, and restarted
-    if it has exited."""
+    """An environment server, given by its URL or by its app. The server of an app is started on first use, and
+    restarted if it has exited."""
 
     def __init__(self, name: str, python: str = "") -> None:
         """Check `name`, which is a URL or `module:app`. Raise UserError for any other name. `python` runs the app."""
@@ -63,7 +63,7 @@ class Server:
             return self._url
 
     def close(self) -> None:
-        """Stop the server if it was started here. A later call of `url` starts it again."""
+        """Stop the server if this object started it. A later call of `url` starts it again."""
         self._end()
         self._process = None
 
@@ -135,7 +135,8 @@ def start_process(place: str, python: str) -> "tuple[subprocess.Popen[bytes], in
 
 
 def _failure(place: str, python: str, ready: dict[str, Any]) -> UserError:
-    """Return the error for a program that printed no port. `ready` is the object that it printed; empty for nothing."""
+    """Return the error for a program that printed no port. `ready` is the object that the program printed; empty if it
+    printed nothing."""
     said = f"it ended before it was ready, or was not ready within {START_S:g} s; it may have said why"
     error = visible(str(ready.get("error", said)), 1000)
     if str(ready.get("missing")).partition(".")[0] not in NEEDED:

@@ -40,7 +40,7 @@ class Observed(BaseModel):
 
 
 class _Fault(BaseModel):
-    """One mistake in an action, as the server lists it."""
+    """One mistake in an action, from the server's list of mistakes."""
 
     loc: list[str | int] = ["action"]
     msg: str = "wrong"
@@ -110,7 +110,7 @@ class Session:
         except ToolError as error:
             raise RolloutError("environment_error", f"the server refuses to reset: {error}") from error
         except RolloutError as error:
-            if error.reason == "environment_died":  # nothing was played yet
+            if error.reason == "environment_died":  # no action was played yet, so a retry is safe
                 raise passing(error.detail) from error
             raise
 
@@ -168,7 +168,7 @@ def passing(said: str) -> HttpError:
 
 
 def _read(kind: type[M], value: object, what: str) -> M:
-    """Return `value` as a `kind`. Raise RolloutError if it is invalid; the error names the expected answer, `what`."""
+    """Validate `value` as a model of the class `kind`. Raise RolloutError, with the fault `what`, if it is invalid."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:

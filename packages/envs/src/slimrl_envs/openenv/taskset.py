@@ -24,7 +24,7 @@ from slimrl_envs.openenv.actions import FORMATS, Reader, act_tool, is_tool_schem
 from slimrl_envs.openenv.server import MODULE, Server, description_of, schema_of
 from slimrl_envs.openenv.session import PEER, Observed, Session
 
-UNBOUNDED = 1 << 20  # sessions, if `max_concurrent` is 0
+UNBOUNDED = 1 << 20  # number of sessions if `max_concurrent` is 0
 BLOCK = 1 << 28  # seeds for each split; all of them are below 2**32
 FIRST_SEED: dict[Split, int] = {"train": 0, "validation": BLOCK, "test": 2 * BLOCK}
 NUMBERS = ("num_train", "num_validation", "num_test", "seed")
@@ -33,20 +33,20 @@ TAG = re.compile(r"[A-Za-z_][\w.-]*")
 
 @dataclass
 class OpenEnv(Taskset):
-    """The tasks of an environment server. The fields after `name` are the `args` of the config section.
+    """A taskset of an environment server. The fields after `name` are the `args` of the config section.
 
     Tasks are `num_train`, `num_validation` and `num_test` seeds, starting at `seed`. With `task_file`, each row of this
     JSONL file is a task, with arguments of `reset`. The test tasks are the rows of `test_file`; without it, one row in
     five of `task_file` is held out. All tasks share the arguments `reset_args`.
 
-    `format` is the form of an action: `text` (the reply is the action's one text), `json` (an object in a tag),
+    `format` is the format of an action: `text` (the reply is the action's only text), `json` (a JSON object in a tag),
     `native` (a call in the format of the chat template), or `auto`, which depends on the schema of the action. `tag`
     encloses the action. `text_field` names the field for the text if an action has several fields. `instructions`
     replace the server's own description. The policy reads the fields `observe` of an observation, or all fields if
     `observe` is empty, and at most `max_observation_tokens` tokens.
 
     If `max_concurrent` is not 0, it limits the number of open sessions. An episode waits `connect_timeout_s` for a
-    session. `python` serves an app; if it is empty, the Python of the run does.
+    session. `python` is the interpreter that serves an app. By default it is the interpreter that runs slimrl.
     """
 
     name: str
@@ -114,7 +114,7 @@ class OpenEnv(Taskset):
         return [Task(f"{split}/{place}", {**self.reset_args, **row}) for place, row in enumerate(rows)]
 
     def environment(self, task: Task) -> "OpenEnvEpisode":
-        """Return a fresh episode on the task, in a session of its own."""
+        """Return a fresh episode on the task. The episode opens a new session."""
         return OpenEnvEpisode(self, task.data)
 
     def close(self) -> None:

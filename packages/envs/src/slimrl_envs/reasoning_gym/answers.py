@@ -9,15 +9,15 @@ import math
 import re
 
 UNBOUNDED = re.compile(r"(?<![a-z_])(?:nan|inf(?:inity)?)(?![a-ik-z_])|\d+(?:\.\d*)?e\+?\d+", re.IGNORECASE)
-MAX_CHARS = 1_000  # of an answer that is evaluated
+MAX_CHARS = 1_000  # maximum length of an answer that is evaluated
 MAX_NODES = 400
 MAX_DIGITS = 20
 MAX_EXPONENT = 40
-MAX_POWERS = 2  # nested
+MAX_POWERS = 2  # maximum depth of nested powers
 
-# Scorers that evaluate the answer with `eval`, which reads a list in place of plain text ...
+# Scorers that use `eval` to read a list from the answer.
 LITERAL = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
-# ... and scorers that evaluate the answer as a formula with sympy.
+# Scorers that evaluate the answer as a formula with sympy.
 FORMULA = frozenset({"countdown", "intermediate_integration", "polynomial_multiplication", "simple_integration"})
 # The scorers that remove spaces before they read a number.
 SPACELESS = frozenset({"complex_arithmetic"})
@@ -27,9 +27,8 @@ FUNCTIONS = frozenset(
 
 
 def is_safe(name: str, answer: str) -> bool:
-    """Return True if the answer is safe for the scorer of the task `name`. If this scorer evaluates the answer, it must
-    be harmless. Its numbers must be finite: a comparison with nan is False, which some scorers take for a small
-    difference."""
+    """Return True if the answer is safe for the scorer of the task `name`. If the scorer evaluates the answer as code,
+    the answer must be harmless. All numbers must be finite, because some scorers treat nan as a small difference."""
     texts = [answer, answer.replace(" ", "")] if name in SPACELESS else [answer]
     if not all(math.isfinite(float(number)) for text in texts for number in UNBOUNDED.findall(text)):
         return False
@@ -39,8 +38,9 @@ def is_safe(name: str, answer: str) -> bool:
 
 
 def _is_harmless_literal(answer: str) -> bool:
-    # The scorer compares a text that is not Python as text. An answer to `string_insertion` is a name in capital
-    # letters. Other names are refused: the scorer's variables have small letters, and one of them has the right answer.
+    # The scorer does not evaluate a text that is not Python. An answer to `string_insertion` is a name in capital
+    # letters. Names with small letters are refused, because they may be variables of the scorer. One of its variables
+    # has the right answer.
     tree = _parse(answer)
     return tree is None or all(
         node.id.isupper() if isinstance(node, ast.Name) else isinstance(node, _LITERAL_NODES) for node in ast.walk(tree)
@@ -78,8 +78,8 @@ def _is_harmless(node: ast.AST) -> bool:
 
 
 def _is_small(node: ast.expr) -> bool:
-    """Return True if an exponent is a number up to `MAX_EXPONENT`, a name, or a fraction of these; signs are
-    allowed."""
+    """Return True if an exponent is a number up to `MAX_EXPONENT`, a name, or a quotient of two small exponents. Signs
+    are allowed."""
     if isinstance(node, ast.UnaryOp):
         return _is_small(node.operand)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):

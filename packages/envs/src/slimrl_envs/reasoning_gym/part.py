@@ -1,4 +1,4 @@
-"""One task of reasoning-gym with one config. The module makes the task's items and scores answers to them."""
+"""One task of reasoning-gym with one config: makes the items of the task, and scores answers."""
 
 import copy
 import dataclasses
@@ -17,21 +17,21 @@ from slimrl_envs.reasoning_gym.answers import is_safe
 # A question belongs to the first of these splits that contains it, so held-out tasks do not depend on `num_train`.
 SPLITS: tuple[Split, ...] = ("test", "validation", "train")
 STRIDE = 10_000_000  # between the seeds of two splits: the package makes item `i` from `seed + i`
-TRIES, MORE_TRIES = 4, 100  # make at most `TRIES` items for each wanted item, and `MORE_TRIES` more
+TRIES, MORE_TRIES = 4, 100  # make at most `TRIES` * (number of wanted items) + `MORE_TRIES` items
 CACHED_ENTRIES = 1 << 14  # items to keep; other items are made again when an answer is scored
 DECIDED = ("seed", "size")  # settings of a config that follow from the split
 NOT_OURS = ("composite",)  # the package's own mixture of tasks
-# Tasks whose scorer pays answers that ignore the question. A policy would learn to give such answers.
+# Excluded tasks: their scorers reward answers that ignore the question, and a policy would learn these answers.
 UNSOUND = {
     "coin_flip": "its scorer pays `0` in full for nearly every probability",
     "game_of_life_halting": "its scorer pays every answer",
     "puzzle24": "its scorer does not compare the numbers with those of the question, so one answer solves all",
 }
-# Tasks whose scorer pays a large part for the form of an answer, or for an answer that is nearly right. Only full
-# scores count here.
+# Tasks whose scorer gives a large partial score for the format of an answer, or for a nearly right answer. Only the
+# full score of these tasks counts.
 EXACT_ONLY = frozenset({"emoji_mystery", "game_of_life", "prime_factorization", "rectangle_count", "time_intervals"})
-# Tasks that pay a blind answer more than 0.3, each with the best blind answer and its mean reward. Measured by
-# `benchmarks/checks/blind_answers.py` with the package's own settings.
+# Tasks in which one answer, given blindly to all questions, has a mean reward above 0.3. Each has the best blind answer
+# and its mean reward. `benchmarks/checks/blind_answers.py` measured them with the package's own settings.
 EASY = {
     "acre": ("on", 0.38),
     "circuit_logic": ("0", 0.64),
@@ -58,8 +58,8 @@ UNREADABLE = (
 
 Entry = Mapping[str, Any]
 Item = dict[str, Any]
-"""The data of a task: `task` is the name, `seed` makes the item again, and `answer` is empty where the package gives
-none to the `question`."""
+"""The data of an item. `task` is the name of the task, `seed` regenerates the item, and `answer` is empty if the
+package has no answer to the `question`."""
 
 
 class Part:
@@ -95,7 +95,8 @@ class Part:
     def items(self, split: Split) -> list[Item]:
         """Return the items of a split, the same at every call. All questions differ, also between splits.
 
-        An item is left out if its scorer does not pay its own answer in full. Raise UserError if no item is left.
+        An item is left out if the scorer does not give the item's own answer the full score. Raise UserError if no item
+        is left.
         """
         if split not in self._items:
             self._items[split] = self._find_items(split)

@@ -19,7 +19,7 @@ from slimrl_envs.reasoning_gym.part import EASY, Part
 IN_TAGS = "Answer the question. Write nothing but the answer, in <answer> tags."
 INSTRUCTIONS = {"tag": IN_TAGS, "lenient": IN_TAGS, "plain": "Answer the question. Write nothing but the answer."}
 FORMS: dict[str, Form] = {"tag": "tag", "lenient": "lenient", "plain": "whole"}
-MAX_SEED = 100  # NumPy takes seeds of 32 bits
+MAX_SEED = 100  # larger values would exceed the 32 bits of NumPy's seeds
 MAX_SIZE = 1_000_000
 
 
@@ -61,7 +61,7 @@ class ReasoningGym(Taskset):
         shares, configs = _shares(names, self.weights), _configs(names, self.config)
         self._parts: dict[str, Part] = {}
         end = 0.0
-        for name in names:  # a task of a mixture has the part of each split between its shares' sum before and after it
+        for name in names:  # a task's part of a split is between the sums of the shares before and after it
             begin, end = end, end + shares[name]
             counts = {split: round(end * size) - round(begin * size) for split, size in sizes.items()}
             self._parts[name] = Part(name, configs[name], self.level, self.seed, counts)
@@ -73,7 +73,7 @@ class ReasoningGym(Taskset):
             say(f"reasoning-gym: {name} pays {pay:.2f} on average if every answer is `{answer}`. Learn more than that.")
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the tasks of a split, the same ones at every call; a mixture is shuffled."""
+        """Return the tasks of a split. Every call returns the same tasks. A mixture is shuffled."""
         found = [
             Task(f"{split}/{name}/{item['seed']}", dict(item))
             for name, part in self._parts.items()
@@ -91,8 +91,8 @@ class ReasoningGym(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The scripts. `expert` gives the package's own answer. `random` gives the answer to another question of the
-        same task, which may be right by chance. Both are missing if a task of the mixture has no answers."""
+        """The scripts by name. `expert` gives the package's own answer. `random` gives the answer to another question
+        of the same task, which may be right by chance. Both are missing if a task of the mixture has no answers."""
         if not all(item["answer"] for part in self._parts.values() for item in part.some_items()):
             return {}
         return {
@@ -121,7 +121,8 @@ class ReasoningGymEpisode:
         return opening(self._task, self._format)
 
     async def step(self, reply: str) -> Turn:
-        """Return the package's score of the answer. A reply without an answer, or with an empty one, earns nothing."""
+        """Return the last turn, with the package's score of the answer. Without an answer, or with an empty answer, the
+        reward is 0."""
         answer = read_answer(reply, FORMS[self._format]).text
         reward = self._part.score(answer, self._task.data) if answer else 0.0
         metrics = {"exact": float(reward >= SUCCESS), "answered": float(bool(answer))}

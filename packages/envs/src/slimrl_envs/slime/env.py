@@ -1,9 +1,9 @@
 """The matching game for SLIME's own multi-turn rollout: `rollout_interaction_env_path: slimrl.integrations.slime.env`.
 
-That rollout (`examples/geo3k_vlm_multi_turn` in SLIME) calls `build_env(sample, args)` of a module, and then `reset()`,
-`step(text)` and so on, without `await`. It tokenises observations itself and cuts the conversation where the model
-stops. Prefer `rollout.py`, which does more, if you can choose. This module loads no model. It loads the tokenizer of
---hf-checkpoint, for the special tokens at the end of replies.
+SLIME's rollout (`examples/geo3k_vlm_multi_turn`) calls `build_env(sample, args)`, and then `reset()`, `step(text)` and
+other methods, without `await`. It tokenises observations itself and cuts the conversation where the model stops. If
+possible, use `rollout.py` instead, because it does more. This module does not load a model. It loads only the tokenizer
+of --hf-checkpoint, for the special tokens at the end of replies.
 """
 
 import logging
@@ -98,7 +98,8 @@ class MatchingEnv:
 
     def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
         """Write the reward and the metrics into the sample."""
-        # A sample always has a reward, 0 without an agreement, because SLIME asks a reward model about all others.
+        # A sample always has a reward, 0 without an agreement, because SLIME calls a reward model for samples without a
+        # reward.
         self._sample.reward = reward
         self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
 
@@ -116,5 +117,5 @@ def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
 
 
 def observation_of(messages: Any) -> Observation:
-    """Return the messages as one observation in the form of SLIME's examples."""
+    """Return the messages as one observation in the format of SLIME's examples."""
     return {"obs_str": "\n\n".join(message["content"] for message in messages), "role": "user"}

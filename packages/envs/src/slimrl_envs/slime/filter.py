@@ -7,9 +7,9 @@ from typing import Any
 
 
 def no_failed_game(args: Any, samples: Sequence[Any], **kwargs: Any) -> bool:
-    """Return True, which keeps a group, if none of its games failed through no fault of the policy.
+    """Return True, which keeps the group, if no game of the group failed for a reason outside the policy.
 
-    SLIME leaves a failed sample out of the loss (`remove_sample`). But its reward of 0 still lowers the mean of the
-    group, which would make the advantages of all other samples too high. SLIME plays another group instead.
+    Otherwise SLIME plays another group instead. A failed sample is not in the loss (`remove_sample`). But its reward of
+    0 would lower the mean of the group, so the advantages of the other samples would be too high.
     """
     return not any(sample.remove_sample for sample in samples)

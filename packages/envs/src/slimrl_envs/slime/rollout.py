@@ -1,8 +1,8 @@
 """A rollout function with which SLIME trains on the matching game: `--custom-generate-function-path
 slimrl.integrations.slime.generate`.
 
-`rollout/episode.py` is the agent loop, as in `slimrl rl`. SGLang's router (`sglang.py`) samples its tokens, and the
-rollout becomes SLIME's `Sample`. SLIME is not imported. See docs/slime.md.
+The agent loop is `rollout/episode.py`, as in `slimrl rl`. SGLang's router (`sglang.py`) samples the tokens. The rollout
+is converted to SLIME's `Sample`. SLIME is not imported. See docs/slime.md.
 """
 
 import logging
@@ -38,9 +38,9 @@ NEEDED = {
 async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool = False) -> Any:
     """Fill the sample with the rollout of one game, and return it. SLIME calls this for every sample.
 
-    Raises UserError, which stops SLIME's run, if every sample would fail: a missing setting, a row without a game, an
-    opening that fills the context, a router that does not answer, a partner whose budget is used up, or many failures
-    in a row.
+    Raises UserError, which stops SLIME's run, if every sample would fail. The reason may be a missing setting, a row
+    without a game, an opening that fills the context, a router that does not answer, a partner whose budget is used up,
+    or many failures in a row.
     """
     settings = Settings.of(args)
     missing = [name for name in NEEDED if not getattr(settings, name)]
@@ -68,16 +68,17 @@ def rollouts_of(settings: str) -> "MatchingRollouts":
 
 @dataclass(frozen=True, slots=True)
 class MatchingRollouts:
-    """The parts that all samples share: games, chat format, source of tokens and settings.
+    """An object that plays SLIME's games. It has everything that all samples share: games, chat format, router and
+    settings.
 
-    For other games, another partner or another source of tokens, make your own object, and give SLIME its `generate`
-    under a name in your module. After `matching_max_failures` failed games in a row the object stops SLIME, which would
-    play more games for ever.
+    To use other games, another partner or another source of tokens, make your own object in a module, and give SLIME
+    the path of its `generate`. After `matching_max_failures` failed games in a row, `generate` raises UserError,
+    because SLIME would otherwise play failing games for ever.
 
     Training games are recorded in the format of `slimrl rl`, in `matching_log_dir` or beside SLIME's checkpoints, so
-    that `scripts/analyze_questions.py` can read them. In `rollouts/step_N.jsonl`, N counts batches of started groups.
-    SLIME numbers the groups, and continues the numbers in a resumed run. With a filter that drops groups, N is larger
-    than SLIME's own step.
+    that `scripts/analyze_questions.py` can read them. In `rollouts/step_N.jsonl`, N is SLIME's number of the group
+    divided by the batch size. A resumed run continues these numbers. If a filter drops groups, N is larger than SLIME's
+    own training step.
     """
 
     taskset: Taskset
@@ -145,8 +146,8 @@ def fill(sample: Any, rollout: Rollout, chat: ChatFormat | None) -> None:
     Truncated and failed games have the reward 0. A failed game is not trained on (`remove_sample`). SLIME starts an
     aborted sample again later. `chat` decodes the tokens; it may be None if the rollout has no tokens.
     """
-    # The response starts with the first sampled token. Without such a token, the whole rollout is prompt. SLIME needs a
-    # response with a token, so one is added.
+    # The response starts with the first sampled token. Without such a token, the whole rollout is prompt. SLIME needs
+    # at least one token in the response, so an end of turn is added.
     end = chat.end_of_turn if chat else 0
     tokens, mask, logprobs = [*rollout.token_ids_T], [*map(int, rollout.loss_mask_T)], [*rollout.logprobs_T]
     if 1 not in mask:

@@ -17,7 +17,7 @@ from slimrl_envs.matching_game.rules.game_files import deal_of
 
 GAME = "game_state"
 TIMEOUT_S = 120.0  # for one answer of the partner
-# More than the number of concurrent games, because a short outage of the router or the partner fails all of these.
+# More than the number of concurrent games, because all of them fail during a short outage of the router or the partner.
 MAX_FAILURES = 1024
 FROM_DATA = "games come from --prompt-data"
 # Settings of `matching_args` that have no effect, and why.

@@ -45,7 +45,7 @@ class Match:
         self.turns.notify()
 
     def let_bots_play(self) -> None:
-        """Play the bots' moves until the policy's turn. Raise RolloutError if a bot fails, because such a game does not
+        """Play the bots' moves until the policy's turn. Raise RolloutError if a bot fails, because the game would not
         measure the policy."""
         for _ in range(MAX_BOT_MOVES):
             if self.is_over or self.game.player not in self._bots:
@@ -105,7 +105,7 @@ class MatchEpisode:
 
     async def start(self) -> list[Message]:
         """Make the match, wait for this player's first turn, and return the rules and the player's view. Raise
-        RolloutError if the game is over by then."""
+        RolloutError if the game is over before this turn."""
         match = self._match = self._make_match()
         match.let_bots_play()
         await self._wait(match)

@@ -28,7 +28,7 @@ from slimrl.io.user_code import call_user_code
 # These games ask a model at a remote service for every answer, or for a verdict at the end.
 REMOTE = ("Debate", "GuessWho", "ScenarioPlanning", "TwentyQuestions")
 WORDS = "python -m nltk.downloader words averaged_perceptron_tagger_eng"
-MANY = 1000  # a list with more texts than this is a word list, which no game changes
+MANY = 1000  # a list with more texts is a word list; copies of a game share it, because no game changes it
 # Longer replies are cut: some games search them with patterns that take quadratic time.
 MAX_REPLY_CHARS = 2_000
 # The names in textarena's `ObservationType` that need special treatment.
@@ -38,13 +38,13 @@ SET_TURNS = 20  # turns of a game of Set; the player may find a set in each
 # Corrections for games for one player whose own reward is wrong or exceeds 1. Each function takes the game's state and
 # the game's own reward.
 CORRECTED: dict[str, Callable[[Mapping[str, Any], float], float]] = {
-    # 1 for the best button, 0 for the worst. The game pays the regret against the whole table of chances, so that no
-    # button is the right one.
+    # 1 for the best button, 0 for the worst. The game's own reward is always the regret, because the game compares the
+    # button with the whole table of probabilities.
     "Bandit": lambda state, raw: 1.0 - raw / np.ptp([*state["ground_truth"].values()]),
-    # 1 for an equation that holds. The game pays the share of letters with a digit at the last move.
+    # 1 if the equation holds. The game's own reward is the share of letters with a digit after the last move.
     "Cryptarithm": lambda state, raw: float(raw >= 1.0),
-    # The share of turns that found a set. The game pays the number of such turns, so that the first one would already
-    # earn the full reward.
+    # The share of turns in which a set was found. The game's own reward is the number of these turns, so the first set
+    # would already earn the full reward.
     "Set": lambda state, raw: raw / SET_TURNS,
 }
 
@@ -60,8 +60,8 @@ class Seen:
 
 
 class Eliminated(list[int]):
-    """The players that are out of a game; the last player cannot be added. After its elimination textarena would look
-    for the next player in an endless loop (`FFAMultiPlayerState.step`)."""
+    """A list of the players that are out of a game. Adding the last player raises ValueError, because textarena would
+    search for the next player in an endless loop (`FFAMultiPlayerState.step`)."""
 
     def __init__(self, players: Iterable[int], num_players: int) -> None:
         super().__init__(players)
@@ -74,8 +74,8 @@ class Eliminated(list[int]):
 
 
 class Game:
-    """A game. `load_game` makes it, and `start` returns a started copy, whose course depends only on the seed and the
-    moves.
+    """A game of textarena. `load_game` makes it, and `start` returns a started copy. The course of the copy depends
+    only on the seed and the moves.
 
     `kind` is the game's name without its version, such as `TicTacToe`. `inner` is textarena's own object, for scripts
     that know the game.
@@ -155,8 +155,8 @@ class Game:
         return float(correct(self.inner.state.game_state, raw)) if correct else raw
 
     def reason(self) -> str:
-        """Return the game's own text about why it is over, or the error that stopped it. Return an empty text if there
-        is none."""
+        """Return the game's own reason why it is over, or the error that stopped it. Return an empty text without a
+        reason or an error."""
         found = (one.get("reason") for one in self.inner.state.game_info.values())
         return self._error or next((str(one) for one in found if one), "")
 
@@ -195,7 +195,8 @@ def _read_observation(sender: object, text: object, kind: object, player: int) -
 
 
 def as_text(seen: list[Seen]) -> str:
-    """Join the texts into one. If several boards differ in their first lines only by numbers, the last one is kept."""
+    """Join the texts into one. If the first lines of several boards differ only in numbers, only the last of these
+    boards is kept."""
     last = {_title(one): number for number, one in enumerate(seen) if one.kind == BOARD}
     kept = [one for number, one in enumerate(seen) if one.kind != BOARD or last[_title(one)] == number]
     texts = (one.text if one.sender < 0 else f"Player {one.sender}: {one.text}" for one in kept)
@@ -235,8 +236,8 @@ def load_game(name: str, config: Mapping[str, Any]) -> Game:
 
 @contextlib.contextmanager
 def no_downloads() -> Iterator[None]:
-    """Context manager: prevent textarena from downloading word lists. It tries to do so when a game is imported and
-    when a game is made. Word lists on this machine are found without a download."""
+    """Context manager: prevent textarena from downloading word lists. textarena tries to download them when a game is
+    imported and when a game is made. Word lists on this machine are found without a download."""
     nltk = _import("nltk")
     download = nltk.download
     nltk.download = lambda *args, **kwargs: False

@@ -1,7 +1,7 @@
 """Players without a model: a random player for any game, and an expert for GuessTheNumber.
 
-The random player reads only the rules and boards of the game. It never reads another player's text, so no other player
-can influence its moves by words.
+The random player reads only the rules and boards of the game. It never reads another player's text, so the text of
+other players cannot influence its moves.
 """
 
 import itertools
@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from slimrl_envs.textarena.game import BOARD, PROMPT, Game, Seen
 
 Bot = Callable[[Game, list[Seen]], str | None]
-"""Takes the game and the news for the player to move, and returns a move; None if it finds no valid one."""
+"""A function that takes the game and the unread texts for the player to move. It returns a move, or None if it finds no
+valid move."""
 
 TOKEN = re.compile(r"\[[^\[\]\n]{1,60}\]")
 NUMBER, LETTER = re.compile(r"\d+"), re.compile(r"(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])")
@@ -22,8 +23,8 @@ PLAIN = ("[0]", "[0 0]")  # formats of moves that many games accept
 
 
 class RandomPlayer:
-    """A player that returns the first move that is valid on a copy of the game. It tries the moves listed on the board,
-    then variants of the examples in the rules."""
+    """A player that tries moves on a copy of the game and returns the first valid move. It tries the moves listed on
+    the board, then variants of the examples in the rules."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -46,8 +47,8 @@ class RandomPlayer:
         return None
 
     def _candidates(self, listed: list[str]) -> Iterator[str]:
-        """Yield the `listed` moves, then variants of the examples in the rules, then each example that has one or two
-        numbers with all combinations of numbers."""
+        """Yield the `listed` moves, then variants of the examples in the rules. Last, yield the examples with one or
+        two numbers, with all combinations of numbers."""
         yield from self._rng.sample(listed, len(listed))
         forms = self._rules or [*PLAIN]
         for _ in range(NUM_GUESSES):

@@ -25,10 +25,10 @@ OPPONENTS = ("random", "self")
 BOTH = "both"
 COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players to try if `num_players` is not set
 PASS = "[pass]"
-# Kinds of failure by metric, the first one that applies.
+# Kinds of failure by metric. The first metric that is not 0 decides.
 KINDS = {"ended_by_invalid": "invalid move", "other_invalid": "invalid move of the other", "drawn": "drawn"}
-# Games that pay blind play more than 0.3, each with the best blind play and its mean reward. Measured by
-# `benchmarks/checks/blind_answers.py` with `opponent = "random"`.
+# Games in which blind play has a mean reward above 0.3, each with the best blind play and its mean reward.
+# `benchmarks/checks/blind_answers.py` measured them with `opponent = "random"`.
 EASY = {
     "2048-v0-10x10": ("every move is a valid one at random", 1.0),
     "2048-v0-ultra-easy": ("every move is a valid one at random", 1.0),
@@ -49,12 +49,13 @@ EASY = {
 
 @dataclass
 class TextArena(Taskset):
-    """Games of one kind, each with its own seed. The fields after `name` are the `args` of the config section.
+    """A taskset of one game with a different seed for each task. The fields after `name` are the `args` of the config
+    section.
 
     `opponent` is `random` (random valid moves) or `self` (the policy plays all sides, and all of them are trained).
     `player` is the policy's side, from 0; with `both` the side changes from task to task. `num_players` is for games in
     which this number can be chosen. `config` has the game's own arguments, such as `max_turns`. A player with more than
-    `max_invalid_moves` invalid moves loses the game; most games allow only one at a time anyway.
+    `max_invalid_moves` invalid moves loses the game; most games themselves allow only one invalid move in a row.
     """
 
     name: str

@@ -21,9 +21,10 @@ from slimrl.types import Message, Turn
 
 Schema = dict[str, Any]
 Ask = Callable[[Sequence[Message], Sequence[Schema]], Awaitable[Message]]
-"""Asks the policy: takes the whole conversation and the schemas of the tools, and returns the reply."""
+"""A function that asks the policy. It takes the whole conversation and the schemas of the tools, and returns the
+reply."""
 Program = Callable[[Ask], Coroutine[Any, Any, Turn]]
-"""Plays an episode by asking the policy, and returns the last turn, with the reward."""
+"""A function that plays an episode with an `Ask`, and returns the last turn, with the reward."""
 
 
 class Conversation:
@@ -62,7 +63,7 @@ class Conversation:
             self._task.cancel()
             await asyncio.wait({self._task})
             if not self._task.cancelled():
-                self._task.exception()  # `_next` has raised it, or nobody waits for it any more
+                self._task.exception()  # retrieved, so that asyncio does not report it as ignored
 
     async def _next(self) -> Turn:
         assert self._task is not None
@@ -135,7 +136,7 @@ def read_reply(reply: str, has_tools: bool, number: int) -> Message:
 
 
 def opening(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Message]:
-    """Return the first messages as the policy reads them; the first one lists the tools."""
+    """Return the first messages as the policy reads them. The first message lists the tools."""
     found = [_visible(one) for one in _in_order(messages)]
     if found and tools:
         found[0]["tools"] = list(tools)
@@ -179,7 +180,8 @@ def _visible(message: Message) -> Message:
 
 
 def _key(message: Message) -> tuple[object, ...]:
-    """Return the parts of a message that must be equal in a copy of the message. Ids are not among them."""
+    """Return the parts of a message that must be equal in a copy of the message: role, content and calls without
+    ids."""
     calls = [(name, json.dumps(arguments)) for name, arguments in map(_call_of, message.get("tool_calls", ()))]
     return message["role"], message["content"], calls
 

@@ -20,7 +20,8 @@ from slimrl.errors import RolloutError
 from slimrl_envs.verifiers.conversation import Ask, parse_arguments, text_of
 
 MODEL = "policy"
-# Represents the policy in configs. It is a client for training, because verifiers does not stream replies to these.
+# Represents the policy in configs. It is a client for training, because verifiers does not stream replies to training
+# clients.
 POLICY = TrainClientConfig(base_url="http://policy.invalid/v1", api_key_var="")
 
 
@@ -95,7 +96,7 @@ class ChatLoop(NullHarness):  # type: ignore[misc]
 
 
 async def call_if_allowed(session: Any, call: Any, call_tool: Any) -> Any:
-    """Return the result of a call, or the message by which the task's hooks replace it."""
+    """Return the result of a call, or the message with which the task's hooks replace it."""
     # A server cannot read nan or infinity, and the request would be sent again and again.
     arguments = parse_arguments(call.arguments)
     if session.request_interceptors or session.request_stops:

@@ -14,7 +14,7 @@ from slimrl_envs.verifiers.conversation import Conversation
 
 class Verifiers(Taskset):
     """The tasks of a verifiers taskset. The args are the fields of the env's config: `taskset`, and one field for each
-    seat.
+    agent.
 
     `num_tasks` is the number of tasks to load, 0 for all. `test` has the fields that differ for the test split, such as
     `{taskset = {split = "test"}}`. Without `test`, a hash of a task's content decides whether the task is held out.

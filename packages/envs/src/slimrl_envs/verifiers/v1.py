@@ -1,4 +1,4 @@
-"""The envs of verifiers 0.4 (its interface `v1`). The policy has one seat of an env.
+"""The envs of verifiers 0.4 (its interface `v1`). An env has a seat for each agent. The policy is one of the agents.
 
 verifiers runs the env itself: setup and finalize, task hooks, tool servers, stop conditions and judges. slimrl only
 answers the policy's model calls (`policy.py`).
@@ -152,8 +152,9 @@ class Served:
 
 
 def policy_seat(seats: Mapping[str, AgentConfig], name: str) -> str:
-    """Return the name of the policy's seat, which is the only seat without its own endpoint. Raise UserError unless
-    exactly one seat has none, or if that seat has a token limit, since an environment sees no tokens."""
+    """Return the name of the policy's seat, which is the only seat without an endpoint. Raise UserError unless exactly
+    one seat has no endpoint. Also raise UserError if this seat has a token limit, because an environment sees no
+    tokens."""
     free = [seat for seat, config in seats.items() if config.client is None]
     if len(free) != 1:
         raise UserError(
@@ -171,8 +172,8 @@ def policy_seat(seats: Mapping[str, AgentConfig], name: str) -> str:
 
 
 def local_config(config: Any) -> Any:
-    """Return the config with seats that run on this machine by default, since the default of verifiers is a paid
-    service, and with one server for all model calls."""
+    """Return the config with two changes. By default agents run on this machine, because the default of verifiers is a
+    paid service. One server answers all model calls."""
     seats = {
         seat: one.model_copy(update={"runtime": SubprocessConfig()})
         for seat, one in agent_config_fields(config).items()

@@ -32,20 +32,21 @@ NUM_OPENINGS = 60
 
 @dataclass
 class Wordle(Taskset):
-    """Games over the `num_answers` most common words. The fields are the `args` of the config section. With `hints`, a
-    summary of all feedback follows each guess. With `spelled`, guesses are written as ` c r a n e`.
+    """A taskset of games. The answers are the `num_answers` most common words. The fields are the `args` of the config
+    section. With `hints`, a summary of all feedback follows each guess. With `spelled`, guesses are written as
+    ` c r a n e`.
 
     A fifth of the words, chosen by their hash, is held out. With `opened`, the environment makes the first guess for
-    the policy: one of the `NUM_OPENINGS` best words of common letters. Then a fifth of the pairs of a first guess and
-    its feedback is held out. So an answer may be in both splits, but with different first feedback.
+    the policy: one of the `NUM_OPENINGS` best first guesses. In this case a fifth of the pairs of a first guess and its
+    feedback is held out, and not words. So an answer may be in both splits, but with different pairs.
 
     After n tries of the policy, of which v are valid guesses, the reward is
 
         win [won] + speed [won] (tries left) / 5 + closeness best + format v / n
 
-    where best is the partial credit of the best guess: 1/5 for each letter in its place, 1/10 for each letter that is
-    elsewhere. The reward of a turn is the change of this value. The four weights add up to 1. With the default weights
-    every win is worth more than any loss.
+    where [won] is 1 for a win and 0 otherwise, and best is the partial credit of the best guess: 1/5 for each letter in
+    its place, 1/10 for each letter that is elsewhere. The reward of a turn is the change of this value. The four
+    weights add up to 1. With the default weights every win is worth more than any loss.
     """
 
     num_answers: int = 2000
@@ -87,9 +88,9 @@ class Wordle(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The scripts. `expert` knows the list of answers, but not the answer of the game, and wins almost always.
-        `random` guesses different words of the list at random. `fixed` plays the same good words in every game and
-        ignores feedback."""
+        """The scripts by name. `expert` knows the list of answers, but not the answer of the game, and wins almost
+        always. `random` guesses different words of the list at random. `fixed` plays the same good words in every game
+        and ignores feedback."""
 
         def guess_at_random(task: Task, seed: int) -> list[Message]:
             words = random.Random(f"{seed}/{task.id}").sample(self._answers, NUM_TRIES)
@@ -114,12 +115,12 @@ class Wordle(Taskset):
         return f"lost, most guesses {'could not be played' if metrics['valid'] < 0.5 else f'{by_marks} the marks'}"
 
     def format_guess(self, word: str) -> str:
-        """Return the reply that guesses `word`. With `spelled`, a space stands before each letter, so that the tokens
-        are the same as in the feedback."""
+        """Return the reply that guesses `word`. With `spelled`, a space precedes each letter, so that the tokens are
+        the same as in the feedback."""
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
 
     def worth(self, game: Game) -> float:
-        """Return the reward so far, by the formula of the class."""
+        """Return the reward so far, by the formula in the docstring of `Wordle`."""
         answered = [one for one in game.own_tries if one.feedback]
         best = max((one.partial_credit for one in answered), default=0.0)
         won = self.win + self.speed * (NUM_TRIES - len(game.tries)) / (NUM_TRIES - 1) if game.is_won else 0.0
@@ -128,8 +129,8 @@ class Wordle(Taskset):
 
     @cached_property
     def _openings(self) -> list[str]:
-        """The first guesses that the environment makes for the policy. Without `opened` one empty text, which is no
-        guess."""
+        """The first guesses that the environment makes for the policy. Without `opened` the list has one empty text,
+        because there is no first guess."""
         return openings(self._answers, NUM_OPENINGS) if self.opened else [""]
 
     @cached_property

@@ -1,8 +1,9 @@
 """The rules of Wordle: the feedback on a guess, the game, and the hints that feedback gives about the answer. The
 module does not depend on chats, rewards or the list of words.
 
-Feedback is one mark for each letter: `G` right and in its place, `Y` in the word but elsewhere, `X` not in the word, or
-not that often. Each letter of the answer is used once: first for letters in their place, then from left to right.
+Feedback is one mark for each letter: `G` if the letter is in its place, `Y` if it is elsewhere in the word, `X` if the
+word does not contain it or contains it fewer times than the guess. Each letter of the answer is used once: first for
+letters in their place, then from left to right.
 """
 
 from collections import Counter
@@ -59,7 +60,7 @@ class Try:
 @dataclass(slots=True)
 class Game:
     """A game: one answer and the tries so far. A mistake counts as a try, so every game stops after `NUM_TRIES` tries.
-    The `opening` is a first try that is made for the player; empty for none."""
+    `opening` is a first try that the environment makes for the player, or an empty text."""
 
     answer: str
     allowed: Set[str]
@@ -92,7 +93,7 @@ class Game:
 
     @property
     def words(self) -> list[str]:
-        """The words that have feedback."""
+        """The words of the tries that have feedback."""
         return [one.word for one in self.tries_with_feedback]
 
     @property
@@ -122,16 +123,16 @@ def fits(word: str, tries: Iterable[Try]) -> bool:
 
 
 def find_hints(tries: Sequence[Try]) -> tuple[str, str, str]:
-    """Return three hints from the feedback on all tries. They do not include the places where a letter cannot be.
+    """Return three hints from the feedback on all tries. The hints do not include the places where a letter cannot be.
 
-    The hints are the letters in their places, with `_` for an unknown letter; the other letters of the answer, as often
-    as is known; and the letters that are not in the answer.
+    The first hint has the letters in their places, with `_` for an unknown letter. The second hint has the other known
+    letters of the answer, repeated as often as known. The third hint has the letters that are not in the answer.
 
     >>> find_hints([Try("crane", "GYXXX")])
     ('c____', 'r', 'ane')
     """
     placed = [UNKNOWN] * NUM_LETTERS
-    least: Counter[str] = Counter()  # the answer has each letter at least so many times
+    least: Counter[str] = Counter()  # the answer has each letter at least this many times
     seen = dict.fromkeys(letter for one in tries if one.feedback for letter in one.word)
     for one in tries:
         pairs = list(zip(one.word, one.feedback, strict=True)) if one.feedback else []

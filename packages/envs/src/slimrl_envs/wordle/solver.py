@@ -1,7 +1,7 @@
 """Scripted players of Wordle. They know the list of all answers, but not the answer of the game.
 
 The solver guesses the word with the most informative feedback among the words that can still be the answer. The fixed
-words do not depend on feedback, so they show how much a policy can earn without reading any.
+words do not depend on feedback, so they show how much a policy can earn without feedback.
 """
 
 import math
@@ -12,12 +12,12 @@ from functools import cached_property
 from slimrl.errors import UserError
 from slimrl_envs.wordle.rules import Try, feedback_of, fits
 
-NUM_WEIGHED = 20  # words of the most common letters to compare; each takes a pass over all answers
+NUM_WEIGHED = 20  # minimum number of first guesses to compare; each needs a pass over all answers
 NUM_FIXED = 100  # words from which the fixed words are chosen
 
 
 class Solver:
-    """A player that guesses by entropy. The order of `answers` decides between equally good words."""
+    """A player that guesses the word whose feedback has the highest entropy. The order of `answers` decides ties."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._answers = tuple(answers)
@@ -44,7 +44,7 @@ def most_telling(candidates: Sequence[str]) -> str:
 
 
 def openings(answers: Sequence[str], num: int) -> list[str]:
-    """Return the `num` most informative first guesses, the best one first. The candidates are the words of the most
+    """Return the `num` most informative first guesses, the best one first. The candidates are the words with the most
     common letters."""
     weighed = _of_common_letters(answers, max(num, NUM_WEIGHED))
     return sorted(weighed, key=lambda word: -_entropy(word, answers))[:num]
@@ -66,7 +66,7 @@ def choose_fixed_words(answers: Sequence[str], num: int) -> list[str]:
 
 
 def _of_common_letters(words: Sequence[str], num: int) -> list[str]:
-    """Return the `num` words whose letters occur in most of the words. Equally good words keep their order."""
+    """Return the `num` words with the most common letters. Equally good words keep their order."""
     num_with = Counter(letter for word in words for letter in set(word))
     return sorted(words, key=lambda word: -sum(num_with[letter] for letter in set(word)))[:num]
 

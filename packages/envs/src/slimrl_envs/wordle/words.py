@@ -1,5 +1,5 @@
-"""The words of Wordle, from two packages of the extra `wordle`. Their versions are pinned: the words are always the
-same.
+"""The words of Wordle, from two packages of the extra `wordle`. The versions of the packages are pinned, so the words
+are always the same.
 
 Answers are the words of a dictionary (Webster's of 1934, from `english-words`, without most plurals and other forms)
 that occur in subtitles and are not names. They are sorted by `pyspellchecker`'s counts in subtitles, the most common
@@ -28,7 +28,7 @@ class WordList:
 
 @functools.cache
 def word_list() -> WordList:
-    """Return the word list, made from the two installed packages. Raise UserError if one is not installed."""
+    """Return the word list, made from the two installed packages. Raise UserError if a package is not installed."""
     english_words, spellchecker = (require(name, "wordle", "wordle") for name in ("english_words", "spellchecker"))
     said = spellchecker.SpellChecker(language="en", distance=1).word_frequency.dictionary
     dictionary = english_words.get_english_words_set(["web2"], alpha=True)

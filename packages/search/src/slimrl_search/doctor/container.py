@@ -1,4 +1,4 @@
-"""The container engine, in which the sandbox's server may run instead of on this machine."""
+"""Probes the container engine. The sandbox's server can run in a container, or directly on this machine."""
 
 from slimrl.errors import UserError
 from slimrl.monitor.findings import Finding, Level
@@ -6,7 +6,7 @@ from slimrl_search.services.container import find_compose
 
 
 def probe() -> list[Finding]:
-    """Return a finding on the container engine; where bubblewrap works, no engine is needed."""
+    """Return a finding on the container engine. A missing engine is only a note, because bubblewrap can replace it."""
     try:
         engine = find_compose()[0]
     except UserError as error:

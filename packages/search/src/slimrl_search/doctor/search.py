@@ -1,4 +1,4 @@
-"""The probes of ChromaDB and the embedder, by which wiki-search looks up titles."""
+"""Probes ChromaDB and the embedder, with which wiki-search finds titles."""
 
 import importlib.util
 from importlib.metadata import version
@@ -11,7 +11,8 @@ PACKAGES = {"chromadb": "ChromaDB", "sentence_transformers": "sentence-transform
 
 
 def probe() -> list[Finding]:
-    """Return findings on ChromaDB, tested in memory, and on the embedder, whose weights take seconds to load."""
+    """Return findings on ChromaDB and the embedder. ChromaDB is tested in memory. The embedder is only looked up,
+    because loading it takes seconds."""
     missing = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
         text = f"{' and '.join(missing)} not installed, so wiki-search cannot be played here"

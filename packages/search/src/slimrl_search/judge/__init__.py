@@ -1,1 +1,1 @@
-"""The command `slimrl judge`: labelled answers, and a judge's agreement with them."""
+"""The command `slimrl judge`: it measures how often a judge agrees with labelled answers."""

@@ -22,7 +22,7 @@ Reference = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A response to a question; `label` is True if it is right. `kind` is the sort of response, if known.
+    """A response with its label: True if the response is right. `kind` is the category of the response, if known.
 
     >>> Labelled("When was it founded?", "in 1874", ("1874",), True).row["label"]
     'yes'
@@ -36,7 +36,7 @@ class Labelled:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The response as a line of a file in the format of `read_labelled`."""
+        """The response as a row of a file that `read_labelled` reads."""
         return {**asdict(self), "references": list(self.references), "label": "yes" if self.label else "no"}
 
 
@@ -61,7 +61,7 @@ def read_labelled(path: Path) -> list[Labelled]:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A labelled response and the judge's verdict. Without a verdict, `failure` is the reason."""
+    """A labelled response with the verdict. If the judge failed, `verdict` is None and `failure` is the reason."""
 
     labelled: Labelled
     verdict: bool | None
@@ -75,8 +75,8 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Counts of verdicts by label: `false_yes` responses are labelled wrong and were judged right. `failed` responses
-    have no verdict, and are in no other count.
+    """Counts of responses by verdict and label. `false_yes` counts the responses that are labelled wrong but judged
+    right. `failed` counts the responses without a verdict; no other count includes them.
 
     >>> Confusion(true_yes=4, false_yes=1, false_no=0, true_no=5).agreement.mean
     0.9
@@ -101,8 +101,8 @@ class Confusion:
 
     @property
     def kappa(self) -> Estimate:
-        """Cohen's kappa, with the percentile bootstrap's interval over the responses. It is nan without verdicts, or if
-        chance alone gives full agreement. The interval is nan where all verdicts equal the labels."""
+        """Cohen's kappa, with a percentile bootstrap interval over the responses. Kappa is nan without verdicts, or if
+        the agreement expected by chance is 1. The interval is nan if all verdicts equal the labels."""
         counts = np.array([self.true_yes, self.false_yes, self.false_no, self.true_no], dtype=np.float64)
         value = float(cohens_kappa(counts[None])[0])
         if math.isnan(value):
@@ -111,7 +111,7 @@ class Confusion:
         rng = np.random.default_rng(0)
         resampled = cohens_kappa(rng.multinomial(self.num, counts / self.num, size=NUM_RESAMPLES).astype(np.float64))
         low, high = np.nanquantile(resampled, [0.025, 0.975])
-        if high - low < 1e-9:  # judge and labels agree everywhere, and so does every resample
+        if high - low < 1e-9:  # judge and labels agree on every response, so all resamples are equal
             low = high = math.nan
         return Estimate(value, float(low), float(high), self.num)
 
@@ -134,7 +134,7 @@ def cohens_kappa(counts_B4: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A judge's verdicts on all labelled responses, and the duration in seconds."""
+    """The result of calibrating one judge: its verdicts on all labelled responses, and the duration in seconds."""
 
     judge: str
     judged: tuple[Judged, ...]
@@ -153,7 +153,7 @@ class Calibration:
 
     @property
     def mistakes(self) -> dict[str, list[Judged]]:
-        """The responses with a verdict that differs from the label or is missing, by the sort of mistake."""
+        """The responses whose verdict is missing or differs from the label, by the type of mistake."""
         pairs = {"false_yes": (True, False), "false_no": (False, True)}
         found = {sort: [one for one in self.judged if one.pair == pair] for sort, pair in pairs.items()}
         return {**found, "no_verdict": [one for one in self.judged if one.verdict is None]}

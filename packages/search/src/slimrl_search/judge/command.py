@@ -1,4 +1,4 @@
-"""The `judge` command: it measures judges' agreement with labelled answers, and makes examples of such answers."""
+"""The `judge` command: it measures how often judges agree with labelled answers, and generates example answers."""
 
 import argparse
 import json
@@ -123,7 +123,7 @@ def _by_model(labelled: Sequence[Labelled], arguments: argparse.Namespace, conso
         arguments.base_url,
         arguments.model,
         timeout_s=arguments.timeout_s,
-        max_failures=len(labelled) + 1,  # here failures are a result
+        max_failures=len(labelled) + 1,  # failures are counted as results here, and must not end the calibration
         num_concurrent=arguments.num_concurrent,
         max_tokens=arguments.max_tokens,
     )

@@ -1,7 +1,7 @@
-"""The module stores a corpus on disk: pages by id in one SQLite file, so that a million pages take no memory.
+"""Stores a corpus in one SQLite file, with the pages by id, so that a million pages need no memory.
 
-`build_corpus` writes the file once from a stream of pages, under another name until it is complete. Afterwards the file
-is only read. The module does not depend on the pages' source or on search.
+`build_corpus` writes the file once from a stream of pages. Until the file is complete, it has a temporary name. Later
+the file is only read. This module is independent of the pages' source and of the search.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ CREATE TABLE page (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TE
 
 
 class StaleError(UserError):
-    """The data on disk are damaged or differ from the settings; `found` describes the fault. The message has the
-    `command` that builds the data again."""
+    """The data on disk are damaged or differ from the settings. `found` describes the fault. The message has the
+    `command` that rebuilds the data."""
 
     def __init__(self, found: str, command: str) -> None:
         super().__init__(f"{found}: run `{command}`, which builds it anew, or name another directory.")
@@ -47,7 +47,7 @@ class Corpus:
         self.path, self.command = path, command
         self._database = _open(path)
         weakref.finalize(self, self._database.close)
-        self._lock = threading.Lock()  # threads share prepared statements, and would read each other's rows
+        self._lock = threading.Lock()  # without it, threads would share prepared statements and mix their rows
         try:
             about = dict(self._database.execute("SELECT name, value FROM about"))
         except sqlite3.DatabaseError as error:
@@ -83,17 +83,17 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callable[[int], None]) -> Corpus:
-    """Write the pages to a file at `path`, which appears when it is complete, and return the corpus.
+    """Write the pages to a file and return the corpus. The file appears at `path` only when it is complete.
 
-    `source` describes the pages' source. `on_page` is called with the number of pages written since its last call.
-    Raises UserError if a page id occurs twice, there are no pages, or the disk is full.
+    `source` describes where the pages are from, and is stored in the file. `on_page` is called with the number of pages
+    written since its last call. Raises UserError if a page id occurs twice, there are no pages, or the disk is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".unfinished")
     unfinished.unlink(missing_ok=True)  # a killed process may have left it
     try:
         with closing(sqlite3.connect(unfinished)) as database:
-            # No journal and no flushing to disk: after a crash the file is written again anyway.
+            # A journal and flushes to disk are not needed, because after a crash the file is written again.
             database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {SCHEMA}")
             about = {"format": FORMAT, "source": source, **_write(database, iter(pages), on_page)}
             database.executemany("INSERT INTO about VALUES (?, ?)", about.items())

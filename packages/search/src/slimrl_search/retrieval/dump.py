@@ -1,4 +1,4 @@
-"""The module reads the articles of a MediaWiki dump as a stream. The dump has one or all revisions of each page.
+"""Reads the articles of a MediaWiki dump as a stream. A dump has either one revision or all revisions of each page.
 
 A page that cannot be read is left out and reported; the other pages of the dump are kept.
 """
@@ -17,7 +17,7 @@ from slimrl_search.retrieval.wikitext import ARTICLE, UnreadableError, Wiki, mar
 
 # Called with the title of a page that is left out, and the reason.
 OnLeftOut = Callable[[str, str], None]
-READER = 5  # this reader's version; a new version gives other pages, so that an older corpus is built again
+READER = 5  # this reader's version; a corpus of an older version is rebuilt, because its pages differ
 WIKITEXT = ("wikitext", "")  # the content models of articles; old dumps have none
 
 
@@ -57,7 +57,7 @@ def _markdown(title: str, revision: ElementTree.Element | None, wiki: Wiki) -> s
 
 
 def _pages_of(file: IO[bytes]) -> Iterator[tuple[Wiki, ElementTree.Element, ElementTree.Element | None]]:
-    """Yield the wiki, each `page` element without its revisions, and the newest revision of the page."""
+    """Yield for each page the wiki, the `page` element without its revisions, and the page's newest revision."""
     events = iter(ElementTree.iterparse(file, events=("start", "end")))
     _, root = next(events)
     wiki, page, newest = Wiki({}), root, None
@@ -84,13 +84,13 @@ def _age(revision: ElementTree.Element) -> tuple[bool, str, int]:
 
 
 def _has_text(revision: ElementTree.Element) -> bool:
-    """Return True unless the text is suppressed, or is stored elsewhere, as in a dump of stubs."""
+    """Return False if the text is suppressed, or if it is not in the dump, as in a dump of stubs."""
     text = revision.find("{*}text")
     return text is not None and "deleted" not in text.attrib and bool(text.text or text.get("bytes", "0") == "0")
 
 
 def _free(wanted: str, taken: set[str]) -> str:
-    """Return the wanted id, or `wanted_2` and so on if it is taken, and add it to `taken`."""
+    """Return `wanted`, or if it is taken, the first free id of `wanted_2`, `wanted_3`, ... Add the id to `taken`."""
     numbered = (f"{wanted}_{number}" for number in count(2))
     found = next(page_id for page_id in chain([wanted], numbered) if page_id not in taken)
     taken.add(found)
@@ -103,5 +103,5 @@ def _unpack(raw: IO[bytes], path: Path) -> IO[bytes]:
 
 
 def _text(element: ElementTree.Element, name: str) -> str:
-    """Return the text of a child, or an empty text. The wildcard `{*}` matches any XML namespace."""
+    """Return the text of a child element; empty if it is missing. The wildcard `{*}` matches any XML namespace."""
     return (element.findtext(f"{{*}}{name}") or "").strip()

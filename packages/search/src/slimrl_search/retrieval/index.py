@@ -1,10 +1,10 @@
-"""The module searches the pages of one corpus by title, in a ChromaDB collection on disk, `wiki_titles`.
+"""Searches the pages of one corpus by title, in the ChromaDB collection `wiki_titles` on disk.
 
-A build may be killed at any moment. If Chroma is killed while it writes, it cannot read its files later, or reads them
-wrongly. So the vectors, which take most of the time, are first saved batch by batch in files with digests. Once all
-batches exist, the collection is made from them in one step, in a directory that is renamed when complete. Each build
-has a new name, because Chroma caches open collections by path and would answer from the old collection. The origin of
-the vectors is stored beside them. An index of another corpus, embedder or Chroma version is refused.
+A build may be killed at any moment. If Chroma is killed during a write, its files may be unreadable or wrong
+afterwards. So the vectors, which take most of the time, are first saved in batches, in files with digests. When all
+batches exist, the collection is built from them in one step. Its directory gets its final name when it is complete.
+Each build has a new name, because Chroma caches open collections by path and would answer from the old collection. A
+file beside the vectors stores their origin. An index of another corpus, embedder or Chroma version is refused.
 """
 
 import atexit
@@ -38,7 +38,7 @@ COLLECTION = "wiki_titles"
 ABOUT, VECTORS = "about.json", "vectors"
 WHOLE, UNFINISHED = "titles", "titles.unfinished"
 DATABASE = "chroma.sqlite3"
-METADATA = "index_metadata.pickle"  # in a folder with this file, Chroma writes the other files only once
+METADATA = "index_metadata.pickle"  # Chroma no longer changes the other files of a folder that has this file
 MAX_ABOUT_BYTES = 2**20
 MAX_BATCH_BYTES = 2**28
 BATCH = 1000  # titles embedded between two writes; an interruption loses at most one batch
@@ -50,10 +50,10 @@ class Bar(Protocol):
     """A progress bar."""
 
     def advance(self, count: int = 1) -> None:
-        """Count parts as done."""
+        """Advance the bar by `count` parts."""
 
 
-# Called with a description and the total number of parts, 0 if unknown; the bar shows while the context is open.
+# Called with a description and the total number of parts, 0 if unknown; the bar is visible while the context is open.
 Progress = Callable[[str, int], AbstractContextManager[Bar]]
 
 
@@ -100,12 +100,12 @@ class TitleIndex:
 
 
 def whole_in(directory: Path) -> Path | None:
-    """Return the directory of the complete index, of any origin, or None."""
+    """Return the directory of the complete index, or None. The origin of the index is not checked."""
     return next((path for path in sorted(directory.glob(f"{WHOLE}*")) if path.name != UNFINISHED), None)
 
 
 def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False) -> int:
-    """Build the index of the corpus in `directory`, or finish it, and return the number of newly embedded titles.
+    """Build the index of the corpus in `directory`, or finish it. Return the number of newly embedded titles.
 
     With `rebuild`, an existing index is deleted first. Only one process at a time may call this. Raises StaleError if
     the index has another origin, and UserError if the disk is full.
@@ -136,11 +136,11 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
 
 
 def writable(index: Path) -> Path:
-    """Return the index itself if it is writable, else a copy that exists until this process exits.
+    """Return the index itself if it is writable, else a copy that is deleted when this process exits.
 
-    On a read-only file system, as in a container, Chroma must still write to its database. So only the database is
-    copied, without its free pages: 0.6 KB a title. The files with vectors are linked. Chroma opens them for writing
-    too, but accepts a refusal. Raises UserError if the disk is full, or the index cannot be read.
+    Chroma must write to its database, even on a read-only file system such as a container's. So only the database is
+    copied, without its free pages: 0.6 KB a title. The files with vectors are linked; Chroma can use them without write
+    access. Raises UserError if the disk is full, or the index cannot be read.
     """
     place = whole_in(index)
     if place is None or os.access(place, os.W_OK):
@@ -189,7 +189,7 @@ def _save(path: Path, vectors_ND: np.ndarray) -> None:
 
 
 def _load(path: Path, num: int) -> np.ndarray | None:
-    """Return the vectors (N, D) of a batch; None if the file is missing, damaged, or has not `num` vectors."""
+    """Return the vectors (N, D) of a batch; None if the file is missing or damaged, or does not have `num` vectors."""
     content = read_regular(path, MAX_BATCH_BYTES) if path.is_file() else b""
     content, digest = content[:-32], content[-32:]
     if hashlib.sha256(content).digest() != digest:
@@ -214,13 +214,13 @@ def _fill(directory: Path, corpus: Corpus, progress: Progress) -> None:
             vectors_ND = loaded_ND
             collection.add(list(ids), vectors_ND, [{"title": name} for name in names], list(names))
             bar.advance(len(ids))
-    # Read the collection by a new client, because on a full disk Chroma may lose data without an error.
+    # Read the collection with a new client, because on a full disk Chroma may lose data without an error.
     with _client(directory / UNFINISHED) as client:
         found = client.get_collection(COLLECTION, embedding_function=None).query(vectors_ND[-1:], n_results=1)
     if not found["ids"][0]:
         raise UserError(f"Chroma finds nothing in what it wrote to {directory / UNFINISHED}. Is the disk full?")
-    # Chroma may keep up to a thousand vectors in its database. The folder then has no metadata, and its files still
-    # change.
+    # Chroma may keep up to a thousand vectors in its database. Their folder then has no metadata file. It gets no
+    # checksums, because its files still change.
     folders = [path.parent for path in (directory / UNFINISHED).glob(f"*/{METADATA}")]
     write_sums(directory / UNFINISHED / SUMS, [path for folder in folders for path in sorted(folder.iterdir())])
     (directory / UNFINISHED).rename(directory / f"{WHOLE}-{uuid.uuid4().hex[:12]}")
@@ -231,7 +231,7 @@ def _discard(directory: Path) -> None:
     shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
     if place := whole_in(directory):
         place.rename(directory / UNFINISHED)
-    shutil.rmtree(directory / VECTORS, ignore_errors=True)  # before the file with the origin of the vectors
+    shutil.rmtree(directory / VECTORS, ignore_errors=True)  # delete the vectors before the file with their origin
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -241,14 +241,14 @@ def _command(corpus: Corpus, embedder: Embedder) -> str:
 
 
 def _origin(corpus: Corpus, embedder: Embedder) -> dict[str, str]:
-    """Return the fingerprints of corpus and embedder, and Chroma's major version. Files stay readable within a major
-    version."""
+    """Return the fingerprints of corpus and embedder, and Chroma's major version. Chroma can read files of the same
+    major version."""
     chroma = importlib.metadata.version("chromadb").split(".")[0]
     return {"corpus": corpus.fingerprint, "embedder": embedder.fingerprint, "chroma": chroma}
 
 
 def _check(directory: Path, origin: dict[str, str], command: str) -> None:
-    """Raise an error, with the command to run, unless the index in the directory is of this origin."""
+    """Raise UserError or StaleError, with the command to run, unless the index in the directory has this origin."""
     if not (directory / ABOUT).exists():
         raise UserError(f"there is no index in {directory}: run `{command}`.")
     try:

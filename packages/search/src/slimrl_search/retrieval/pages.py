@@ -1,4 +1,4 @@
-"""The module has the types of a page and of a question about it, and reads both from rows of data."""
+"""Defines a page and a question about a page, and reads both from rows of data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from slimrl.errors import UserError
 
 
 def _storable(text: Any) -> Any:
-    """Return a text with a question mark for each lone surrogate. JSON can contain these, but UTF-8 cannot encode
-    them."""
+    """Return a text with each lone surrogate replaced by a question mark. JSON can contain lone surrogates, but UTF-8
+    cannot encode them."""
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else text
 
 
@@ -65,8 +65,8 @@ def question_of(row: Any, where: str) -> Question:
     """Return the question of a row with the fields of `Question`. Raises UserError, prefixed with `where`, if it is
     invalid.
 
-    The questions published for the verifiers environment `wiki-search` have a file's name, `Miles Teller.md`, instead
-    of the page's id, `miles_teller`: without `page_id`, a row's `filename` is used.
+    Without `page_id`, the id is made from a row's `filename`: `Miles Teller.md` becomes `miles_teller`. The questions
+    published for the verifiers environment `wiki-search` have file names in place of page ids.
     """
     if isinstance(row, Mapping):
         page_id = str(row.get("filename") or "").removesuffix(".md").lower().replace(" ", "_")

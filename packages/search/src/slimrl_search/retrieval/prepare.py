@@ -1,4 +1,4 @@
-"""The module prepares a corpus and its index in one directory: it builds missing or interrupted parts."""
+"""Prepares a corpus and its index in one directory: builds them if missing, and continues interrupted builds."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ CORPUS, INDEX = "corpus.sqlite", ".chroma_db"  # in the directory of a corpus
 GENERATED = "generated"
 MAX_NAMED = 100  # pages named in one line
 DESCRIPTION = re.compile(rf"{GENERATED}, (\d+) pages, seed (-?\d+), ")  # the first part of a generated corpus's stamp
-NUM_STAMPED = 20  # number of first pages, two cycles of all kinds; their digest identifies the generating code
+NUM_STAMPED = 20  # a digest of this many pages, two cycles of all kinds, identifies the generating code
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,15 @@ class Source:
 
     @property
     def generator(self) -> str:
-        """A digest of a generated corpus. It changes when the generating code gives other pages.
+        """A digest of a generated corpus. It changes if a change of the code changes the pages.
 
-        The current code generates the questions, so it must have generated the pages too.
+        The current code always generates the questions, so the same code must have generated the pages.
         """
         return _short_hash(repr(list(islice(Encyclopedia(self.num_pages, self.seed).pages(), NUM_STAMPED))))
 
     @property
     def stamp(self) -> str:
-        """A text that changes when the pages change, as far as this is known without reading the pages."""
+        """A text that identifies the pages. It changes with the settings, the code or the files. No page is read."""
         if self.name == GENERATED:
             return f"{GENERATED}, {self.num_pages} pages, seed {self.seed}, {self.generator}"
         path = Path(os.path.expanduser(self.name))
@@ -95,7 +95,7 @@ def find_generated(directory: Path) -> Source | None:
 
 
 def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild: bool = False) -> Corpus:
-    """Return the corpus in `directory`. Write it first if it is missing, or replace it with `rebuild`.
+    """Return the corpus in `directory`. It is written first if it is missing, or if `rebuild` is set.
 
     Raises:
         StaleError: if the directory has a corpus from another source, or a damaged corpus.
@@ -131,7 +131,7 @@ def prepare_index(
 
 @contextmanager
 def _report_left_out() -> Iterator[OnLeftOut]:
-    """Report the pages that were left out, also after a failure: their number, and the titles of the first ones."""
+    """Context manager: report the number of pages that were left out and the first titles, even after an error."""
     left_out = list[str]()
     try:
         yield lambda title, why: left_out.append(f"{title} ({why})" if len(left_out) < MAX_NAMED else "")

@@ -1,9 +1,9 @@
-"""The module splits a markdown page into sections and gives them the ids that the tools use.
+"""Splits a markdown page into sections, and gives them the ids that the tools use.
 
-A section starts at a heading, any line that starts with `#` outside a code fence, and stops before the next heading of
-any level. Its id is `page_id:name`, with the name in lower case and `_` for spaces; `page_id:full` is the whole page.
-The verifiers environment `wiki-search` uses the same ids, but cannot read a repeated heading, or one called `Full`.
-Here such headings get numbers, as in `name_2`.
+A heading is any line that starts with `#` outside a code fence. A section starts at a heading and ends before the next
+heading of any level. Its id is `page_id:name`, with the name in lower case and `_` for spaces; `page_id:full` is the
+whole page. The verifiers environment `wiki-search` uses the same ids, but cannot read a heading that is repeated or
+called `Full`. Here these headings get numbers, as in `name_2`.
 """
 
 import re
@@ -40,7 +40,7 @@ def sections_of(content: str) -> list[Section]:
         while key in taken:
             number = numbers[natural]
             numbers[natural] += 1
-            # Skip a number that another heading has as its own name: "Use 2" is `use_2` in any position.
+            # Skip a number that gives the name of another heading: the heading "Use 2" always has the key `use_2`.
             if f"{natural}_{number}" not in own:
                 key = f"{natural}_{number}"
         taken.add(key)
@@ -55,8 +55,8 @@ def key_of(name: str) -> str:
 
 
 def list_sections(page: Page) -> list[dict[str, str]]:
-    """Return the result of the tool `view_sections`: ids and names of the sections, or of the whole page without
-    sections."""
+    """Return the result of the tool `view_sections`: ids and names of the sections. For a page without sections, it has
+    one entry, the whole page."""
     found = sections_of(page.content)
     if not found:
         return [{"section_id": f"{page.id}:{FULL}", "section_name": FULL_NAME}]
@@ -74,7 +74,7 @@ def section_text(page: Page, key: str) -> str | None:
 
 
 def split_section_id(section_id: str, pages: Container[str]) -> tuple[str, str] | None:
-    """Return a section id as (page id, key), or None if no part before a colon is a page's id.
+    """Split a section id into (page id, key). Return None if no part before a colon is the id of a page.
 
     Page ids and headings may both contain colons; the longest known page id is taken.
 
@@ -98,7 +98,7 @@ def _headings(content: str) -> list[tuple[str, int]]:
             # As in CommonMark: the closing fence has the same character, at least as often, and nothing after it.
             if marker and marker[1].startswith(fence) and not marker[2].strip():
                 fence = ""
-        # Backticks after an opening fence of backticks make it inline code.
+        # If the line has more backticks later, the first ones are inline code and not a fence.
         elif marker and not (marker[1][0] == "`" and "`" in marker[2]):
             fence = marker[1]
         elif line.startswith("#"):

@@ -1,6 +1,6 @@
-"""The module reads pages and questions from a data set on the Hub, a file of rows, a MediaWiki dump, or a folder.
+"""Reads pages and questions from a data set on the Hub, a file of rows, a MediaWiki dump, or a folder.
 
-Every reader is a stream. Only a Hub data set, which a setting must name, is downloaded.
+All readers are streams. Nothing is downloaded except a Hub data set that a setting names.
 """
 
 import os
@@ -22,8 +22,9 @@ DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # a part of a large dump has 
 
 
 def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "train") -> Iterator[Page]:
-    """Yield the pages of a `.jsonl` or `.parquet` file (rows with `id`, `title`, `content`), of a MediaWiki `.xml` or
-    `.xml.bz2` dump, of a folder of such files and of `.md` files, or of a data set on the Hub, `owner/name`.
+    """Yield the pages of a source. The source is one of four: a `.jsonl` or `.parquet` file with rows of `id`, `title`
+    and `content`; a MediaWiki dump, `.xml` or `.xml.bz2`; a folder of these files and of `.md` files; a data set on the
+    Hub, `owner/name`.
 
     `check` names the setting that holds the source, for messages. `on_left_out` is called with the title of each
     unreadable page of a dump, and the reason. Raises UserError if the source cannot be read.

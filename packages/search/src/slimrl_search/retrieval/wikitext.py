@@ -1,9 +1,9 @@
-"""The module converts MediaWiki markup to markdown, by mwparserfromhell and a few rules.
+"""Converts MediaWiki markup to markdown, with mwparserfromhell and a few rules.
 
 Tables, pictures, references and most templates are left out. A dump has the calls of templates but not their
 definitions. So a table in this module lists common templates that write a part of a sentence: a number, a quantity, a
-date, a wrapped text. An unknown template in place of a word becomes its number, if it has only one. No units are
-converted, and nothing is computed.
+date, a wrapped text. An unknown template whose only value is a number becomes that number. No units are converted, and
+nothing is computed.
 """
 
 import html
@@ -17,17 +17,17 @@ from slimrl.errors import require
 
 ARTICLE, FILE, CATEGORY = 0, 6, 14
 NAMESPACES = {"media": -2, "special": -1, "file": FILE, "image": FILE, "category": CATEGORY}  # valid in every wiki
-# A file's name has a suffix for its medium, even if the wiki no longer uses the name of its namespace.
+# Links to files are also recognised by suffix, because a wiki may no longer know an old name of the namespace.
 MEDIUM = re.compile(r".*\.(?:jpe?g|png|gif|svg|webp|tiff?|pdf|djvu|og[gv]|flac|wav|mp[34]|webm)\s*", re.IGNORECASE)
 GONE = re.compile(
     r"<(ref|gallery|math|timeline)\b[^>/]*>.*?</\1\s*>|<ref\b[^>]*/>|<!--.*?-->", re.DOTALL | re.IGNORECASE
 )
-TABLE = re.compile(r"^[ \t:]*\{\|(?:(?!^[ \t:]*\{\|).)*?^[ \t]*\|\}(?!\})", re.DOTALL | re.MULTILINE)  # the innermost
+TABLE = re.compile(r"^[ \t:]*\{\|(?:(?!^[ \t:]*\{\|).)*?^[ \t]*\|\}(?!\})", re.DOTALL | re.MULTILINE)  # innermost
 HIDDEN_TAGS = frozenset({"table", "mapframe", "maplink", "references", "indicator", "includeonly", "style"})
 LINE_TAGS = frozenset({"br", "hr"})
 # List markers in MediaWiki and in markdown. In markdown, `#` would be a heading.
 LISTS = {"*": "*", "#": "1."}
-SWITCH = re.compile(r"__[^\W\d_a-z]+__")  # `__NOTOC__`, in the language of the wiki
+SWITCH = re.compile(r"__[^\W\d_a-z]+__")  # such as `__NOTOC__`, in any language
 # The mark of a position where something is left out. XML cannot contain this character, so no page contains it.
 HOLE = "\x00"
 HOLES = (
@@ -84,7 +84,7 @@ class Wiki:
     namespaces: Mapping[str, int]
 
     def namespace_of(self, title: str) -> int:
-        """Return the number of the namespace of a page or of a link's target; 0 is an article."""
+        """Return the namespace number of a page's title or a link's target; 0 is the namespace of articles."""
         prefix, colon, _ = title.partition(":")
         name = _fold(prefix)
         own = {_fold(key): number for key, number in self.namespaces.items()}
@@ -103,7 +103,7 @@ def markdown_of(wikitext: str, wiki: Wiki) -> str:
     Raises UnreadableError if the parser fails, and UserError without the extra `wikitext`.
     """
     parser = require("mwparserfromhell", "wikitext", "reading a MediaWiki dump")
-    # Remove these parts before the parser, which is slower. A table may be inside another table's cell.
+    # Remove these parts before parsing, because the parser is slower. A table may be inside another table's cell.
     text, is_changed = GONE.sub("", wikitext), 1
     while is_changed:
         text, is_changed = TABLE.subn("", text)
@@ -178,7 +178,7 @@ class _Renderer:
         values = [argument.strip()] if colon else []
         values += [value for key, value in named.items() if key.isdecimal()]
         values = [value for value in values if value]
-        if rule is None:  # an unknown template in place of a word may write its only number
+        if rule is None:  # an unknown template after a space writes its only value if that is a number
             is_number = len(values) == 1 and NUMBER.fullmatch(values[0]) and before[-1:] in tuple(" \xa0(~≈")
             return values[0] if is_number else HOLE
         if rule in JOINED:

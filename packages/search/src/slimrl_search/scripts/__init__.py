@@ -1,2 +1,2 @@
-"""The programs in the repository's `scripts/`. They make command lines for slimrl's commands, so slimrl has only one
-trainer and one evaluation."""
+"""The code of the programs in the repository's `scripts/`. They only write command lines for slimrl's commands, so
+there is no second trainer or evaluation."""

@@ -1,4 +1,4 @@
-"""The module plots a run during training: `live.png`, and a page that reloads this picture every few seconds."""
+"""Plots a run during training. Writes `live.png`, and a page that reloads this picture every few seconds."""
 
 import io
 import math
@@ -28,10 +28,10 @@ def show(file: Path, report: Callable[[str], None]) -> None:
 
 
 class LivePlot:
-    """The sink that draws RUN_DIR/live.png from the metrics on disk, at most every `EVERY_S` seconds and on close.
+    """A sink that draws RUN_DIR/live.png from the metrics on disk, at most every `EVERY_S` seconds and on close.
 
-    After the first picture it opens RUN_DIR/live.html, which shows the picture. If no viewer can open it, `report` is
-    called.
+    After the first picture it opens RUN_DIR/live.html, which shows the picture. If no viewer can open the page,
+    `report` is called.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class LivePlot:
         self._drawn_s = -math.inf
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Draw the plot again if the last picture is old enough."""
+        """Draw the plot unless the last picture is newer than `EVERY_S` seconds."""
         if self._clock() - self._drawn_s < EVERY_S:
             return
         is_first = not math.isfinite(self._drawn_s)
@@ -52,18 +52,18 @@ class LivePlot:
             show(self._run_dir / PAGE_NAME, self._report)
 
     def close(self, failed: bool = False) -> None:
-        """Draw the run's last state."""
+        """Draw the run's final state, if a picture was drawn before."""
         if math.isfinite(self._drawn_s):
             draw_live(self._run_dir, self._run_dir / FILE_NAME)
 
 
 def draw_live(run_dir: Path, picture: Path) -> None:
-    """Draw all panels for which the run has metrics. The file is replaced at once, so a viewer never sees half of it.
+    """Draw all panels for which the run has metrics. The file is replaced in one step: viewers never see half of it.
 
     Raises:
         UserError: if the run has no metrics yet.
     """
     series = load_series(run_dir)
-    drawn = io.BytesIO()  # in memory first, as `savefig` writes a file piece by piece
+    drawn = io.BytesIO()  # in memory first, because `savefig` writes a file piece by piece
     draw_training(series, run_dir.resolve().name).savefig(drawn, format="png", dpi=DPI)
     replace_file(picture, [drawn.getvalue()])

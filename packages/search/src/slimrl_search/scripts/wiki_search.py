@@ -1,8 +1,8 @@
-"""`scripts/train.py` and `scripts/eval.py` for `wiki-search`, as command lines of `rl` and `eval`.
+"""Implements `scripts/train.py` and `scripts/eval.py`, which run the commands `rl` and `eval` on `wiki-search`.
 
-Both take pages and questions from the same flags, and defaults from `.env` or the environment variables. Without a flag
-for other pages they use the generated corpus in the data directory. A command is imported after its settings are
-checked, so that help and errors need not wait for PyTorch.
+Both scripts have the same flags for pages and questions. Defaults are read from `.env` or the environment variables.
+Unless a flag names other pages, the scripts use the generated corpus in the data directory. A command is imported only
+after its settings are checked, so that help and error messages need not wait for PyTorch.
 """
 
 import argparse
@@ -32,7 +32,7 @@ STOP = ["</tool>", "</answer>"]
 SEQ_LEN = 2048
 NUM_HELD_OUT, NUM_EVALUATED = 20, 100  # fewer if there are few pages
 SPLITS = ("train", "validation", "test")
-PAGES_PER_QUESTION = 5  # of a held-out split: ten pages give at most 30 questions, and a tenth of them is held out
+PAGES_PER_QUESTION = 5  # pages per question of a held-out split, which has a tenth of up to 30 questions per ten pages
 
 
 def _count(text: str) -> int:
@@ -137,7 +137,7 @@ def parse(
 
 
 def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run `scripts/train.py`: REINFORCE with one question a step and a few rollouts on it. Return the exit status."""
+    """Run `scripts/train.py`: REINFORCE with one question per step and a few rollouts of it. Return the exit status."""
     options, more = parse("train.py", TRAIN, TRAIN_FLAGS, argv, environ)
 
     def start(resolved: Resolved[RLConfig]) -> int:
@@ -147,7 +147,7 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         live = [call("slimrl_search.scripts.live:LivePlot", run_dir, RunConsole().note)] if is_drawn else []
         try:
             return int(call("slimrl.commands.rl:run_rl", resolved, live))
-        finally:  # a run that was interrupted has its metrics too
+        finally:  # also after an interruption
             if RunDir(run_dir).metrics.exists():
                 _write_metrics(RunDir(run_dir).metrics)
 
@@ -234,14 +234,14 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _num_questions(most: int, num_pages: int) -> int:
-    """Return the default number of held-out questions: at most `most`, and no more than the pages surely have."""
+    """Return the default number of held-out questions: at most `most`, and fewer if there are few pages."""
     return min(most, max(2, num_pages // PAGES_PER_QUESTION))
 
 
 def environment(
     options: argparse.Namespace, environ: Mapping[str, str], num_train: int, num_test: int
 ) -> dict[str, Any]:
-    """Return the section `[[env]]` of `wiki-search` with the chosen pages, questions and judge."""
+    """Return the config section `[[env]]` of `wiki-search` with the chosen pages, questions and judge."""
     args: dict[str, Any] = {"corpus": options.corpus}
     if options.questions:
         args |= {"questions": options.questions}

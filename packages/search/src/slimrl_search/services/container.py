@@ -1,4 +1,4 @@
-"""The module implements `scripts/run_environment.py`: it runs the sandbox's server with the tools of `wiki-search`."""
+"""Implements `scripts/run_environment.py`, which runs the sandbox's server with the tools of `wiki-search`."""
 
 import os
 import secrets
@@ -21,8 +21,8 @@ DEFAULT_PORT = 8080
 COMPOSE_FILE = Path("docker/docker-compose.yml")
 TOOLS_FILE = COMPOSE_FILE.with_name("docker-compose.tools.yml")
 TOKEN = "SANDBOX_TOKEN"
-# The programs that run compose files, with the argument of a test: `ls` asks Docker's daemon. Podman before 4.7 has no
-# subcommand `compose`, only podman-compose.
+# The programs that run compose files, each with a subcommand that tests it: Docker's `ls` fails without a daemon.
+# Podman before 4.7 has no subcommand `compose`, only the program podman-compose.
 COMPOSERS = {("docker", "compose"): "ls", ("podman", "compose"): "version", ("podman-compose",): "version"}
 ENGINE_S = 20.0  # seconds for the test
 # The packages that the tools need in addition to the server's packages. The extra `search` has the same versions.
@@ -59,7 +59,7 @@ def main(argv: Sequence[str], data_dir: Path) -> int:
 
 
 def port_of() -> int:
-    """Return the port in the variable SANDBOX_PORT, or the default. Raises UserError unless it is a port."""
+    """Return the port in the variable SANDBOX_PORT, or the default. Raises UserError if the variable is not a port."""
     text = os.environ.get("SANDBOX_PORT", "").strip() or str(DEFAULT_PORT)
     if not text.isdecimal() or not 0 < int(text) < 2**16:
         raise UserError(f"SANDBOX_PORT is {text!r}; it must be a port, a number from 1 to 65535.")
@@ -77,7 +77,7 @@ def local(port: int, data_dir: Path) -> Program:
 
 
 def container(port: int, data_dir: Path) -> Program:
-    """Return the server in a container, by the checkout's compose file. Raises UserError if no engine works."""
+    """Return the server as a program in a container of the compose file. Raises UserError if no engine works."""
     compose, compose_file = find_compose(), _compose_file()
     # A project name for each port, because otherwise a container on another port would replace this one.
     base, project = [*compose, "-f", str(compose_file)], ["-p", f"slimrl-sandbox-{port}"]
@@ -99,15 +99,14 @@ def container(port: int, data_dir: Path) -> Program:
         environment,
         setting="SANDBOX_PORT",
         path="",
-        # When `up` exits, it leaves a stopped container. When it is killed, it leaves a running container of the
-        # engine.
+        # When `up` exits, it leaves a stopped container. When it is killed, the container still runs.
         after=[*base, *project, "down"],
     )
 
 
 def build_image() -> None:
     """Build the container's image, with the packages that the tools need. The compose file passes the variables
-    BASE_IMAGE and PIP_EXTRA_INDEX_URL to the Dockerfile. Raises UserError."""
+    BASE_IMAGE and PIP_EXTRA_INDEX_URL to the Dockerfile. Raises UserError if the build fails."""
     command = [*find_compose(), "-f", str(_compose_file()), "build"]
     say(f"building the sandbox's image: {shlex.join(command)}")
     environment = {**os.environ, "EXTRA_PACKAGES": os.environ.get("EXTRA_PACKAGES") or " ".join(PACKAGES)}
@@ -119,8 +118,7 @@ def build_image() -> None:
 
 
 def find_compose() -> list[str]:
-    """Return the first words of a compose command, from the first of `COMPOSERS` that works here. Raises UserError if
-    none works."""
+    """Return program and subcommand of the first of `COMPOSERS` that works here. Raises UserError if none works."""
     for (name, *rest), test in COMPOSERS.items():
         path = shutil.which(name)
         with suppress(subprocess.TimeoutExpired):
@@ -134,8 +132,8 @@ def find_compose() -> list[str]:
 
 
 def token_of() -> str:
-    """Return the token that clients send: from SANDBOX_TOKEN, or from the file made for a container; else an empty
-    text."""
+    """Return the token that clients send: the variable SANDBOX_TOKEN, or the content of the file made for containers.
+    It is empty if neither exists."""
     kept = _token_file()
     return os.environ.get(TOKEN, "") or (kept.read_text(encoding="utf-8") if kept.exists() else "")
 
@@ -145,7 +143,7 @@ def _make_token() -> str:
     cannot see which user of this machine connects."""
     kept, token = _token_file(), secrets.token_hex(32)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.touch(mode=0o600)  # before anything is in it, so that no other user can read it at any moment
+    kept.touch(mode=0o600)  # before the token is in the file, so that no other user can ever read it
     kept.write_text(token, encoding="utf-8")
     return token
 

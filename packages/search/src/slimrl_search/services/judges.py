@@ -1,4 +1,4 @@
-"""The module implements `scripts/run_llamacpp.py` and `scripts/run_vllm.py`: each serves the judge named in `.env`."""
+"""Implements `scripts/run_llamacpp.py` and `scripts/run_vllm.py`. Each script serves the judge that `.env` names."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ from slimrl_search.services.server import Program, make_parser, start_or_stop
 from slimrl_search.services.weights import find_gguf, find_model
 
 DEFAULT_MODEL = "qwen2.5:7b"
-# Ollama's address: a user of Ollama needs neither a server of ours nor a setting.
+# Ollama's address, so that users of Ollama need neither these scripts nor a setting.
 DEFAULT_URL = "http://localhost:11434/v1"
 ADDRESS = re.compile(r"http://([\w.-]+|\[[\da-f:]+\])(?::(\d+))?/v1/?")
 # The packages to install if a program is not on the PATH, with texts about their cost.
@@ -28,7 +28,7 @@ COSTS = {
     LLAMA_CPP: "llama.cpp for any CPU, 100 MB; one compiled for yours, on the PATH as llama-server, is faster",
     VLLM: "vLLM with its own PyTorch, several GB; Linux only, for NVIDIA GPUs",
 }
-STDERR = 2  # pip writes its progress here, apart from the output of the script
+STDERR = 2  # pip writes its progress here, so that it is not mixed with the script's output
 DONE = "installed"  # written last, so that an interrupted installation does not count
 ABOUT_LLAMA_CPP = """\
 Runs llama.cpp's server as the judge: on the CPU, or on a GPU if your llama.cpp was built for one.
@@ -113,7 +113,7 @@ def serve_vllm(argv: Sequence[str]) -> int:
 def _serve(
     options: argparse.Namespace, name: str, program: Callable[[argparse.Namespace, JudgeSettings], Program]
 ) -> int:
-    """Start or stop the server of a judge. `program` downloads missing parts, and returns the server to start."""
+    """Start or stop the server of a judge. `program` downloads missing files and returns the server to start."""
     settings = JudgeSettings.of({"JUDGE_MODEL": DEFAULT_MODEL, **{k: v for k, v in os.environ.items() if v.strip()}})
     return start_or_stop(options, name, settings.port, lambda: program(options, settings))
 
@@ -172,10 +172,10 @@ def home_of(requirement: str) -> Path:
 
 
 def ensure_installed(requirement: str) -> Path:
-    """Return the directory of the virtual environment with a package. Install it first if it is missing.
+    """Return the directory of a virtual environment that contains the package. Create it first if it is missing.
 
-    It is in the cache, and slimrl's own environment is not changed. After an interruption the next call starts again,
-    with pip's cache. Raises UserError if pip fails.
+    The directory is in the cache; slimrl's own Python environment is not changed. After an interruption, the next call
+    repeats the installation with pip's cache. Raises UserError if pip fails.
     """
     home = home_of(requirement)
     home.parent.mkdir(parents=True, exist_ok=True)

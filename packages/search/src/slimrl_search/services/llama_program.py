@@ -1,6 +1,6 @@
-"""The program runs llama.cpp's server from the Python package `xllamacpp`, with the flags of `llama-server`.
+"""Runs llama.cpp's server from the Python package `xllamacpp`, with the flags of `llama-server`.
 
-It runs in the package's own environment, without slimrl. slimrl never imports this module.
+This program runs in the virtual environment of `xllamacpp`, in which slimrl is not installed. slimrl never imports it.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""The module starts a server in the background, finds it again in a later process, and stops it with all its children.
+"""Starts a server in the background, finds it again in a later process, and stops it with all its child processes.
 
-A record of the server is kept in a file beside its log, and an environment variable marks its processes. The module
-does not depend on the kind of server. It also has the shared parts of the scripts that start a server.
+A file beside the server's log has the record of the server, and an environment variable marks its processes. This
+module works for any server. It also has the shared code of the scripts that start a server.
 """
 
 import argparse
@@ -37,9 +37,9 @@ HEALTH_S = 5.0  # timeout of one health check
 class Program:
     """A server to run. `name` and `port` identify it among the servers of this machine.
 
-    `about` describes the service and its settings, so that a start with other settings is noticed. The server is ready
-    when it answers `/health` with status 200. `after` is a command that removes leftovers, such as a container, after
-    the process has exited.
+    `about` describes the service and its settings. If a server with another `about` already runs, a start fails. The
+    server is ready when it answers `/health` with status 200. `after` is a command that removes leftovers, such as a
+    container, after the process has exited.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The record of a started process: its id and its time of start."""
+    """The record of a started process: its id and its start time."""
 
     pid: int
     began: str
@@ -80,13 +80,12 @@ class Running:
 def start(program: Program, foreground: bool = False) -> int:
     """Start a server and return the exit status; if it already runs, only wait until it is ready.
 
-    In the background the function returns when the server is ready. In the foreground it returns when the server has
-    exited, by Ctrl-C, by `stop` in another process or by itself. Raises UserError if another program has the port, or
-    the server exits before it is ready.
+    Without `foreground`, return when the server is ready. With `foreground`, return when the server has exited, for
+    example after Ctrl-C. Raises UserError if another program uses the port, or the server exits before it is ready.
     """
     place = f"{program.url}{program.path}"
     program.record.parent.mkdir(parents=True, exist_ok=True)
-    # Of several starts at once, one is first and the others find its server.
+    # If several processes start the server at once, one starts it and the others find it running.
     with hold_lock(program.record.with_suffix(".lock"), "starting it", say):
         if running := _find_running(program):
             _wait_until_ready(program, running)
@@ -100,7 +99,7 @@ def start(program: Program, foreground: bool = False) -> int:
             replace_file(program.record, [json.dumps(asdict(running)).encode()], "SLIMRL_CACHE")
             if not foreground:
                 _wait_until_ready(program, running, process)
-        except BaseException:  # also for Ctrl-C and a full disk: a server must not stay unready or unrecorded
+        except BaseException:  # also after Ctrl-C or on a full disk: no unrecorded server may keep running
             _discard(program, process, running)
             raise
     if not foreground:
@@ -163,10 +162,10 @@ def run_script(main: Callable[[Sequence[str]], int], interrupted: str = "nothing
 
 
 def _find_running(program: Program) -> Running | None:
-    """Return the record of the server if it already runs. Otherwise stop the processes that it has left, and return
+    """Return the record of the server if it runs. Otherwise stop the processes that an earlier server left, and return
     None.
 
-    Raises UserError if it runs with other settings, or another program has the port.
+    Raises UserError if the server runs with other settings, or another program uses the port.
     """
     running = _read_record(program)
     if running is None or start_time(running.pid) != running.began:
@@ -194,7 +193,7 @@ def _check_port(program: Program) -> None:
 
 
 def _spawn(program: Program, foreground: bool) -> "subprocess.Popen[bytes]":
-    """Start the process, in the background with its own session and its output in the log."""
+    """Start the process. In the background it gets a new session, and its output is written to the log."""
     environment = {**os.environ, **program.environment, MARK: str(program.record)}
     with nullcontext() if foreground else program.log.open("wb") as log:
         try:
@@ -223,7 +222,7 @@ def _wait_until_ready(program: Program, running: Running, process: "subprocess.P
     began = noted = time.monotonic()
     while not is_healthy(program.url, HEALTH_S):
         if start_time(running.pid) != running.began:
-            _end(program, running)  # stops its children. After `wait`, the kernel may reuse the process id
+            _end(program, running)  # stop its children before `wait`, after which the kernel may reuse the id
             how = f" with status {process.wait()}" if process else ""
             raise UserError(
                 f"{program.about} ended{how} before it was ready. The end of its log, {program.log}:\n"

@@ -1,6 +1,6 @@
-"""The module finds the weights of a judge by its name: a local path, the packaged model, or files of the Hub.
+"""Finds the weights of a judge by its name: a local path, the packaged model, or files on the Hub.
 
-huggingface_hub downloads them: it caches files and resumes interrupted downloads. Without a network the cache is used.
+huggingface_hub downloads and caches the files, and resumes interrupted downloads. Without a network the cache is used.
 """
 
 import re
@@ -24,7 +24,7 @@ KNOWN = {
     "qwen3-8b": "Qwen/Qwen3-8B",
 }
 QUANTISATION = "Q4_K_M"
-# The owner and the repository, and then a quantisation or a file.
+# The owner and the repository, optionally followed by a quantisation or a file.
 NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*?)(?::(\w+)|/([\w./-]+\.gguf))?")
 PART = re.compile(r"-\d+-of-(\d+)(?=\.gguf$)")
 
@@ -48,8 +48,8 @@ def find_gguf(name: str) -> Path:
 
 
 def find_model(name: str) -> str:
-    """Return a judge's model for vLLM: a directory, or `owner/model` on the Hub, which vLLM downloads. `name` is one of
-    these, or a key of `KNOWN`. Raises UserError for any other name."""
+    """Return a judge's model for vLLM: a directory, or `owner/model` on the Hub, which vLLM downloads. `name` may also
+    be a key of `KNOWN`. Raises UserError for any other name."""
     path = Path(name).expanduser()
     if path.is_dir():
         return str(path)
@@ -89,7 +89,7 @@ def fetch(repository: str, wanted: str) -> Path:
     names = [
         name for name in names if any(fnmatchcase(name, one) for one in patterns) and not fnmatchcase(name, images)
     ]
-    whole = [name for name in names if not PART.search(name)] or names  # some repositories have both
+    whole = [name for name in names if not PART.search(name)] or names  # some repositories have the parts too
     part = PART.search(whole[0]) if whole else None
     if not whole or (part and int(part[1]) != len(whole)):
         raise UserError(

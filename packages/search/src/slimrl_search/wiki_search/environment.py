@@ -41,15 +41,15 @@ TASK = "Answer the question."
 
 @dataclass
 class WikiSearch(Taskset):
-    """Questions on the pages of a corpus, seeded and distinct. The fields are the `args` of the config section.
+    """Distinct, seeded questions on the pages of a corpus. The fields are the `args` of the config section.
 
-    `corpus` is `generated`, or a source that `retrieval/sources.py` reads. In the second case, `questions` is such a
-    source too. A generated corpus has `num_pages` pages, with `num_train` and `num_test` questions of `hops` hops.
-    Corpus and index are built once, in `data_dir` or in the cache. `judge` is empty, to compare words, or has the
-    fields of `judges/judge.py`'s `JudgeServer`.
+    `corpus` is `generated`, or a source that `retrieval/sources.py` reads. In the second case, `questions` is a source
+    of questions. A generated corpus has `num_pages` pages, with `num_train` and `num_test` questions of `hops` hops.
+    Corpus and index are built once, in `data_dir` or in the cache. If `judge` is empty, words are compared. Otherwise
+    it has the fields of `judges/judge.py`'s `JudgeServer`.
 
-    `format` is the format of tool calls: `tags`, `native` (by the model's chat template), or `code`. For `code`,
-    `sandbox` is empty or has the fields of `SandboxSettings` of slimrl-sandbox. The policy reads at most
+    `format` is the format of tool calls: `tags`, `native` (the format of the model's chat template), or `code`. For
+    `code`, `sandbox` is empty or has the fields of `SandboxSettings` of slimrl-sandbox. The policy reads at most
     `max_tool_tokens` tokens of a tool's result or a program's output.
     """
 
@@ -147,7 +147,7 @@ class WikiSearch(Taskset):
         return {"expert": expert, "random": at_random}
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return the kind of the search's failure, by `metrics.kind_of_failure`."""
+        """Return the kind of failure that `metrics.kind_of_failure` finds in the metrics."""
         return kind_of_failure(rollout.metrics)
 
     def offload(self) -> None:
@@ -158,7 +158,7 @@ class WikiSearch(Taskset):
         return WikiSearchEpisode(Record(question, self._tools.page_ids), calls, self._judge)
 
     def _play(self, task: Task, play: Play) -> list[Message]:
-        """Return the whole conversation of a script, played in its own event loop."""
+        """Run a script in a new event loop, and return the whole conversation."""
 
         async def conversation() -> list[Message]:
             # A sandbox belongs to the event loop that made it, so this loop needs its own call format.
@@ -189,7 +189,7 @@ class WikiSearch(Taskset):
 
 
 class WikiSearchEpisode:
-    """An episode on one question. An answer finishes it."""
+    """One episode on a question. The policy's answer ends the episode."""
 
     def __init__(self, record: Record, calls: CallFormat, judge: Judge) -> None:
         self._record = record
@@ -203,7 +203,7 @@ class WikiSearchEpisode:
         record, visible = self._record, without_thoughts(reply)
         record.replies.append(reply)
         answer = next(spans_between(visible, *TAGS), None)
-        # The first action in the reply counts: an answer after a call may be an example, or was invented too early.
+        # The first action in the reply counts: an answer after a call is a guess without the call's result.
         if answer is None or self._calls.call_start(visible) < answer[0] - len(TAGS[0]):
             reaction = await self._calls.react(visible)
             record.calls += reaction.calls
@@ -220,8 +220,8 @@ class WikiSearchEpisode:
 
 
 def split_of(question: Question) -> str:
-    """Return the split of a question: its own `split` if that is set, else a split by a hash of the question,
-    80/10/10."""
+    """Return the question's own `split` if it is set. Otherwise a hash of the question selects the split: 80% train,
+    10% validation, 10% test."""
     if question.split:
         return question.split
     tenth = hashlib.sha256(question.question.encode()).digest()[0] % 10

@@ -1,8 +1,7 @@
 """Generates right and wrong answers to questions on the generated encyclopedia: examples for testing a judge.
 
-An answer is right or wrong by construction. One rule is a choice: an answer that names two candidates is wrong, even if
-one of them is right. The module uses only the judges' comparison of words, to ensure that a wrong answer shares no word
-with the right one.
+Each answer is constructed to be right or wrong. By convention, an answer that names two candidates is wrong, even if
+one of them is right. This module compares words only to ensure that a wrong answer shares no word with the right one.
 """
 
 import random
@@ -18,7 +17,7 @@ from slimrl_search.retrieval.encyclopedia import KINDS, Encyclopedia
 from slimrl_search.retrieval.pages import Question
 
 NUM_PAGES = 1000
-MIN_QUESTIONS = 1000  # each of 17 kinds needs several answers that share no word; 300 may give a kind only one
+MIN_QUESTIONS = 1000  # each of 17 kinds of questions needs several answers without a common word; 300 are too few
 # Every kind of question of the encyclopedia, with its answer as a sentence.
 SENTENCES: dict[str, str] = {
     question: sentence for kind in KINDS.values() for question, _, _, sentence in kind.get("facts", ())
@@ -30,16 +29,16 @@ PATTERNS = {
 
 
 def make_labelled_answers(num: int, seed: int = 0) -> Iterator[Labelled]:
-    """Yield `num` responses to questions on a generated encyclopedia. Each question gets a right and a wrong response,
-    in turn. All kinds of responses are equally frequent."""
+    """Yield `num` responses to questions on a generated encyclopedia. For each question, a right response is followed
+    by a wrong one. All kinds of responses are equally frequent."""
     asked = list(islice(Encyclopedia(NUM_PAGES, seed).questions(), max(MIN_QUESTIONS, (num + 1) // 2)))
     by_kind: dict[str, list[tuple[str, set[str]]]] = defaultdict(list)
     for one in asked:
         by_kind[kind_of(one.question)[0]].append((one.answer, set(normalise(one.answer))))
     rng = random.Random(f"labelled/{seed}")
     for number in range(num):
-        # Each question has two numbers, and the even number is for its right answer. The question's position selects
-        # the kinds of both answers.
+        # Each question has two numbers: the even number gives its right answer, the odd number its wrong answer. The
+        # question's position selects the kinds of both answers.
         place, is_wrong = divmod(number, 2)
         kinds = WRONG if is_wrong else RIGHT
         kind = list(kinds)[place % len(kinds)]
@@ -75,7 +74,7 @@ def _case(question: Question, by_kind: Mapping[str, list[tuple[str, set[str]]]],
 
 
 def kind_of(question: str) -> tuple[str, str]:
-    """Return the kind of an encyclopedia's question, a key of SENTENCES, and the name of its subject."""
+    """Return the kind of a question, which is a key of SENTENCES, and the name of the question's subject."""
     for kind, pattern in PATTERNS.items():
         if found := pattern.fullmatch(question):
             return kind, found[1]

@@ -1,4 +1,4 @@
-"""The record of a search episode, and its metrics. The module does not depend on the format of calls."""
+"""Records a search episode and computes its metrics, independent of the format of tool calls."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ Pages = Callable[[str], Iterable[str]]
 class Record:
     """The record of one episode.
 
-    `found_by` maps a query to the ids of the pages that it finds. It is needed because only the calls of a program are
-    recorded, not their results.
+    `found_by` maps a query to the ids of the pages that a search with this query finds. It is needed because for the
+    calls of a program, only the calls are recorded and not their results.
     """
 
     question: Question
@@ -26,7 +26,7 @@ class Record:
     is_correct: bool = False
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics so far. Metrics of pages and sections are missing if the question names neither."""
+        """Return the metrics so far. Metrics of page and section are missing if the question does not name them."""
         searches = [call.arguments[0] for call in self.calls if call.tool == "search_pages" and not call.error]
         called = [(call.tool, call.arguments) for call in self.calls if call.tool]
         invalid = sum(bool(call.error) for call in self.calls)
@@ -42,7 +42,7 @@ class Record:
         return metrics | self._page(searches) | self._section()
 
     def _page(self, searches: list[str]) -> dict[str, float]:
-        """Return two metrics: whether the first search, and whether any search, has found the page of the answer."""
+        """Return two metrics: whether the first search found the page of the answer, and whether any search did."""
         if not self.question.page_id:
             return {}
         hits = [self.question.page_id in self.found_by(query) for query in searches]
@@ -75,8 +75,8 @@ def kind_of_failure(metrics: Mapping[str, float]) -> str:
 
 def repetition(replies: Sequence[str]) -> float:
     """Return the share of n-grams of `NUM_WORDS` words that occur earlier in the same reply, over all replies. This is
-    1 - distinct-n (Li et al. 2016), with the n-grams of each reply counted separately. It is 0 if no reply has that
-    many words; text that repeats itself in circles has more than 0.5.
+    1 - distinct-n (Li et al. 2016), with the n-grams of each reply counted separately. It is 0 if no reply has
+    `NUM_WORDS` words. A text that repeats itself again and again has more than 0.5.
 
     >>> repetition(["the cat sat down", "and on and on and on and on"])
     0.5

@@ -1,6 +1,5 @@
-"""Scripted players of a search episode. The expert knows the place of the answer, but still has to find it with the
-tools; the other player calls tools at random. Both write calls in the format of the episode.
-"""
+"""Scripts that play a search episode without a model. The expert knows the page and section of the answer, but still
+finds them with the tools. The other script calls tools at random. Both write calls in the format of the episode."""
 
 import ast
 import random
@@ -43,8 +42,9 @@ class _Conversation:
 async def solve(
     question: Question, episode: Environment, calls: CallFormat, title_of: Callable[[str], str]
 ) -> list[Message]:
-    """Return the whole conversation of an expert. It searches for the title of each page on the way, lists its
-    sections, reads the section with the link or the answer, and answers. `title_of` maps a page's id to its title."""
+    """Return the whole conversation of an expert. For each page on the way to the answer, the expert searches for the
+    page's title, lists the page's sections, and reads the section with the link or the answer. Then it answers.
+    `title_of` maps a page's id to its title."""
     play = _Conversation(episode, calls, await episode.start())
     pages = [(question.page_id, question.section)]
     if question.via:
@@ -79,7 +79,7 @@ async def wander(question: Question, episode: Environment, calls: CallFormat, rn
 
 
 def rows_in(text: str) -> list[dict[str, str]]:
-    """Return the rows of a search or a listing in a tool's result; an empty list if the text has none."""
+    """Parse the rows that `search_pages` or `view_sections` returned; an empty list if the text has no rows."""
     # Results have no numbers, booleans or nulls, so a list of rows is the same in JSON and in Python.
     begin, end = text.find("[{"), text.rfind("}]") + len("}]")
     try:

@@ -15,14 +15,14 @@ from slimrl_search.retrieval.prepare import CORPUS, INDEX
 from slimrl_search.retrieval.sections import key_of, list_sections, section_text, sections_of, split_section_id
 
 Rows = list[dict[str, str]]
-# The longest argument. A program could pass a million characters, and keep the host busy long after its own exit.
+# The maximum length of an argument. With a million characters, a program could keep the host busy after its own exit.
 MAX_CHARS = 1000
 
 
 class WikiTools:
-    """The tools of the verifiers environment `wiki-search`; `retrieval/sections.py` lists the differences.
+    """The tools of the verifiers environment `wiki-search`, with the differences that `retrieval/sections.py` lists.
 
-    A mistake raises ToolError, which names the nearest id. Several threads may call the tools at once.
+    A mistake in a call raises ToolError, which names the most similar id. Several threads may call the tools at once.
     """
 
     def __init__(self, corpus: Corpus, index: TitleIndex, num_results: int = NUM_RESULTS) -> None:

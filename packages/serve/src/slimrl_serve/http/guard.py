@@ -19,8 +19,8 @@ MAX_HEAD_BYTES = 32 * 2**10
 OPEN_TO_ALL = {"/health"}
 HEADER_BYTES = 32  # the overhead of a header besides its text, as in HTTP/2
 SMALL_BODY_BYTES = 64 * 2**10
-MAX_BODIES_BYTES = 64 * 2**20  # of all running requests; beyond it only small bodies are accepted
-MAX_DROPPED_BYTES = 64 * 2**20  # of a body that is refused for its size
+MAX_BODIES_BYTES = 64 * 2**20  # bodies of all running requests; above this limit, only small bodies are accepted
+MAX_DROPPED_BYTES = 64 * 2**20  # bytes to read of a body that is refused for its size
 RETRY_AFTER_S = 1
 CLOSE = {"Connection": "close"}
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Guard:
-    """ASGI middleware. It answers refused requests by `respond`, and passes other requests with their whole bodies to
+    """ASGI middleware. It answers refused requests with `respond`, and passes other requests with their whole bodies to
     `app`."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Guard:
             await self._hand_on(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
-        """Return the reason to refuse a request by its head; None if it is accepted."""
+        """Return the reason to refuse a request, judged by its head; None if it is accepted."""
         size = len(scope["raw_path"]) + len(scope["query_string"])
         size += sum(len(name) + len(value) + HEADER_BYTES for name, value in scope["headers"])
         if size > MAX_HEAD_BYTES:
@@ -82,7 +82,7 @@ class Guard:
                 body += part
                 held += len(part)
                 self._num_held += len(part)
-                # Small bodies always pass, because others could fill the room for large ones.
+                # Small bodies always pass. Otherwise a few large bodies could block all other requests.
                 if self._num_held > MAX_BODIES_BYTES and held > SMALL_BODY_BYTES:
                     await self._respond(_FULL)(scope, receive, send)
                     return
@@ -99,8 +99,8 @@ class Guard:
 
 
 async def _drop_body(receive: Receive) -> None:
-    """Read a refused body and drop it, up to `MAX_DROPPED_BYTES`. A client that still sends its body when the server
-    closes the connection loses the answer."""
+    """Read a refused body and drop it, up to `MAX_DROPPED_BYTES`. Otherwise a client that is still sending when the
+    server closes the connection would lose the answer."""
     num = 0
     while num < MAX_DROPPED_BYTES:
         message = await receive()

@@ -1,5 +1,5 @@
-"""Runs an HTTP server, in this thread or on its own thread, with limits on its connections and on the time for which a
-client may delay it. It does not depend on the served application. Needs the extra `server`.
+"""Runs an HTTP server in this thread or on a separate thread. Limits the number of connections, and the time for which
+a client may delay the server. It does not depend on the served application. Needs the extra `server`.
 
 uvicorn itself limits the size of heads.
 """
@@ -39,14 +39,15 @@ FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0
 
 
 class Connection(H11Protocol):
-    """uvicorn's protocol. A connection is closed if its client delays the server for too long. uvicorn refuses requests
-    at `limit_concurrency` connections. Before that, a new connection is answered with 503 and `on_full` is called."""
+    """uvicorn's protocol. A connection is closed if its client delays the server for too long. uvicorn would refuse
+    requests once there are `limit_concurrency` connections. Instead, the connection that reaches this number is
+    answered with 503 and closed, and `on_full` is called."""
 
     def __init__(self, on_full: Callable[[], None], **settings: Any) -> None:
         super().__init__(**settings)
         self._on_full = on_full
         self._num_resumed = 0
-        self._present: tuple[object, float] = None, 0.0  # the present wait, and its start
+        self._present: tuple[object, float] = None, 0.0  # the current wait, and its start
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -60,7 +61,8 @@ class Connection(H11Protocol):
             self._look()
 
     def _find_wait(self) -> tuple[object, float]:
-        """Return an identifier of the wait for the client, or None without a wait, and the allowed seconds."""
+        """Return an identifier of the current wait for the client, and the allowed seconds. Without a wait, return None
+        and 0."""
         if self.flow.write_paused or self.transport.is_closing():
             return ("reader", self._num_resumed), UNREAD_S
         if self.conn.their_state is h11.SEND_BODY:
@@ -71,7 +73,7 @@ class Connection(H11Protocol):
         return None, 0.0
 
     def _look(self) -> None:
-        """Close the connection if the present wait has exceeded its limit. Schedule the next check."""
+        """Close the connection if the current wait has exceeded its limit. Schedule the next check."""
         awaited, limit_s = self._find_wait()
         if awaited != self._present[0]:
             self._present = awaited, time.monotonic()
@@ -102,8 +104,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 class HttpServer:
     """Serves an application on a listening socket. `num_reserved` is the number of files that the application opens.
-    The limit on connections leaves file descriptors for them. `start` serves on a separate thread, so that the main
-    thread is free to wait for signals."""
+    The limit on connections leaves file descriptors for these files. `start` serves on a separate thread, so that the
+    main thread is free to wait for signals."""
 
     def __init__(self, app: ASGIApp, listening: socket.socket, grace_s: int, num_reserved: int = 0) -> None:
         reserved = RESERVED_DESCRIPTORS + num_reserved
@@ -142,7 +144,7 @@ class HttpServer:
         return self._thread.is_alive()
 
     def run(self) -> None:
-        """Serve in this thread, until a signal in the main thread, or `stop`."""
+        """Serve in this thread until `stop` is called, or a signal arrives in the main thread."""
         for name in ("asyncio", "uvicorn.error"):
             logging.getLogger(name).addFilter(_is_news)
         asyncio.run(self._server.serve(sockets=[self._socket]))
@@ -165,7 +167,7 @@ class HttpServer:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for two records: asyncio's warning at each write to a client that has left, and the traceback of a
-    request that is cancelled while the server stops."""
+    """Return False for two kinds of log records: asyncio's warning at each write to a client that has left, and the
+    traceback of a request that is cancelled while the server stops."""
     was_broken_off = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
     return not was_broken_off and record.msg != "socket.send() raised exception."

@@ -10,8 +10,8 @@ from slimrl_tools.check.trial import SCRIPT_ERROR, Played
 
 HELD_NOTE_S, HELD_PROBLEM_S = 0.1, 0.5
 STEP_NOTE_S = 1.0
-LEFT = "partner_left"  # in self-play, the first player without turns left leaves the others waiting: not a fault
-# Failure reasons that determine the subject of the finding.
+LEFT = "partner_left"  # not a fault: in self-play, the player that uses up its turns first leaves the game
+# The subject of the finding for each of these failure reasons.
 FAILURES = {
     "environment_died": "crash",
     "environment_lost": "crash",
@@ -23,8 +23,8 @@ NOT_STARTED = "Mend `start`: it gives messages with a role and a text as content
 
 
 def failure_findings(played: Sequence[Played]) -> Iterator[Finding]:
-    """Yield a problem for each kind of failure, with its first episode as the example. Findings on `garbage` and
-    `metrics` are always yielded."""
+    """Yield a problem for each subject with failed episodes; its text describes the first failure. Always include a
+    finding on `garbage` and one on `metrics`."""
     failed: dict[str, list[Played]] = {}
     for one in played:
         if one.rollout.failure and one.rollout.failure != LEFT:
@@ -42,7 +42,7 @@ def failure_findings(played: Sequence[Played]) -> Iterator[Finding]:
 
 
 def _subject_of(failed: Played) -> str:
-    """Return the subject that a failed episode belongs to."""
+    """Return the subject of the finding on a failed episode."""
     failure = failed.rollout.failure
     if failure in FAILURES:
         return FAILURES[failure]
@@ -54,8 +54,8 @@ def _subject_of(failed: Played) -> str:
 
 
 def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
-    """Yield a finding on whether episodes finish by themselves. All scripted episodes must finish; without a scripted
-    episode, one of the other episodes must. Yield nothing if every episode failed."""
+    """Yield a finding on whether episodes finish by themselves. All scripted episodes must finish. If there are no
+    scripted episodes, at least one other episode must finish. Yield nothing if every episode failed."""
     whole = [one for one in played if not one.rollout.failure]
     if scripts := [one for one in whole if one.kind == "script"]:
         if endless := [one for one in scripts if not one.is_finished]:
@@ -71,7 +71,7 @@ def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
 
 def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
     """Describe the first pair of episodes that differ; return an empty text if all pairs are equal. The description is
-    `text`, where `{who}` stands for the first episode and `{what}` for the difference."""
+    `text`, in which the first episode replaces `{who}` and the difference replaces `{what}`."""
     for one, other in pairs:
         if one.course != other.course:
             return text.format(who=one, what=_difference(one, other))
@@ -79,9 +79,9 @@ def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
 
 
 def time_findings(plays: Sequence[Sequence[Played]]) -> Iterator[Finding]:
-    """Yield findings on how long an episode blocks the event loop, and on the duration of a step. Each element of
-    `plays` holds repeated plays of one episode. The shortest time counts, since other programs can only slow an episode
-    down."""
+    """Yield findings on how long an episode blocks the event loop, and on the duration of an environment step. Each
+    element of `plays` has several plays of one episode. Their shortest time counts, since other programs can only slow
+    an episode down."""
     holds = [(min(play.hold_s for play in repeated), repeated[0]) for repeated in plays]
     hold_s, longest = max(holds, key=lambda pair: pair[0])
     text = f"an episode holds all others for {hold_s * 1000:.1f} ms at most"

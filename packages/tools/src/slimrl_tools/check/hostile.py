@@ -1,6 +1,6 @@
-"""Useless replies: they should earn no reward, but models write them sooner or later.
+"""Contains useless replies for tests of environments. They should earn no reward, but every model writes some of them.
 
-Some replies contain the tags in the environment's own instructions, so that they reach the environment's parser.
+Some replies contain the tags from the environment's instructions, so that the environment parses them.
 """
 
 import re
@@ -10,7 +10,7 @@ from slimrl.types import Message
 
 TAG = re.compile(r"(?P<open><|\[)(?P<name>[A-Za-z_][\w-]{0,30})(?P<close>>|\])")
 MAX_TAGS = 6
-LONG, MANY = 20_000, 500  # characters of a giant reply, and repetitions within one
+LONG, MANY = 20_000, 500  # characters of a giant reply, and repetitions within a reply
 INVISIBLE = "\u202eabc\u200b\u200d\u2066\ufeff\u0000\u0007"
 ODD = f"\ufffd\ufffd {INVISIBLE} \U0001f9d1\u200d\U0001f680 \U000e0041 \ud7ff"
 

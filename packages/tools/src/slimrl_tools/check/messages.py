@@ -1,4 +1,4 @@
-"""Checks opening messages, the tools that they offer, and an expert's calls."""
+"""Checks opening messages, the tools that they offer, and the expert's tool calls."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from slimrl_tools.check.trial import Played
 
 ROLES = ("system", "user", "assistant", "tool")
 NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
-# An error as the result of a call, in each format: in tags, native, and printed by a program.
+# A tool result that is an error, in each format: in tags, as a native tool message, and printed by a program.
 ERROR = re.compile(r"(?:<(?:result|output)>\n)?(Error: [^\n]*)")
 SCHEMA_REMEDY = "Take `slimrl.tools.base.schema_of`, which makes a schema of a typed function."
 TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")

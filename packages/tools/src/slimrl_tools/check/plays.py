@@ -18,12 +18,12 @@ from slimrl_tools.check.trial import Kind, Played, Replies, Trial
 T = TypeVar("T")
 FEW = 2  # tasks on which many variants are played
 REPEATS = 3  # times that an episode is played again
-MAX_BREAKDOWNS = 3  # no more episodes are tried after this many breakdowns
+MAX_BREAKDOWNS = 3  # stop after this many episodes that hang or crash
 HOSTILE_TURNS = 4  # repeating the same useless reply more often reveals nothing new
 
 
 async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
-    """Play all scripts on all tasks, but stop after `MAX_BREAKDOWNS` breakdowns."""
+    """Play all scripts on all tasks, but stop after `MAX_BREAKDOWNS` episodes that hang or crash."""
     found: list[Played] = []
     for name in call_user_code("its `scripts` failed", lambda: list(trial.taskset.scripts)):
         for task in tasks:
@@ -34,7 +34,7 @@ async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
 
 async def play_useless(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Played]) -> list[Played]:
     """Play useless replies on a few tasks, from the start and after a script's first reply. If no episode of a task
-    starts, play only the empty replies on it. Stop after `MAX_BREAKDOWNS` breakdowns."""
+    starts, play only empty replies on this task. Stop after `MAX_BREAKDOWNS` episodes that hang or crash."""
     fewer = {"max_turns": min(HOSTILE_TURNS, trial.limits.max_turns)}
     short = replace(trial, limits=trial.limits.model_copy(update=fewer))
     found: list[Played] = []
@@ -54,7 +54,7 @@ async def play_useless(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Pl
             later = {f"{what} after a good reply": text for what, text in in_tags.items()}
             await play(short, "garbage", task, later, best.replies[:1])
         copies = {"a copy of the last message": opening[-1]["content"]}
-        with suppress(RolloutError):  # the episodes above record the reason
+        with suppress(RolloutError):  # if the episode cannot start, the episodes above record the reason
             copies["a copy of the prompt"] = await short.read(task)
         await play(short, "copy", task, copies)
     for opening in [*openings_of(found).values()][:1]:
@@ -70,8 +70,8 @@ def openings_of(played: Sequence[Played]) -> dict[str, Sequence[Message]]:
 
 
 def choose_samples(played: Sequence[Played], tasks: Sequence[Task]) -> list[Played]:
-    """Choose up to two episodes without a failure for each of a few tasks: one by a script, preferably the expert, and
-    one with a useless reply, preferably in the environment's own tags."""
+    """For each of a few tasks, choose up to two episodes that did not fail. One was played by a script, preferably the
+    expert. The other has a useless reply, preferably in the environment's own tags."""
     nonsense = [f"{begin} with nonsense" for opening in openings_of(played).values() for begin, _ in tags_of(opening)]
     liked: dict[Kind, list[str]] = {"script": [EXPERT], "garbage": nonsense}
     return [
@@ -88,8 +88,8 @@ async def play_again(trial: Trial, samples: Sequence[Played]) -> list[list[Playe
 
 
 async def play_beside(trial: Trial, alone: Sequence[Played]) -> list[tuple[Played, Played]]:
-    """Replay episodes in pairs, both at the same time. Return each episode of `alone` with its replay beside another
-    episode."""
+    """Replay every pair of episodes in `alone` at the same time. Return tuples of an episode and its replay beside
+    another episode."""
     found: list[tuple[Played, Played]] = []
     for pair in combinations(alone, 2):
         found += zip(pair, await asyncio.gather(*map(trial.replay, pair)), strict=True)
@@ -99,7 +99,7 @@ async def play_beside(trial: Trial, alone: Sequence[Played]) -> list[tuple[Playe
 async def play_all(
     trial: Trial, samples: Sequence[Played], taskset: Taskset, change: Callable[[Task], Task] = lambda task: task
 ) -> list[Played]:
-    """Replay each sample with another `taskset`, on its task as modified by `change`."""
+    """Replay each sample with the given `taskset`. `change` returns the task to play."""
     return [await trial.replay(one, taskset, change(one.task)) for one in samples]
 
 
@@ -113,12 +113,12 @@ def spread(items: Sequence[T], num: int) -> list[T]:
 
 
 def _is_hopeless(played: Sequence[Played]) -> bool:
-    """Return True if so many episodes broke down that further ones would only take time."""
+    """Return True if so many episodes hung or crashed that further episodes would only take time."""
     return sum(one.is_breakdown for one in played) >= MAX_BREAKDOWNS
 
 
 def _best(played: Sequence[Played], task: Task, liked: Sequence[str]) -> Played | None:
-    """Return the first episode on the task without a failure, preferably of a player in `liked`; None without such an
-    episode."""
+    """Return the first episode on `task` that did not fail, preferably of a player in `liked`. Return None if all
+    episodes failed."""
     whole = [one for one in played if one.task.id == task.id and not one.rollout.failure and one.rollout.turns]
     return min(whole, key=lambda one: one.what not in liked, default=None)

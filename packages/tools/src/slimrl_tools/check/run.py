@@ -32,11 +32,11 @@ NUM_STAGES = 5
 
 @dataclass(slots=True)
 class Check:
-    """The check of the environment in `trial`, on `num_examples` tasks of a split. `advance` is called after each of
-    the `NUM_STAGES` stages.
+    """The check of the environment in `trial`, on `num_examples` tasks of a split. It calls `advance` after each of the
+    `NUM_STAGES` stages.
 
-    `here` is the environment in this process. `worker` makes the environment in a worker process, and `elsewhere` in a
-    process with the given hash seed for texts. Both functions raise UserError if this fails.
+    `here` is the environment in this process. `worker` starts the environment in a worker process. `elsewhere` starts
+    it in a process with the given Python hash seed. Both functions raise UserError if the start fails.
     """
 
     trial: Trial
@@ -65,9 +65,9 @@ class Check:
         return [one for one in self.findings if one.level is not Level.OK or not self._is_broken(one.subject)]
 
     def _check_tasks(self) -> Sequence[Task]:
-        """Check the tasks, and return the tasks to play; none if they are broken."""
-        # Only in a worker process: here, a crash would end the check, and `check_tasks` could not measure the first
-        # call.
+        """Check the tasks, and return the tasks to play. Return no tasks if they are broken."""
+        # Look for crashes only in a worker process. A crash in this process would stop the check, and `check_tasks`
+        # must measure the first call in this process.
         if self.trial.taskset is not self.here:
             self.findings += tasks.crash_of_tasks(self.trial.taskset)
             if self._is_broken("crash"):

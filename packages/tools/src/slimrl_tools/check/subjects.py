@@ -1,11 +1,12 @@
-"""The subjects of `slimrl check`, and the findings on them.
+"""Defines the subjects of `slimrl check`, and makes the findings on them.
 
-docs/environment_details.md explains each subject; a test compares this page with the table.
+docs/environment_details.md explains each subject; a test compares that page with `REMEDIES`.
 """
 
 from slimrl.monitor.findings import Finding, Level
 
-# The remedy of a problem with each subject; empty if the finding itself names one, or if there is never a problem.
+# The remedy for a problem with each subject. It is empty if the finding names its own remedy, or if the subject never
+# has a problem.
 REMEDIES = {
     # Tasks.
     "tasks": "Give a list of `slimrl.Task`s, or take other arguments (`--args`).",
@@ -72,5 +73,5 @@ def note(subject: str, found: str, remedy: str = "") -> Finding:
 
 
 def problem(subject: str, found: str, remedy: str = "") -> Finding:
-    """Return a finding on something broken, with `remedy` or else the subject's own remedy."""
+    """Return a finding on something broken. If `remedy` is empty, use the remedy of the subject."""
     return Finding(subject, Level.PROBLEM, found, remedy or REMEDIES.get(subject, "Read the message."))

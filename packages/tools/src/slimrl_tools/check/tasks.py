@@ -26,7 +26,7 @@ def crash_of_tasks(taskset: Taskset) -> Iterator[Finding]:
     """Yield a problem if the process of a taskset crashes while it makes the tasks."""
     try:
         call_user_code("tasks('train') failed", lambda: taskset.tasks("train"))
-    except UserError as error:  # reading the tasks later reports any other error
+    except UserError as error:  # `check_tasks` reports any other error
         if isinstance(error.__cause__, RolloutError):
             yield problem("crash", str(error))
 
@@ -61,7 +61,7 @@ def check_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], list[Finding]
 
 
 def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Finding:
-    """Return a finding on whether processes with other hash seeds for texts have the same `tasks`."""
+    """Return a finding on whether processes with other Python hash seeds make the same `tasks`."""
 
     def read(seed: str) -> Tasks:
         taskset = elsewhere(seed)

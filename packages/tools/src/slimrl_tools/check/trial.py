@@ -19,7 +19,7 @@ from slimrl.rollout.games import run_groups, self_play_specs
 from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Taskset
 
 T = TypeVar("T")
-Replies = Sequence[list[int]]  # the token ids of each reply, including its end
+Replies = Sequence[list[int]]  # the token ids of each reply, including its end-of-turn token
 # The player of an episode: a script, or a policy with one useless reply (no word, nonsense, a copy of the prompt, or a
 # wrong call of a tool).
 Kind = Literal["script", "nothing", "garbage", "copy", "call"]
@@ -30,8 +30,8 @@ SCRIPT_ERROR = "script_error"  # the failure of an episode whose script failed
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One episode on a task. `what` names the script, or the useless reply. `hold_s` is the longest time for which a
-    replay blocked the event loop."""
+    """An episode that was played on a task. `what` names the script, or the useless reply. `hold_s` is the longest time
+    in seconds for which a replay blocked the event loop."""
 
     kind: Kind
     what: str
@@ -41,21 +41,21 @@ class Played:
 
     @property
     def replies(self) -> Replies:
-        """Return the replies of the episode, to play it again."""
+        """Return the token ids of the episode's replies, for a replay."""
         return [list(self.rollout.token_ids_T[turn.start : turn.stop]) for turn in self.rollout.turns]
 
     @property
     def opening(self) -> Sequence[Message]:
         """Return the messages before the first reply; none if the episode did not start."""
         roles = [message["role"] for message in self.rollout.messages]
-        # The opening may contain turns of the assistant, too: only the last turns are the replies.
+        # The opening may contain messages of the assistant, too. Only the last messages, one per turn, are replies.
         replies = [place for place, role in enumerate(roles) if role == "assistant"][-len(self.rollout.turns) :]
         return self.rollout.messages[: replies[0]] if self.rollout.turns else ()
 
     @property
     def course(self) -> tuple[object, ...]:
-        """Return the course and outcome, which must be equal in an episode with the same replies. Rewards are texts, as
-        nan != nan."""
+        """Return the data that must be equal in two episodes with the same replies. Rewards are converted to texts,
+        because nan != nan."""
         rollout = self.rollout
         return rollout.failure, tuple(map(repr, rollout.turn_rewards)), rollout.stop_reason, rollout.messages
 
@@ -66,7 +66,7 @@ class Played:
 
     @property
     def is_breakdown(self) -> bool:
-        """Return True if the episode hung or crashed its process. Such an episode takes long."""
+        """Return True if the episode hung or crashed its process."""
         return self.rollout.failure in ("timeout", "environment_died")
 
     def __str__(self) -> str:
@@ -76,7 +76,8 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The tested environment as training plays it, with the chat format, the limits and the seed of its episodes."""
+    """A player of test episodes. It has the tested environment, and the chat format, limits and seed of the
+    episodes."""
 
     taskset: Taskset
     chat: ChatFormat
@@ -84,7 +85,8 @@ class Trial:
     seed: int
 
     async def play_script(self, name: str, task: Task) -> Played:
-        """Play an episode by one of the taskset's scripts. If the script raises, the rollout is marked as failed."""
+        """Play an episode with the taskset's script `name`. If the script raises an error, the rollout is marked as
+        failed."""
         policy = make_script_policy(
             lambda taskset, asked, seed: play_script(taskset, name, asked, seed), self._context()
         )
@@ -98,7 +100,7 @@ class Trial:
         return Played("script", name, task, rollout)
 
     async def replay(self, first: Played, taskset: Taskset | None = None, task: Task | None = None) -> Played:
-        """Play an episode with the replies of `first`, with another `taskset` or on another `task` if given."""
+        """Play an episode with the replies of `first`. By default, use the trial's taskset and the task of `first`."""
         spec = self._spec(taskset or self.taskset, task or first.task)
         rollout, hold_s = await _with_longest_hold(run_episode(spec, self._context(first.replies)))
         return Played(first.kind, first.what, spec.task, rollout, hold_s)
@@ -134,8 +136,8 @@ class _PoliteClient(ReplayClient):
 
 
 async def _with_longest_hold(work: Awaitable[T]) -> tuple[T, float]:
-    """Return the result of `work`, and the longest time for which it blocked other tasks of the event loop, because it
-    computed, or slept without `await`."""
+    """Await `work`. Return its result, and the longest time in seconds for which it blocked other tasks of the event
+    loop."""
     beats = [time.perf_counter()]
 
     async def beat() -> None:

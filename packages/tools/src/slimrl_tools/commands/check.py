@@ -1,6 +1,6 @@
 """The `check` command: tests environments and reports their faults (`slimrl_tools/check/`).
 
-It trains nothing and loads no weights; it imports PyTorch only for the tokenizer of a model.
+The command loads no weights, and imports PyTorch only for the tokenizer of a model.
 """
 
 import json
@@ -70,14 +70,14 @@ def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Ca
 
 
 def _worker(env: EnvConfig, timeout_s: float) -> Taskset:
-    """Return the environment in a worker process, ready to play."""
+    """Start the environment in a worker process, and return its taskset."""
     (taskset,) = load_tasksets([env.model_copy(update={"worker": "process"})], timeout_s)
     return taskset
 
 
 def _elsewhere(env: EnvConfig, timeout_s: float, seed: str) -> Taskset:
-    """Return the environment in a process with the hash seed `seed` for texts. Only the tasks of this environment are
-    used."""
+    """Start the environment in a worker process with the Python hash seed `seed`, and return its taskset. Only its
+    tasks are used."""
     return load_in_worker(Source(env.id, env.args, timeout_s), {"PYTHONHASHSEED": seed})
 
 

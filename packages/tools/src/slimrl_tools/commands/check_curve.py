@@ -29,7 +29,7 @@ Exit status: 0 the run behaves, 1 it differs, 2 it cannot be told, as its settin
 
 
 def run_check_curve(argv: Sequence[str]) -> int:
-    """Run `slimrl check-curve RUN`. Returns the exit status. Raises UserError."""
+    """Run `slimrl check-curve RUN`. Returns the exit status. Raises UserError if it fails."""
     parser = argparse.ArgumentParser(
         prog="slimrl check-curve", allow_abbrev=False, epilog=EPILOG,
         description="Says whether a run behaves like the recorded runs of its recipe.",

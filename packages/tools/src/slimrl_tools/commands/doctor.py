@@ -1,8 +1,8 @@
-"""The `doctor` command: examines this machine, and reports the parts that slimrl will use, the reasons, and remedies.
+"""The `doctor` command: examines this machine, and reports slimrl's choices, the reasons, and remedies for faults.
 
 The probes run one after the other, each in its own thread with a time limit. Any exception becomes a finding. The
-threads also import the probes' modules, so a broken PyTorch becomes a finding, too. Nothing is downloaded or changed,
-except that kernels are compiled into the cache, as in a run.
+modules of the probes are also imported in these threads, so a broken PyTorch becomes a finding, too. Nothing is
+downloaded or changed, except that kernels are compiled into the cache, as in a run.
 """
 
 import argparse
@@ -58,8 +58,8 @@ def run_doctor(argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe of one subject: the function that returns the findings, and its time limit. If `is_core` is True, a
-    problem found by the probe is a problem of slimrl's core."""
+    """A probe of one subject. `look` returns the findings, and `limit_s` is its time limit in seconds. If `is_core` is
+    True, every run needs the subject, so a problem sets the exit status to 1."""
 
     subject: str
     look: Callable[[], Iterable[Finding]]
@@ -81,7 +81,7 @@ PROBES = (
 
 
 def all_probes() -> list[Probe]:
-    """Return the probes of this package, then those from plug-ins (`slimrl.probes`)."""
+    """Return the probes of this package, then the probes of plug-ins (entry points `slimrl.probes`)."""
     return [*PROBES, *(Probe(name, partial(_look_of_plugin, name), PLUGIN_LIMIT_S) for name in names(OF_PLUGINS))]
 
 

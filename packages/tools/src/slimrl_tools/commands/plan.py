@@ -21,8 +21,8 @@ GPUS = 1, 2, 4, 8  # default numbers of GPUs of the simulated pipelines
 
 
 def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namespace) -> int:
-    """Print the plan of a run on this machine, or on the machines in `options.on`. Returns 1 if one of these machines
-    cannot hold the run, else 0."""
+    """Print the plan of a run on this machine, or on the machines in `options.on`. Returns 1 if the run does not fit
+    one of these machines, else 0."""
     config = resolved.config
     if isinstance(config, RLConfig) and config.resume:
         config = what_is_left(config)

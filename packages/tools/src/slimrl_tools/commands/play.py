@@ -1,8 +1,8 @@
 """The `play` command: a person plays any environment in the terminal, in place of the policy.
 
-It loads no PyTorch, so a game starts at once, unless a model is the opponent (`play/opponent.py`). It does not use the
-agent loop: nothing is sampled or stored. If an environment fails, the episode stops and the reason is printed, as
-training would record it.
+The command loads PyTorch only if a model is the opponent (`play/opponent.py`); otherwise a game starts at once. It does
+not use the agent loop, because nothing is sampled or stored. If an environment fails, the episode stops, and the
+command prints the reason that training would record.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from slimrl_tools.play.terminal import QUIT, Terminal
 
 T = TypeVar("T")
 HELP, AGAIN, EXPERT = "/help", "/again", "/expert"
-CHARACTERS = 4  # of a token, roughly: an excerpt is measured in tokens, and there may be no tokenizer here
+CHARACTERS = 4  # of a token, roughly: the limit of an excerpt is in tokens, and there may be no tokenizer here
 HELP_TEXT = f"""\
 Type what the policy would write, with its tags. An empty line ends your reply, and so does Ctrl-D.
   {AGAIN}   show what you are to answer once more
@@ -58,7 +58,8 @@ def run_play(resolved: Resolved[PlayConfig], terminal: Terminal | None = None) -
         for place, task in enumerate(tasks):
             # An id may reveal the answer, so it is shown only after the episode.
             terminal.note(f"\nTask {found.index(task)} of {config.split}", "bold")
-            # asyncio handles Ctrl-C while its loop runs: while the environment answers, but not while the person types.
+            # asyncio handles Ctrl-C only while its event loop runs. It runs while the environment answers, not while
+            # the person types.
             game = _Game(taskset, task, terminal, runner, config.episode_timeout_s)
             if not game.play(make):
                 break
@@ -171,7 +172,8 @@ class _Game:
                 self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of a call into the environment. A failure raises RolloutError, as in training."""
+        """Run a call of the environment, and return its result. Raises RolloutError if the call fails, as in
+        training."""
         return self.runner.run(run_with_timeout(work, "environment", self.timeout_s))
 
 
@@ -180,8 +182,8 @@ async def _make(make: Callable[[Task], Environment], task: Task) -> Environment:
 
 
 def as_read(message: Message) -> str:
-    """Return a message as the policy reads it, but without the chat template's own tokens. It includes the callable
-    tools, and an excerpt is cut to about its limit in tokens."""
+    """Return a message as the policy reads it, but without the chat template's tokens. The names of callable tools are
+    appended. An excerpt is cut to about its limit in tokens."""
     text = message["content"]
     if "excerpt" in message:
         begin, end, limit = message["excerpt"]["begin"], message["excerpt"]["end"], message["excerpt"]["max_tokens"]

@@ -1,4 +1,4 @@
-"""The `plot` command: draws metrics of runs as a picture, from their files."""
+"""The `plot` command: draws the metrics of runs as a picture."""
 
 import argparse
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ docs/metrics.md says what each metric means; an unknown name is answered with th
 
 
 def run_plot(argv: Sequence[str]) -> int:
-    """Run `slimrl plot RUN [RUN ...]`. Returns the exit status. Raises UserError."""
+    """Run `slimrl plot RUN [RUN ...]`. Returns the exit status. Raises UserError if it fails."""
     parser = argparse.ArgumentParser(
         prog="slimrl plot", allow_abbrev=False, description="Draws the metrics of runs.", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

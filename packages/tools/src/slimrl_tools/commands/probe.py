@@ -40,8 +40,9 @@ STUDENT, TEACHER, GAP = "student", "teacher", "gap"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The results. For each decoding mode, `gaps` has the held-out rewards of student and teacher, and the mean of
-    their difference per task. `distance` has the `distill/` metrics of `num_rollouts` rollouts of the student."""
+    """The results of the command. For each decoding mode, `gaps` has the held-out rewards of student and teacher, and
+    the mean of their difference per task. `distance` has the `distill/` metrics of `num_rollouts` rollouts of the
+    student."""
 
     gaps: dict[str, dict[str, Estimate]]
     distance: Metrics
@@ -124,8 +125,8 @@ def _evaluations(held_out: HeldOut, name: str) -> dict[str, Evaluation]:
 
 
 def _gap(student: Evaluation, teacher: Evaluation) -> Estimate:
-    """Return the teacher's mean lead in reward, over the tasks that student and teacher both finished. Raises UserError
-    if there are no such tasks."""
+    """Return the mean of the teacher's reward minus the student's reward, over the tasks that both finished. Raises
+    UserError if both finished no common task."""
     both = [
         (theirs.reward, ours.reward)
         for ours, theirs in zip(student.rollouts, teacher.rollouts, strict=True)  # the same tasks in the same order

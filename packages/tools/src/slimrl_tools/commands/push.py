@@ -1,7 +1,7 @@
 """The `push` command: uploads weights with their model card, an adapter, or a run, to the Hugging Face Hub.
 
-The Hub's own client uploads. Files that are already on the Hub are not sent again, so a repeated command resumes an
-interrupted upload.
+The upload uses the Hub's own client. Files that are already on the Hub are not sent again, so a repeated command
+resumes an interrupted upload.
 """
 
 import argparse
@@ -44,7 +44,7 @@ A token comes from `hf auth login` or from HF_TOKEN. An upload that was interrup
 
 
 def run_push(argv: Sequence[str]) -> int:
-    """Run `slimrl push RUN REPO`. Returns the exit status. Raises UserError."""
+    """Run `slimrl push RUN REPO`. Returns the exit status. Raises UserError if it fails."""
     arguments = _parser().parse_args(argv)
     name: str = arguments.repository
     try:
@@ -129,7 +129,7 @@ class _Hub:
 
         Raises UserError if the upload fails, or if `private` is set for a public repository."""
         with self._explain(name):
-            # None selects the owner's default.
+            # None selects the owner's default visibility.
             self._api.create_repo(name, private=private or None, exist_ok=True)
             if private and not self._api.repo_info(name).private:
                 raise UserError(

@@ -86,7 +86,7 @@ def _toml(translation: Translation, name: str) -> str:
 
 
 def _set(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set a value in nested dictionaries; elements of lists are stored under their numbers."""
+    """Set the value at `path` in nested dictionaries. The elements of a list are stored under their indices."""
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
     if value != {}:  # the header of a section sets nothing

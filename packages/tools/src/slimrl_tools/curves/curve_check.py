@@ -1,8 +1,8 @@
-"""Checks whether a run behaves like the recorded seeds of its recipe, from the run's files.
+"""Checks from a run's files whether the run behaves like the recorded runs (seeds) of its recipe.
 
-It compares the training reward at every step, the held-out rewards before and after RL, and the difference of these
-two. Other metrics, such as the entropy, do not affect the verdict, but hint at causes if they leave their bands. The
-verdict is wrong for about one in a hundred runs that behave (`tolerance.CHANCE`).
+The check compares the training reward at every step, the held-out rewards before and after RL, and their increase.
+Other metrics, such as the entropy, do not affect the verdict. If they leave their bands, they hint at causes. The
+verdict is wrong for about one in a hundred normal runs (`tolerance.CHANCE`).
 """
 
 import math
@@ -48,8 +48,8 @@ QUANTITIES = {BEFORE: (1, 0), "after RL": (0, 1), RISE: (-1, 1)}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One comparison of the run's `value` with the band from `low` to `high`. For a curve, these are the numbers at
-    `step`: the first step outside of the band, or the last step if no step is outside."""
+    """A comparison of the run's `value` with the band from `low` to `high`. For a curve, the three numbers belong to
+    `step`. This is the first step outside of the band, or the last step if the whole curve is inside."""
 
     what: str
     value: float
@@ -59,14 +59,14 @@ class Finding:
 
     @property
     def direction(self) -> str:
-        """Return the run's position: "inside", "above" or "below"."""
+        """Return the position relative to the band: "inside", "above" or "below"."""
         return "below" if self.value < self.low else "above" if self.value > self.high else "inside"
 
 
 @dataclass(frozen=True, slots=True)
 class CurveCheck:
-    """The result of the comparison of a run with its recipe. `blind` is True if the recorded seeds differ so much that
-    a run could pass without learning."""
+    """The result of the comparison of a run with its recipe. `blind` is True if the recorded runs differ so much that a
+    run could pass without learning."""
 
     recipe: Recipe
     verdict: Verdict
@@ -83,7 +83,7 @@ class CurveCheck:
 
 
 def check_curve(run_dir: Path) -> CurveCheck:
-    """Compare a run with the recorded seeds of its recipe. Raises UserError if the directory is not a run or has no
+    """Compare a run with the recorded runs of its recipe. Raises UserError if the directory is not a run or has no
     training metrics yet, or if no recipe has the run's environments."""
     recipe, differs = _recipe_of(run_dir)
     series = load_series(run_dir)
@@ -125,12 +125,12 @@ def _band_of(recipe: Recipe, name: str) -> Band:
 
 
 def _compare_curve(recipe: Recipe, name: str, series: Mapping[str, Series]) -> Finding:
-    """Compare a curve over the steps that run and recipe have in common."""
+    """Compare a run's curve with its band, over the steps that run and recipe have in common."""
     steps, own_S = series[name]
     recorded_S, values_RS = recipe.align(name)
     shared_S = np.intersect1d(steps, recorded_S)
     rows_RS = values_RS[:, np.isin(recorded_S, shared_S)]
-    # Take the width from all steps of the recipe: the first steps of a run are too few to estimate it.
+    # Estimate the band's width from all steps of the recipe, because the first steps of a run are too few.
     whole = _band_of(recipe, name)
     smoothed_RS = np.array([smooth(row, whole.reach) for row in rows_RS])
     band = Band(smoothed_RS.mean(axis=0), whole.half, whole.reach)
@@ -143,8 +143,8 @@ def _compare_curve(recipe: Recipe, name: str, series: Mapping[str, Series]) -> F
 def _compare_held_out(
     recipe: Recipe, series: Mapping[str, Series], is_whole: bool, other_tasks: bool
 ) -> Iterator[Finding]:
-    """Compare the held-out rewards before RL and, if `is_whole`, after RL and their difference. `other_tasks` is True
-    if the run was evaluated on other tasks than the seeds."""
+    """Compare the held-out reward before RL with its band. If `is_whole`, also compare the reward after RL and the
+    increase. `other_tasks` is True if the run was evaluated on other tasks than the recorded runs."""
     names = select_held_out_rewards(recipe.curves)
     modes = {name: found for name in names if (found := evaluations_of(series, name))}
     kinds = QUANTITIES if is_whole else (BEFORE,)
@@ -158,14 +158,14 @@ def _compare_held_out(
 
 
 def _quantity(kind: str, pair: tuple[Mean, Mean]) -> Mean:
-    """Compute the number `kind` of `QUANTITIES` from a run's first and last evaluation, with its standard error."""
+    """Return the quantity `kind` of `QUANTITIES` and its standard error, from a run's first and last evaluation."""
     terms = [*zip(QUANTITIES[kind], pair, strict=True)]
     value = sum(factor * mean for factor, (mean, _) in terms)
     return value, math.hypot(*(factor * error for factor, (_, error) in terms))
 
 
 def _causes(recipe: Recipe, series: Mapping[str, Series], outside: Sequence[Finding]) -> Iterator[str]:
-    """Yield likely causes of the comparisons in `outside`, the most informative first."""
+    """Yield likely reasons why values left their bands, the most informative reason first."""
     if MISMATCH in series and np.nanmax(series[MISMATCH][1]) > HEALTHY_MISMATCH:
         worst = int(series[MISMATCH][0][np.nanargmax(series[MISMATCH][1])])
         yield f"{MISMATCH} reaches {np.nanmax(series[MISMATCH][1]):.2g} at step {worst}: sampler and trainer disagree"

@@ -1,6 +1,6 @@
-"""Plots one or several runs from their files in common panels. Runs that differ only in their seeds are one band.
+"""Plots the metrics of one or several runs. Runs that differ only in their seeds are drawn as one band.
 
-`slimrl plot` and `scripts/plot_metrics.py` use it. It writes nothing into a run except the requested picture.
+`slimrl plot` and `scripts/plot_metrics.py` use this module. It writes only the requested picture.
 """
 
 import json
@@ -43,15 +43,15 @@ PICTURE = "metrics.png"  # the picture of one run, in the run's directory
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs that differ only in their seeds, with a common `label`. Each run maps the names of metrics to series."""
+    """A group of runs that differ only in their seeds. `label` is its name. Each run maps metric names to series."""
 
     label: str
     runs: Sequence[Mapping[str, Series]]
 
 
 def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = (), reach: int = -1) -> None:
-    """Draw runs as `draw_runs` does, and write the picture to `output`, whose suffix selects the format. Raises
-    UserError for a run without metrics, for a metric that no run has, and for a file that cannot be written."""
+    """Draw runs with `draw_runs`, and write the picture to `output`, whose suffix selects the format. Raises UserError
+    for a run without metrics, for a metric that no run has, and for a file that cannot be written."""
     figure = draw_runs(run_dirs, metrics, reach)
     kinds = FigureCanvasAgg(figure).get_supported_filetypes()
     if output.suffix.removeprefix(".").lower() not in kinds:
@@ -61,8 +61,9 @@ def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = (
 
 
 def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int = -1) -> Figure:
-    """Return a figure of the `metrics` of runs, by default of all metrics in a run's own picture. Values are smoothed
-    over `reach` steps on each side; -1 means one fortieth of a run. Raises UserError as `plot_runs` does."""
+    """Return a figure of the `metrics`, by default of the metrics in a training plot. Values are smoothed over `reach`
+    steps on each side; -1 means one fortieth of a run. Raises UserError for a run without metrics, and for a metric
+    that no run has."""
     groups = group_runs(run_dirs)
     known = {name for group in groups for run in group.runs for name in run}
     for name in metrics:
@@ -90,8 +91,8 @@ def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int 
 
 
 def group_runs(run_dirs: Sequence[Path]) -> list[Group]:
-    """Group runs whose settings are equal except for the seed, in the given order. Runs without a config.toml, such as
-    stored results, form one group if their names differ only in `seed_N`."""
+    """Group runs whose settings are equal except for the seed. The groups keep the order of `run_dirs`. Runs without a
+    config.toml, such as stored results, form one group if their names differ only in `seed_N`."""
     by_key: dict[str, list[Path]] = {}
     for run_dir in run_dirs:
         by_key.setdefault(_group_key(run_dir), []).append(run_dir)
@@ -123,7 +124,7 @@ def _place_of(run_dir: Path) -> Path:
 
 
 def _default_panels(groups: Sequence[Group]) -> list[Panel]:
-    """Return one panel per metric: first the rewards, then the metrics of a run's own picture."""
+    """Return one panel per metric: first the rewards, then the metrics of a training plot."""
     every: dict[str, Series] = {name: series for group in groups for run in group.runs for name, series in run.items()}
     rewards = [name for name in ("reward/mean", *sorted(select_held_out_rewards(every))) if name in every]
     return [Panel(name, (name,)) for name in rewards] + [
@@ -136,7 +137,8 @@ def _default_panels(groups: Sequence[Group]) -> list[Panel]:
 
 def _draw_group(axes: Axes, group: Group, name: str, number: int, reach: int) -> None:
     """Draw the metric `name` of a group: faint lines for the values, a thick line for their smoothed mean, and a band
-    for the range of several runs. Few points get markers with intervals. `number` selects the colour and the marker."""
+    for the range of several runs. Few points are drawn as markers with intervals. `number` selects the colour and the
+    marker."""
     having = [run for run in group.runs if name in run]
     if not having:
         return

@@ -1,7 +1,7 @@
-"""Reads the recorded curves of the recipes, `bands/NAME.json` in this package, and finds the recipe of a run.
+"""Reads the recorded curves of the recipes from `bands/NAME.json` in this package, and finds the recipe of a run.
 
-`benchmarks/learning/bands.py` writes these files from recorded seeds. The viewer calls `reference_curves`, and
-`curves/curve_check.py` compares runs with the recipes. This module needs no PyTorch.
+`benchmarks/learning/bands.py` writes these files. The viewer calls `reference_curves`, and `curves/curve_check.py`
+compares runs with the recipes. This module needs no PyTorch.
 """
 
 import json
@@ -26,18 +26,18 @@ from slimrl.monitor.series import Series, common_steps
 from slimrl.stats import Z_95
 from slimrl_tools.curves.tolerance import curve_band
 
-# Settings that may differ from the recipe's; the comparison is then reported as loose.
+# A run may differ from its recipe in these settings. The comparison is then reported as loose.
 LOOSE = re.compile(
     r"max_steps|max_async_level|eval\..*|orchestrator\.episode_timeout_s|inference\.(backend|quantization|lookup_tokens)"
     r"|model\.(dtype|date)"
 )
-# Settings that change the numbers only by rounding.
+# Settings that affect the results only through rounding.
 SAME_NUMBERS = re.compile(
     r"trainer\.(micro_batch_tokens|activation_checkpointing)|orchestrator\.env\.\d+\.(worker\..*|worker)"
     r"|inference\.graphs"
 )
-# Settings that define the subject of a recipe. A run with the same subject may be shown beside the recipe's curves,
-# even if its other settings differ.
+# Settings that define the subject of a recipe: its environments and its model. A run with the same subject may be shown
+# beside the recipe's curves, even if its other settings differ.
 SUBJECT = re.compile(r"orchestrator\.env\.\d+\.(id|args\..*)|model\.name")
 ENVIRONMENT = re.compile(r"orchestrator\.env\.\d+\.id")
 Mean = tuple[float, float]  # a mean and its standard error
@@ -45,7 +45,8 @@ Mean = tuple[float, float]  # a mean and its standard error
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A recorded recipe: its config file, its settings, the source of its seeds, and one series per metric and seed."""
+    """A recipe with its recorded runs, one per seed. `source` is their directory. `curves` has one series per metric
+    and run."""
 
     name: str
     config_file: str
@@ -56,22 +57,23 @@ class Recipe:
 
     @property
     def num_steps(self) -> int:
-        """Return the number of training steps of the recorded seeds."""
+        """Return the number of training steps of the recorded runs."""
         return len(self.curves["reward/mean"][0][0])
 
     def align(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the steps at which all seeds have the metric `name`, and its values with one row per seed."""
+        """Return the steps at which all recorded runs have the metric `name`, and its values with one row per run."""
         return common_steps(self.curves[name])
 
     def evaluations(self, name: str) -> list[tuple[Mean, Mean]]:
-        """Return each seed's first and last evaluation by the metric `name` (`evaluations_of`)."""
+        """Return the first and last evaluation of each recorded run by the metric `name` (see `evaluations_of`)."""
         seeds = [{key: rows[number] for key, rows in self.curves.items()} for number in range(self.num_seeds)]
         return [found for seed in seeds if (found := evaluations_of(seed, name))]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting that differs between a run and its recipe. If it is `loose`, the two can still be compared."""
+    """A setting that differs between a run and its recipe. If the difference is `loose`, the run can still be
+    compared."""
 
     key: str
     recipe: Any
@@ -84,7 +86,7 @@ class Difference:
 
 @cache
 def all_recipes() -> tuple[Recipe, ...]:
-    """Return all recorded recipes, by name."""
+    """Return all recorded recipes, sorted by name."""
     found = [one for one in (files("slimrl_tools.curves") / "bands").iterdir() if one.name.endswith(".json")]
     return tuple(_parse(one.read_text(encoding="utf-8")) for one in sorted(found, key=lambda one: one.name))
 
@@ -122,7 +124,7 @@ def differences(recipe: Recipe, config: CommandConfig) -> list[Difference]:
         if theirs.get(key) != own.get(key)
         and not NO_RECIPE.fullmatch(key)
         and not SAME_NUMBERS.fullmatch(key)
-        # An `auto` that is not resolved yet stands for 0.
+        # An `auto` that is not resolved yet counts as 0.
         and not (key == "max_async_level" and {theirs.get(key), own.get(key)} <= {"auto", 0})
     ]
     return sorted(found, key=lambda one: one.loose)
@@ -133,7 +135,7 @@ def reference_curves(run_dir: Path) -> dict[str, Any] | None:
 
         {"recipe", "source", "differs", "curves": {metric: {"steps", "low", "mid", "high"}}}
 
-    A run of the recipe stays between `low` and `high`; `differs` names the settings in which this run differs.
+    A run of the recipe stays between `low` and `high`; `differs` names the settings in which this run differs from it.
     Return None if the run has no settings, or no recipe has the same model, environment and `args`.
     """
     try:
@@ -150,8 +152,8 @@ def reference_curves(run_dir: Path) -> dict[str, Any] | None:
 
 
 def evaluations_of(series: Mapping[str, Series], name: str) -> tuple[Mean, Mean] | None:
-    """Return a run's first and last evaluation by the metric `name`, such as `held_out/reward_greedy`, each as its mean
-    and the mean's standard error; None if the run lacks this metric. The error is 0 without an interval."""
+    """Return a run's first and last evaluation by the metric `name`, such as `held_out/reward_greedy`. Each is a mean
+    with its standard error, which is 0 if the run logged no interval. Return None if the run lacks the metric."""
     if name not in series:
         return None
     steps, means = series[name]
@@ -167,8 +169,8 @@ def _values_at(series: Series | None, steps: np.ndarray) -> np.ndarray:
 
 
 def _reference_curve(recipe: Recipe, name: str) -> dict[str, list[Any]] | None:
-    """Return a metric's band as lists; None for a held-out metric that is not a mean reward. A held-out reward has few
-    steps, so its band is the range of the seeds."""
+    """Return a metric's band as lists, or None for a held-out metric that is not a mean reward. A held-out reward has
+    few steps, so its band is the range of the recorded values."""
     is_held_out = name.startswith("held_out/")
     if is_held_out and not select_held_out_rewards([name]):
         return None

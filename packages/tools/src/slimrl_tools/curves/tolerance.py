@@ -1,9 +1,10 @@
-"""Computes how far a run may be from the recorded seeds of its recipe: bands for curves and for single numbers.
+"""Computes how far a run may be from the recorded runs of its recipe: bands for curves and for single numbers.
 
-A recipe has few seeds, mostly three, so they give a poor estimate of the spread. It is pooled with a second estimate,
-which has `PRIOR` degrees of freedom and needs only one run: the jumps of a curve from step to step, or the interval of
-an evaluation's mean. The width of a band follows Student's distribution for the difference between one further run and
-the mean of the seeds. The error probability is divided among all comparisons (Bonferroni). Axes: `_R` runs, `_S` steps.
+A recipe has few recorded runs (seeds), mostly three, so they give a poor estimate of the spread. It is pooled with a
+second estimate, which has `PRIOR` degrees of freedom. The second estimate needs only one run: it uses the jumps of a
+curve between steps, or the interval of an evaluation's mean. The width of a band follows Student's distribution for the
+difference between one further run and the mean of the recorded runs. The error probability is divided among all
+comparisons (Bonferroni). Axes: `_R` runs, `_S` steps.
 """
 
 import math
@@ -15,17 +16,17 @@ import numpy as np
 from slimrl.monitor.series import smooth
 from slimrl.stats import student_quantile
 
-CHANCE = 0.005  # probability that a run like the seeds leaves a band: once for the curve, once for the evaluations
+CHANCE = 0.005  # probability that a normal run leaves the band of its curve, and the same for its evaluations
 PRIOR = 4.0
-# Neighbouring steps of a smoothed curve are correlated: a run has about this many independent pieces.
+# Neighbouring steps of a smoothed curve are correlated, so a curve counts as about this many independent values.
 PIECES = 4
-MIN_HALF = 0.02  # smallest half width for a range of 1: smaller differences are of no interest
+MIN_HALF = 0.02  # smallest half width of a band for values up to 1; smaller differences do not matter
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The band for a run's smoothed curve: the mean of the seeds at each step, and half the width of the band. `reach`
-    is the smoothing of the seeds and of the run (`series.smooth`)."""
+    """The band for a run's smoothed curve. `mid_S` is the mean of the recorded runs at each step, and `half` is half
+    the width. Curves are smoothed over `reach` steps on each side (`series.smooth`)."""
 
     mid_S: np.ndarray
     half: float
@@ -43,13 +44,14 @@ class Band:
 
     @property
     def is_blind(self) -> bool:
-        """Return True if a constant curve at the seeds' first value would be inside, so that the band proves no
-        learning."""
+        """Return True if a constant curve at the first value of `mid_S` would stay inside. Such a band cannot show that
+        a run learns."""
         return bool(np.abs(self.mid_S - self.mid_S[0]).max() <= self.half)
 
 
 def curve_band(values_RS: np.ndarray) -> Band:
-    """Return the band of one metric from the curves of two or more seeds. Its width is the same at all steps."""
+    """Return the band of one metric from the curves of two or more recorded runs. Its width is the same at all
+    steps."""
     num, num_steps = values_RS.shape
     reach = max(1, num_steps // 20)
     smoothed_RS = np.array([smooth(row, reach) for row in values_RS])
@@ -66,23 +68,24 @@ def curve_band(values_RS: np.ndarray) -> Band:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One number per seed, such as the held-out reward after RL, and the standard error of such a number."""
+    """One number of each recorded run, such as its held-out reward after RL. `error` is the standard error of one
+    number."""
 
     values: Sequence[float]
     error: float
 
     @property
     def mid(self) -> float:
-        """Return the mean of the seeds."""
+        """Return the mean of `values`."""
         return math.fsum(self.values) / len(self.values)
 
 
 def level_halves(levels: Sequence[Level], errors: Sequence[float], num_comparisons: int) -> list[float]:
-    """Return a run's allowed distance from the mean of each level. The levels are of one kind, and share one estimate
-    of the spread.
+    """Return the largest allowed distance of a run from the mean of each level. The levels measure the same quantity,
+    and share one estimate of the spread.
 
-    `errors` has an additional standard error per level for a run that was evaluated on other tasks than the seeds. It
-    is 0 for the same tasks, whose difficulty is equal for the run and the seeds.
+    `errors` has one additional standard error per level, for a run that was evaluated on other tasks than the recorded
+    runs. It is 0 for the same tasks, because their difficulty is the same.
     """
     squares = sum((value - level.mid) ** 2 for level in levels for value in level.values)
     freedom = sum(len(level.values) - 1 for level in levels)

@@ -1,1 +1,1 @@
-"""Probes of `slimrl doctor`. Each probe examines a subject; pure functions turn the results into findings."""
+"""Contains the probes of `slimrl doctor`. Each probe examines one subject, such as the memory, and yields findings."""

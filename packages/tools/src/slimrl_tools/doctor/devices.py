@@ -1,4 +1,4 @@
-"""Probes of devices: number format, threads and load, the compiler and its kernels for this CPU, and GPUs."""
+"""Contains the probes that need PyTorch: device, number format, threads, load, C++ compiler, CPU kernels and GPUs."""
 
 import shlex
 import shutil
@@ -17,20 +17,20 @@ from slimrl.monitor.findings import Finding, Level
 from slimrl_tools.system import cpu_limit, load_note, num_cores
 
 GB = 1e9
-TIMEOUT_S = 10.0  # seconds that another program may take
+TIMEOUT_S = 10.0  # time limit of a program that is called, such as nvidia-smi
 PRODUCT = f"a product of {TOKENS} x {WIDE} by {WIDE} x {NARROW}"
-SLOW = 20.0  # GFLOP/s; even an old core is faster
+SLOW = 20.0  # GFLOP/s; even an old CPU core is faster if no other program uses it
 INSTALL = (
     "`uv sync --inexact --extra compiler` or `pip install 'slimrl[compiler]'` (Linux), `apt install g++` (Debian, "
     "Ubuntu), `dnf install gcc-c++` (Fedora), `xcode-select --install` (macOS)"
 )
 QUERY = "name,driver_version,memory.total,compute_cap"
-MIN_CAPABILITY = (7, 0)  # PyTorch's builds for CUDA 12.8 and later start with Volta or Turing
+MIN_CAPABILITY = (7, 0)  # PyTorch's builds for CUDA 12.8 and later support no GPU before Volta
 BUILD = "Install a PyTorch for CUDA: `uv pip install --torch-backend auto torch`, see docs/install.md"
 
 
 def compute() -> Iterator[Finding]:
-    """Examine the device, the number format, the threads and the load."""
+    """Examine the device, the number format, the threads, and the load from other programs."""
     load = load_note(torch.get_num_threads())  # measure the load before this function computes
     device = choose_device("auto")
     choice = choose_dtype(device)
@@ -44,7 +44,8 @@ def compute() -> Iterator[Finding]:
 
 
 def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
-    """Return a finding on the number format `dtype` and the reason for it. The speeds `gflops` are empty on a GPU."""
+    """Return a finding on the number format `dtype` and the reason for it. `gflops` maps formats to measured speeds,
+    and is empty on a GPU."""
     if not gflops:
         why = "which this GPU computes in" if dtype == "bfloat16" else "as this GPU does not compute in bfloat16"
         return Finding("number format", Level.OK, f"{dtype}, {why}")
@@ -59,7 +60,8 @@ def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
 
 
 def threads_finding(num_threads: int, num_cores: int, limit: float) -> Finding:
-    """Compare the number of threads with the cores, and with a container's `limit` in cores; 0 means no limit."""
+    """Compare `num_threads` with the number of cores, and with a container's `limit` in cores. A `limit` of 0 means no
+    limit."""
     if 0 < limit < num_threads:
         text = f"{num_threads} threads, and this container may use {limit:g} cores: they wait for each other"
         return Finding("threads", Level.NOTE, text, f"--model.num_threads {max(1, int(limit))}")
@@ -102,7 +104,7 @@ def kernels() -> Iterator[Finding]:
 
 
 def gpu() -> Iterator[Finding]:
-    """Examine the GPUs that the driver shows, and whether PyTorch can use them."""
+    """Examine the GPUs that the driver reports, and check whether PyTorch can use them."""
     smi = shutil.which("nvidia-smi")
     shown = _lines_of(smi, f"--query-gpu={QUERY}", "--format=csv,noheader") if smi else []
     cards = "; ".join(shown)
@@ -139,6 +141,6 @@ def card_finding(number: int, driver: str) -> Finding:
 
 
 def _lines_of(*command: str) -> list[str]:
-    """Return the lines that a program prints; none if it fails."""
+    """Return the lines that a program prints, or no lines if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     return done.stdout.strip().splitlines() if done.returncode == 0 else []

@@ -1,5 +1,5 @@
-"""Probes that need no PyTorch: the software with its versions and extras, the CPU, memory, disk, the packaged model and
-the Hugging Face Hub."""
+"""Contains the probes that need no PyTorch: installed packages, CPU, memory, disk, packaged models, Hugging Face
+Hub."""
 
 import os
 import platform
@@ -26,7 +26,7 @@ from slimrl_tools.system import memory_limit
 GB = 1e9
 SHOWN = ("torch", "transformers")
 CPUINFO = Path("/proc/cpuinfo")
-# Flags of Linux, best first, and their names.
+# CPU flags in /proc/cpuinfo, best first, and the names of the features.
 FEATURES = {
     "amx_bf16": "AMX",
     "avx512_bf16": "AVX512-BF16",
@@ -35,7 +35,7 @@ FEATURES = {
     "bf16": "BF16 of ARM",
     "asimd": "NEON",
 }
-BYTES_PER_WEIGHT = 14  # in full fine-tuning: weights, gradients, and the optimizer's masters and moments
+BYTES_PER_WEIGHT = 14  # in full fine-tuning: weights, gradients, and the optimizer's master weights and moments
 SPARE = 1.5e9  # bytes for the program itself and the key-value cache of a small model
 LOW_MEMORY = 4e9
 LOW_DISK, FULL_DISK = 10e9, 1e9  # the first recipe leaves about 6 GB
@@ -45,7 +45,7 @@ OFFLINE = "Packaged models, directories and `.gguf` files need no Hub; HF_HUB_OF
 
 
 def software() -> Iterator[Finding]:
-    """Examine Python, the packages, and the extras."""
+    """Examine Python, slimrl's packages, and its extras."""
     here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {sys.prefix}"
     yield Finding("slimrl", Level.OK, f"{version_of('slimrl')} in {Path(slimrl.__file__).parent}")
     yield Finding("Python", Level.OK, here)
@@ -54,7 +54,7 @@ def software() -> Iterator[Finding]:
 
 
 def version_of(name: str) -> str:
-    """Return the version of an installed package; empty if it is not installed."""
+    """Return the version of a package, or an empty text if the package is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -62,9 +62,9 @@ def version_of(name: str) -> str:
 
 
 def requirements_of(name: str, extra: str = "") -> Iterator[Requirement]:
-    """Yield the requirements of an installed package on this platform, or the additional requirements of `extra`. After
-    a requirement with extras, such as `slimrl-serve[server]`, yield the requirements of these extras. Yield nothing if
-    the package is not installed."""
+    """Yield the requirements of an installed package on this platform. With `extra`, yield only the requirements that
+    this extra adds. After a requirement with extras, such as `slimrl-serve[server]`, yield the requirements of these
+    extras. Yield nothing if the package is not installed."""
     for one in map(Requirement, (version_of(name) and requires(name)) or ()):
         if _applies(one, extra) and not (extra and _applies(one, "")):
             yield one
@@ -77,8 +77,8 @@ def _applies(one: Requirement, extra: str) -> bool:
 
 
 def faults_of(extra: str = "") -> list[str]:
-    """Describe the unmet requirements of slimrl or of its extra `extra`, such as `torch is 2.9, and >=2.13 is wanted`
-    or `rich is missing`."""
+    """Return a text for each unmet requirement of slimrl, such as `torch is 2.9, and >=2.13 is wanted` or `rich is
+    missing`. With `extra`, check only this extra."""
     faults = []
     for one in requirements_of("slimrl", extra):
         if not (found := version_of(one.name)):
@@ -128,7 +128,7 @@ def cpu() -> Iterator[Finding]:
 
 
 def memory() -> Iterator[Finding]:
-    """Examine the machine's memory, and the limit of a container or a job."""
+    """Examine the machine's memory, and the memory limit of a container or a batch job."""
     found, limit = psutil.virtual_memory(), memory_limit()
     free = min(found.available, limit) if limit else found.available
     within = f", of which this container may have {limit / GB:.1f}" if 0 < limit < found.total else ""
@@ -145,7 +145,7 @@ def memory() -> Iterator[Finding]:
 
 
 def storage() -> Iterator[Finding]:
-    """Examine the disk of runs, the cache and shared memory."""
+    """Examine the free space for runs, for the cache and in shared memory."""
     yield disk_finding("disk", Path.cwd(), "--output_dir")
     yield disk_finding("cache", cache_root(), "the variable SLIMRL_CACHE")
     if SHARED.is_dir() and (free := shutil.disk_usage(SHARED).free) < LOW_SHARED:
@@ -154,8 +154,8 @@ def storage() -> Iterator[Finding]:
 
 
 def disk_finding(subject: str, directory: Path, chosen_by: str) -> Finding:
-    """Return a finding on a directory's free bytes, and on whether it is writable. `chosen_by` names the setting for
-    it."""
+    """Return a finding on a directory's free bytes, and on whether it is writable. `chosen_by` names the setting that
+    selects the directory."""
     there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not os.access(there, os.W_OK):
         text, remedy = f"{directory} cannot be written to", f"Mend its permissions, or name another by {chosen_by}."
@@ -181,7 +181,8 @@ def model() -> Iterator[Finding]:
 
 
 def hub() -> Iterator[Finding]:
-    """Check whether the Hub is reachable, unless it is turned off. Any HTTP status counts as an answer."""
+    """Check whether the Hugging Face Hub is reachable, unless HF_HUB_OFFLINE is set. Any HTTP status shows that it is
+    reachable."""
     cache, endpoint = Path(constants.HF_HUB_CACHE), constants.ENDPOINT
     num = len(list(cache.glob("models--*"))) if cache.is_dir() else 0
     kept = f"{num} model{'' if num == 1 else 's'} in its cache {cache}"

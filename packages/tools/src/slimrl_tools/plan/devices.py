@@ -1,4 +1,4 @@
-"""The devices of machines that may not be available (`devices.toml`), and machines with such devices."""
+"""Describes devices and machines, also machines that are not available here. `devices.toml` lists their GPUs."""
 
 import re
 import tomllib
@@ -38,9 +38,9 @@ class Device:
 class Machine:
     """A host with or without GPUs. A run computes on `device`, which is one of the GPUs or the CPU.
 
-    `gpus` lists the GPUs by number; it is empty without GPUs, and if all GPUs are like `device`. `memory` is the
-    main memory that a run may use, and `disk` the free space of its directory, in bytes; 0 means unknown. `limit` names
-    the source of the memory limit; it is empty if only the machine's size limits the memory.
+    `gpus` lists the GPUs by index. It is empty if there are none, or if all GPUs are like `device`. `memory` is the
+    main memory that a run may use, in bytes. `disk` is the free space for its directory, in bytes; 0 means unknown.
+    `limit` names the source of the memory limit; it is empty if the limit is the machine's total memory.
     """
 
     name: str
@@ -82,5 +82,6 @@ def _machine(text: str) -> Machine:
     if not 1 <= num <= MOST:
         raise UserError(f"--on names `{text}`: a machine has 1 to {MOST} of them.")
     device = DEVICES[name]
-    # A name does not state the main memory. Twice the GPUs' memory is usual, and only the parts on the CPU need it.
+    # The name does not state the main memory, so assume twice the GPUs' memory, which is usual. Only processes on the
+    # CPU need it.
     return Machine(f"{name}x{num}", device, num, memory=max(32 * GIB, 2 * num * device.memory))

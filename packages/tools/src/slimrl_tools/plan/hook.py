@@ -20,11 +20,11 @@ from slimrl_tools.system import load_note, own_memory
 
 
 class PlanHook:
-    """Prints the plan, refuses a run that cannot fit, and stores the plan for the closing table."""
+    """A hook that prints the plan, refuses a run that cannot fit, and stores the plan for the closing table."""
 
     def begin(self, config: RLConfig, output_dir: Path | None, note: Callable[[str, str], None]) -> None:
-        """Plan a placed run, and store the plan in `output_dir`, which this process has opened (`launch/open_dir.py`).
-        Raises UserError if the run cannot fit."""
+        """Plan a run whose devices are assigned, and store the plan in `output_dir`, which this process has opened
+        (`launch/open_dir.py`). Raises UserError if the run cannot fit."""
         plan = foretell(config, note)
         if plan and output_dir:
             path, times = RunDir(output_dir).prediction, plan.times
@@ -41,8 +41,9 @@ HOOK = PlanHook()
 
 
 def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
-    """Print the plan of a placed run in two lines, and return it. Return None if `plan` is off, if no step is left, if
-    the run is on a cluster, or if the planner fails. A note reports such a failure, and the run continues.
+    """Print the plan of a run in two lines, and return it. Return None if the setting `plan` is `off`, if no training
+    step is left, or if the run is on a cluster. If the planner fails, print a note and return None, so that the run
+    continues.
 
     Raises UserError if the run cannot fit this machine, unless `plan` is `warn`.
     """
@@ -50,7 +51,8 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
     # The nodes of a cluster have other memory than this machine, and other speeds.
     if config.plan == "off" or not left.max_steps or config.deployment.type == "ray":
         return None
-    # Set the threads before the first matrix product, which measures this machine's speed, as when a policy is loaded.
+    # Set the number of threads first, as when a policy is loaded, because the planner then measures the speed of this
+    # machine.
     set_threads(config.model.num_threads)
     keep_freed_memory()
     try:

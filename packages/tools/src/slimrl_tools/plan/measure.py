@@ -1,8 +1,9 @@
 """Describes this machine, and measures the time of a decoding step, a prefill and a training pack with random weights.
 
-It measures the code of a real run: the engine, the training step and the optimizer. A model that is too large is
-measured with two smaller numbers of layers, and its times are extrapolated linearly. Most speeds are slopes between two
-measurements. A slope that is hidden by noise is replaced by an estimate. Results are stored in the cache for `rl`.
+The measurements use the code of a real run: the engine, the training step and the optimizer. A model that is too large
+is measured with two smaller numbers of layers, and its times are extrapolated linearly. Most speeds are slopes between
+two measurements. If noise hides a slope, an estimate replaces it. The results are stored in the cache, where `rl` finds
+them.
 """
 
 import hashlib
@@ -41,18 +42,18 @@ from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Workload, row_of, sample_of
 from slimrl_tools.system import ROOT, free_disk, usable_memory
 
-COPIED = 1 << 26  # bytes of a copy that measures the memory's bandwidth: more than caches hold
+COPIED = 1 << 26  # bytes copied to measure the memory bandwidth; more than the CPU's caches hold
 Seconds = dict[str, float]  # by the field names of `Speeds`; unmeasured speeds are absent
 BUDGET_S = 1.0  # seconds for the repetitions of one measurement
 FEWEST, MOST = 3, 12  # repetitions of a decoding step
-MOST_PACK = 1536  # tokens of the measured pack: enough for matrix products to reach their speed
+MOST_PACK = 1536  # tokens of the measured pack: enough for matrix products to reach their full speed
 SHARE = 0.5  # share of the memory: a model that needs more is measured with fewer layers
 LAYERS = (2, 4)
 
 
 def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> Machine:
-    """Describe this machine for the setting `model.device` = `device`: its GPUs, or its CPU, whose speeds are measured
-    in a fraction of a second. `root` is the parent directory of `proc` and `sys`."""
+    """Describe this machine for a run with `model.device` = `device`. If the run uses the CPU, measure the speeds of
+    the CPU in a fraction of a second. `root` is the parent directory of `proc` and `sys`."""
     memory, limit = usable_memory(root)
     disk, gpus = free_disk(output_dir), _gpus()
     if gpus and device != "cpu":
@@ -65,7 +66,7 @@ def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> M
     target = torch.empty_like(source)
     copy_s = min(_timed(lambda: target.copy_(source)) for _ in range(4))
     cpu = Device("CPU", "cpu", memory, 2 * COPIED / copy_s, flops["bfloat16"], flops["float32"])
-    # List the GPUs, as a teacher may be on one.
+    # List the GPUs, too, because a teacher may use a GPU.
     return Machine(f"this machine, {torch.get_num_threads()} cores", cpu, 0, memory, disk, limit, gpus)
 
 
@@ -86,8 +87,8 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def measure(plan: Plan) -> Speeds:
-    """Return the speeds of this machine for a planned run, from the cache or by a measurement, which needs no more
-    memory than the run. The plan's own estimates replace speeds that are hidden by noise."""
+    """Return the speeds of this machine for a planned run, from the cache or from a measurement. The measurement needs
+    no more memory than the run. If noise hides a speed, the plan's estimate replaces it."""
     if (kept := recall_speeds(plan)) is not None:
         return kept
     keep_freed_memory()
@@ -101,7 +102,7 @@ def measure(plan: Plan) -> Speeds:
         # A slope that is negative because of noise counts as 0.
         seconds = {name: few[name] + steps * (more[name] - few[name]) if more[name] > few[name] else 0 for name in more}
         source = f"measured here with {LAYERS[0]} and {LAYERS[1]} of {layers} layers"
-    hidden = [name for name, value in seconds.items() if value <= 0 and name != "copy"]  # most forwards copy nothing
+    hidden = [name for name, value in seconds.items() if value <= 0 and name != "copy"]  # `copy` may be 0
     seconds |= {name: asdict(plan.speeds)[name] for name in hidden}
     source += f", but for {', '.join(hidden)}, which noise hid" if hidden else ""
     speeds = Speeds(**seconds, source=source)
@@ -175,7 +176,7 @@ def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) 
     params = SamplingParams(max_tokens=engine.capacity - prompt)
 
     def submit(first: int) -> Any:
-        # Prompts without a common prefix: each token is computed.
+        # The prompts have no common prefix, so that each token is computed.
         return engine.submit([(first + place) % vocab for place in range(prompt)], params, lambda sampled: False)
 
     def median_step() -> float:
@@ -185,7 +186,7 @@ def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) 
         return statistics.median(found)
 
     warm = submit(0)
-    engine.step()  # makes the copies of the weights, and compiles
+    engine.step()  # makes the engine's copies of the weights, and compiles
     engine.cancel(warm)
     before = engine.counters.prefilled
     requests = [submit(100 + 7 * number) for number in range(rows)]
@@ -209,8 +210,8 @@ def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) 
 
 
 def _training_speeds(step: TrainStep, samples: Sequence[Sample], rough: Speeds, device: torch.device) -> Seconds:
-    """Measure the seconds of a training row and of an update, with a step on `samples` and a step on a few tokens. The
-    measured row gives one factor, which scales the estimates `rough` of all parts of a row."""
+    """Measure the seconds of a training row and of a weight update. Two training steps are timed: one on `samples`, and
+    one on a few tokens. The ratio of measured to estimated row time scales the row's estimates in `rough`."""
 
     def fastest(batch: Sequence[Sample]) -> tuple[float, float]:
         def run() -> None:
@@ -232,8 +233,8 @@ def _training_speeds(step: TrainStep, samples: Sequence[Sample], rough: Speeds, 
 
 
 def _few_samples(workload: Workload, vocab: int) -> list[Sample]:
-    """Return the first samples that fit a row of `MOST_PACK` tokens, at least one. Token ids are mapped below
-    `vocab`."""
+    """Return the first samples that fit a row of `MOST_PACK` tokens, but at least one sample. Token ids are taken
+    modulo `vocab`."""
     chosen = list[Sample]()
     for sample in workload.samples:
         known = replace(sample, token_ids_T=tuple(token % vocab for token in sample.token_ids_T))

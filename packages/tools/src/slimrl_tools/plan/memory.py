@@ -1,11 +1,11 @@
-"""Computes the bytes that a run needs: the parts of its memory with their phases, its processes, and its disk.
+"""Computes the bytes that a run needs: in the memory of each process, by part and phase, and on the disk.
 
 Symbols in the formulas: b bytes of a number in the compute dtype, P weights, T tokens of a row, D hidden width, F inner
 width of the MLP, Q and K widths of queries and keys, L layers, V vocabulary. Each formula follows the allocations of
 the code named beside it.
 
-A process that samples and trains in turn needs the memory of the larger phase, not the sum of both phases: each phase
-reuses the memory that the other phase frees (`models/allocator.py`).
+A process that samples and trains in turn needs the memory of the larger phase, not the sum of both phases, because each
+phase reuses the memory that the other phase frees (`models/allocator.py`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,12 +25,12 @@ Phase = Literal["always", "sampling", "training", "saving", "scoring"]
 PHASES: tuple[Phase, ...] = ("sampling", "training", "saving", "scoring")
 FLOAT, HALF = 4, 2
 
-# Freed memory that malloc keeps on a CPU (`models/allocator.py`). Blocks that sampling frees do not all fit the needs
-# of training, and vice versa: a share `NOT_REUSED` of the smaller phase is allocated anew. Each step leaves further
-# holes, until the process has grown by a fifth and trims its heap. Measured values: docs/plan.md.
+# On a CPU, malloc keeps freed memory (`models/allocator.py`). Sampling and training need blocks of different sizes, so
+# a share `NOT_REUSED` of the smaller phase is allocated anew. Each step leaves further holes, until the process has
+# grown by a fifth and trims its heap. Measured values: docs/plan.md.
 NOT_REUSED, HOLES, MOST_KEPT = 0.6, 0.02, 0.38
 GPU_GAPS = 0.08  # share that PyTorch's allocator on a GPU keeps in partly filled blocks
-LOADING = 60_000_000  # bytes of the tokenizer, the chat template, and buffers left from loading
+LOADING = 60_000_000  # bytes of the tokenizer, the chat template, and buffers that loading leaves
 TOKENIZER = 6_000_000  # bytes of the tokenizer beside each copy of the weights on the disk
 A_TOKEN, A_ROLLOUT = 30, 1500  # bytes of a recorded rollout: for each token, and for the rest (messages, metrics)
 
@@ -53,8 +53,8 @@ class ProcessMemory:
     """The memory of a process on one device, such as `cpu` or `cuda:0`, divided into parts.
 
     `base` counts the bytes of Python and the libraries, or of the CUDA context. The process runs for `num_steps`
-    training steps, and each leaves `hole` bytes that later steps cannot reuse. If `sleeps` is True, the process uses
-    the device only while the policy samples.
+    training steps, and each step leaves `hole` bytes in the heap that later steps cannot reuse. If `sleeps` is True,
+    the process uses the device only while the policy samples.
     """
 
     name: str
@@ -101,14 +101,15 @@ class ProcessMemory:
 def process(
     name: str, device: str, parts: Iterable[Part], base: float, steps: tuple[int, float] = (0, 0.0)
 ) -> ProcessMemory:
-    """Make a process on a device, with `base` bytes for Python and its libraries. `steps` is the number of training
-    steps and the bytes of the heap hole that each step leaves."""
+    """Return the memory of a process, with `base` bytes for Python and its libraries. `steps` is the number of training
+    steps, and the bytes that each step leaves in the heap."""
     own = RESERVED if device.startswith("cuda") else base + LOADING
     return ProcessMemory(name, device, own, tuple(part for part in parts if part.bytes), *steps)
 
 
 def at_once(processes: Sequence[ProcessMemory]) -> float:
-    """Return the peak bytes of the processes on a device. Sleeping processes count only while the others sample."""
+    """Return the peak bytes of the processes on a device. A process that `sleeps` counts only while the other processes
+    sample."""
     awake = [one for one in processes if not one.sleeps]
     beside = sum(one.least for one in processes if one.sleeps)
     return max(sum(one.least for one in awake), beside + sum(one.base + one.bytes_in("sampling") for one in awake))
@@ -116,8 +117,9 @@ def at_once(processes: Sequence[ProcessMemory]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """The number format and device of a process: the bytes of a number and the kind of device. `has_kernels` is True if
-    slimrl's CPU kernels are used (`models/native`), and `has_tiles` if they use AMX or AVX512-BF16 tiles."""
+    """The number format and device of a process. `bytes` is the size of a number, and `kind` the kind of device.
+    `has_kernels` is True if slimrl's CPU kernels are used (`models/native`), and `has_tiles` if they use AMX or
+    AVX512-BF16 tiles."""
 
     bytes: int
     kind: str = "cpu"
@@ -132,10 +134,10 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The model and the sizes of a run: its settings, the policy's shape, and the packs of a training step.
+    """The model and the sizes of a run, which determine its memory and time.
 
-    `references` maps names to the models beside the policy. `scored` is the number of tokens that a teacher reads at
-    once; 0 without a teacher. `device_bytes` is the memory of the GPU that trains; 0 on a CPU.
+    `references` maps names to the shapes of other models, such as a teacher. `scored` is the number of tokens that a
+    teacher reads at once; 0 without a teacher. `device_bytes` is the memory of the GPU that trains; 0 on a CPU.
     """
 
     config: RLConfig | SFTConfig
@@ -153,12 +155,12 @@ class Demand:
 
     @property
     def recompute(self) -> bool:
-        """Return True if the backward pass computes each layer's forward pass anew."""
+        """Return True if the backward pass repeats each layer's forward pass."""
         return (self.config.trainer if isinstance(self.config, RLConfig) else self.config).activation_checkpointing
 
     @property
     def is_fused(self) -> bool:
-        """Return True if the fused forwards compute the model (`models/forward/fused.py`)."""
+        """Return True if slimrl's fused forward passes compute the model (`models/forward/fused.py`)."""
         return self.compute.has_native and self.shape.is_fused
 
     @property
@@ -179,24 +181,25 @@ class Demand:
     @property
     def hole(self) -> float:
         """Return the bytes of the hole that a training step leaves in malloc's heap: two gradients of the head, one
-        from its chunks and one from tied embeddings. Gradients of `LARGE` bytes or more leave no hole, as they have
-        mappings of their own."""
+        from its chunks and one from tied embeddings. Gradients of `LARGE` bytes or more leave no hole, because malloc
+        maps them separately."""
         gradient = 0 if self.is_adapter else self.compute.bytes * self.shape.head
         return 2.0 * gradient if gradient < LARGE else 0.0
 
     def weight_parts(self) -> list[Part]:
-        """Return the parts for the policy's weights, and for an adapter's matrices. The fused forwards also store the
-        merged matrices (`models/lora.py`)."""
+        """Return the parts for the policy's weights, and for an adapter's matrices. The fused forward passes also store
+        the merged matrices (`models/lora.py`)."""
         adapter = FLOAT * self.num_trained + (self.adapted if self.is_fused else 0) if self.is_adapter else 0
         return [Part("weights", self.weights), Part("adapter", adapter)]
 
     def sampling_parts(self, alone: bool = False) -> list[Part]:
-        """Return the engine's parts beside the weights. An engine that is `alone` in its process holds them always.
+        """Return the engine's parts beside the weights. If it is `alone` in its process, an engine always holds its
+        cache and its copy of the weights.
 
         The KV cache has 2 b L (slots + 1) C K bytes: keys and values of each slot and of a spare slot
         (`inference/cache.py`). C is the number of tokens per slot, rounded up to whole blocks. To sample on a CPU, the
-        fused forwards store copies of all matrices and the head in reading order, with 1 byte per weight if quantized.
-        Other forwards copy nothing.
+        fused forward passes copy all matrices and the head in reading order, with 1 byte per weight if quantized. Other
+        forward passes copy nothing.
         """
         config, shape, b = self.config, self.shape, self.compute.bytes
         assert isinstance(config, RLConfig)
@@ -213,7 +216,8 @@ class Demand:
         ]
 
     def reference_parts(self) -> list[Part]:
-        """Return the parts for the weights of models beside the policy, and for a teacher's memory while it scores."""
+        """Return the parts for the weights of the models in `references`, and for a teacher's memory while it
+        scores."""
         parts = [Part(name, self.compute.bytes * shape.weights) for name, shape in self.references.items()]
         if self.scored:
             scorer = replace(self, shape=next(iter(self.references.values()), self.shape))
@@ -224,19 +228,19 @@ class Demand:
     def training_parts(self, num_ranks: int = 1) -> list[Part]:
         """Return the trainer's parts beside the weights, for one of `num_ranks` ranks (FSDP2).
 
-        A bfloat16 weight needs 2 more bytes for its float32 master (`trainer/optim.py`). A checkpoint gathers all
-        masters.
+        A bfloat16 weight needs 2 more bytes for its float32 master weight (`trainer/optim.py`). A checkpoint gathers
+        all master weights.
         """
         rows, shape, b = self.rows, self.shape, self.compute.bytes
         is_one_pack = rows.num == 1 and num_ranks == 1  # ranks sum gradients in float32
         gradients = self._gradients(is_one_pack) / num_ranks
         largest = min(rows.largest, -(-rows.tokens // num_ranks))  # packs are split if there are fewer packs than ranks
         kept = self.activations(largest)
-        # The backward pass is widest in a layer's MLP, with 6 F + 4 D numbers per token.
+        # The backward pass needs most memory in a layer's MLP: 6 F + 4 D numbers per token.
         work = b * largest * (6 * shape.inner + 4 * shape.hidden)
         logits = self._logits(min(rows.largest_trained, largest), trains_head=not self.is_adapter)
-        # In the backward pass of a single pack, gradients replace activations. A second pack starts beside the
-        # gradients.
+        # In the backward pass of a single pack, gradients use the memory of freed activations. If there is a second
+        # pack, the gradients of the first pack are already stored when it starts.
         at_start = kept + logits + (0.0 if is_one_pack else gradients)
         at_end = 0.1 * kept + work + gradients
         peak, starts = max(at_start, at_end), at_start >= at_end
@@ -264,9 +268,9 @@ class Demand:
         The fused training forward (`models/forward/training.py`) keeps in each layer the inputs of attention and of the
         MLP (2 D), queries and the attention's output (2 Q), keys and values (2 K), and a float32 number for each of two
         norms and for each head. Qwen3's norms of heads keep queries and keys a second time. Without the tile kernels,
-        attention keeps its numbers in float32. Other forwards keep the tensors that autograd saves for the module's own
-        operations (`Shape.saved`). With `recompute`, each layer keeps its input, and only one layer at a time keeps the
-        rest.
+        attention keeps its numbers in float32. Other forward passes keep the tensors that autograd saves for the
+        module's own operations (`Shape.saved`). With `recompute`, each layer keeps its input, and only one layer at a
+        time keeps the rest.
         """
         shape, b = self.shape, self.compute.bytes
         inputs = b * shape.hidden
@@ -284,9 +288,9 @@ class Demand:
         return num_tokens * (kept + 4 * inputs)
 
     def disk_parts(self, workload: Workload) -> Iterator[Part]:
-        """Yield the parts of the largest disk use: `ckpt.keep` checkpoints (12 bytes per trained weight) and as many
-        copies of the weights, one more of each during a write, the weights named `best`, and every rollout. A warm-up
-        stores its own checkpoints and weights."""
+        """Yield the parts of the largest disk use. These are `ckpt.keep` checkpoints (12 bytes per trained weight), the
+        same number of weight copies, one more of both during a write, the weights named `best`, and all rollouts. A
+        warm-up stores its own checkpoints and weights."""
         config, checkpoint = self.config, 3 * FLOAT * self.num_trained
         adapter = FLOAT * self.num_trained if self.is_adapter else 0  # stored beside the merged weights
         weights = self.weights + TOKENIZER + adapter
@@ -329,8 +333,8 @@ class Demand:
         return min(CHUNK, num_tokens) * self.shape.vocab * each + (b * self.shape.head if trains_head else 0)
 
     def _sampling_work(self, num_slots: int, num_prefilled: int) -> int:
-        """Return the peak bytes of an engine step, the larger of two: a prefill of at most 4,096 tokens with 3 F + 4 D
-        + 2 Q + 2 K numbers per token, or the logits of all slots with a float32 copy."""
+        """Return the peak bytes of an engine step. This is the larger of two numbers: a prefill of at most 4,096 tokens
+        with 3 F + 4 D + 2 Q + 2 K numbers per token, or the logits of all slots with a float32 copy."""
         shape, b = self.shape, self.compute.bytes
         widths = 3 * shape.inner + 4 * shape.hidden + 2 * shape.query + 2 * shape.key
         return max(b * min(PREFILL_BUDGET, num_prefilled) * widths, num_slots * shape.vocab * (b + FLOAT))

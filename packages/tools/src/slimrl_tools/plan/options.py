@@ -1,4 +1,4 @@
-"""Reads the command line of `slimrl plan`: the settings of `rl` or `sft`, and a few own options. Needs no PyTorch."""
+"""Reads the command line of `slimrl plan`: the settings of `rl` or `sft`, and its own options. Imports no PyTorch."""
 
 import math
 from argparse import ArgumentError, ArgumentParser, ArgumentTypeError, Namespace

@@ -1,5 +1,5 @@
-"""Simulates the pipeline of a run: reads a recorded run, fits the costs of work to it, divides devices, and shows the
-outcomes."""
+"""Simulates the pipeline of a run: fits costs to a recorded run, and finds the fastest division of the devices between
+sampling and training."""
 
 import itertools
 import math
@@ -24,8 +24,8 @@ from slimrl_tools.plan.simulate import Episode, EpisodeGroup, Outcome, Placement
 from slimrl_tools.plan.timing import DISK, Speeds
 from slimrl_tools.plan.workload import NO_WORK, rollout_sample, row_of
 
-SKIPPED = 1  # first steps of a run, during which products are compiled
-MOST_FILES = 40  # files of a run's last steps: lengths change during a run, and reading takes time
+SKIPPED = 1  # number of first steps that are skipped, as kernels are compiled during these steps
+MOST_FILES = 40  # only this many of the newest files are read: lengths change in a run, and reading takes time
 FEWEST_GROUPS = 4
 LINK = 2e10  # bytes per second between devices, assumed: PCIe 4 with 16 lanes, or 200 Gbit/s between hosts
 GATHERS = 3  # exchanges of all weights between ranks per pack: forward pass, backward pass, gradients
@@ -73,7 +73,8 @@ def read_episodes(run_dir: Path, first: int = SKIPPED) -> RecordedEpisodes:
 
 
 def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
-    """Make a group of the rollouts of one task. A failed rollout is simulated, too, but the trainer does not use it."""
+    """Convert the rollouts of one task to a group. A failed rollout is simulated, too, but the trainer does not use
+    it."""
     samples = [sample for record in records if (sample := rollout_sample(record.rollout))]
     has_signal = any(record.has_signal and not record.rollout.failure for record in records)
     row = row_of(samples) if samples else NO_WORK
@@ -81,7 +82,8 @@ def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
 
 
 def episode_of(rollout: Rollout) -> Episode:
-    """Return a rollout as an episode: the tokens read and sampled in each turn, and the environment's seconds."""
+    """Convert a rollout to an episode: for each turn, the tokens that are read and sampled, and the environment's
+    seconds."""
     starts = [0, *(turn.stop for turn in rollout.turns)]
     turns = [(turn.start - before, len(turn)) for before, turn in zip(starts, rollout.turns, strict=False)]
     waits = itertools.chain(rollout.env_s, itertools.repeat(0.0))  # a failed call has no recorded time
@@ -135,8 +137,8 @@ def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
     sampling and of training each get one factor. With several processes, the transfer times of batches and weights are
     fitted, too.
 
-    The two factors can be separated only if sampling and training do not overlap: at level 0, or in one process. Raises
-    UserError for a run without times, or with several processes above level 0.
+    The two factors can be separated only if sampling and training do not overlap: at `max_async_level` 0, or in one
+    process. Raises UserError for a run without times, or with several processes above level 0.
     """
     if missing := [name for name in NEEDED if not any(name in metrics for metrics in run.steps)]:
         raise UserError(f"the run's metrics.jsonl lacks {', '.join(missing)}: let the run make a few steps more.")
@@ -149,13 +151,13 @@ def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
     costs = Costs(speeds, source="stretched to the times of the run")
     step_s, train_s = run.mean("time/step_s"), run.mean("time/train_s")
     if are_apart:
-        # The rest of a step is neither sampling nor training.
+        # The rest of a step is the transfer of weights and batches.
         rest = max(0.0, step_s - run.mean("time/rollout_s") - train_s)
         weights_s = min(rest, max(0.0, run.mean("time/wait_weights_s") - train_s))
         costs = replace(costs, weights_s=weights_s, batch_s=rest - weights_s)
     costs = replace(costs, training=train_s / max(1e-9, run.simulated(costs).train_s))
-    # At level 0, the sampler's recorded time with open requests must equal its simulated computing time. Above level 0,
-    # in one process, the step times must be equal.
+    # Search for the factor of sampling by bisection. At level 0, the sampler's simulated computing time must equal its
+    # recorded time with open requests. Above level 0, in one process, the step times must be equal.
     open_s = step_s * (1 - run.mean(IDLE))
     knows_idle = not run.placement.level and any(IDLE in metrics for metrics in run.steps)
     low, high = LEAST, MOST
@@ -170,8 +172,8 @@ def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The inputs of a search for a recipe's best placement. `level` and `level_alone` are the largest age of a rollout
-    in versions, with several processes and in one process. `slots` is the number of slots per replica, and
+    """The inputs of a search for a recipe's best placement. The largest age of a rollout, in versions of the weights,
+    is `level` with several processes and `level_alone` in one process. `slots` is the number of slots per replica, and
     `least_trainers` the smallest number of ranks that can hold the trainer."""
 
     recipe: Recipe
@@ -192,8 +194,8 @@ class Question:
 
 def make_question(planner: Planner, machine: Machine, run_dir: str, is_here: bool) -> Question:
     """Return the inputs of a search for the best placement of a planned run, with the episodes recorded in `run_dir`.
-    If `is_here`, the devices are like the recorded run's, and the costs are fitted to it. Raises UserError if the
-    recorded run lacks required numbers."""
+    If `is_here`, the devices are like the recorded run's devices, and the costs are fitted to this run. Raises
+    UserError if the recorded run lacks required numbers."""
     config, plan, least = planner.config, planner.on(machine), 1
     assert isinstance(config, RLConfig)
     if is_here:

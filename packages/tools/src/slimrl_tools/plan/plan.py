@@ -1,4 +1,4 @@
-"""Plans a run on a machine: its processes with their memory, its disk and time, and whether it fits."""
+"""Predicts the memory of a run's processes, its disk use and its time on a machine, and whether the run fits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ from slimrl_tools.plan.workload import Rows, Workload, expect_workload, worst_ro
 Configs = RLConfig | SFTConfig
 KEPT_FREE = 0.02  # share of the main memory that is left to the system
 VLLM_BASE = 1_500_000_000  # bytes of vLLM beside weights and cache: CUDA context, graphs, workspaces
-# Bytes of environments that need more than a few megabytes in their process: Chroma, and an embedding model.
+# Bytes of environments that need more than a few megabytes. wiki-search loads Chroma and an embedding model.
 ENVIRONMENTS = {"wiki-search": 300_000_000}
 TRAINERS = ("one process", "sft", "trainer", "trainer, rank 0")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The memory that a run needs on a device, in bytes. `least` is the peak in use, `expected` includes the memory
-    that allocators keep, and `most` is `expected` if every conversation fills `seq_len`. `capacity` is the available
-    memory."""
+    """The memory that a run needs on a device, in bytes. `least` is the peak of used memory. `expected` also includes
+    freed memory that allocators keep. `most` is the expected memory if every conversation fills `seq_len`. `capacity`
+    is the available memory."""
 
     device: str
     processes: tuple[ProcessMemory, ...]
@@ -77,7 +77,7 @@ class Plan:
 
     @property
     def trainer(self) -> ProcessMemory:
-        """Return the process that `memory/peak_gb` measures."""
+        """Return the process that trains, whose memory is logged as `memory/peak_gb`."""
         return next(one for place in self.places for one in place.processes if one.name in TRAINERS)
 
     @property
@@ -94,8 +94,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """The inputs of a run's plans: its settings, the model's shape, the rollouts of a step, and `base`, the bytes of a
-    process with PyTorch and transformers. A plan loads and downloads nothing."""
+    """The planner of a run. It has the run's settings, the model's shape, and the rollouts of a step. `base` is the
+    number of bytes of a process with PyTorch and transformers. Planning loads and downloads nothing."""
 
     config: Configs
     shape: Shape
@@ -139,7 +139,7 @@ def make_planner(config: Configs, base: float) -> Planner:
 
 
 def place_for(config: Configs, machine: Machine) -> Configs:
-    """Return the settings, in which `auto` is resolved for a machine."""
+    """Return the settings with each `auto` resolved for a machine."""
     return config if isinstance(config, SFTConfig) else place_on(config, machine.num_gpus, lambda text: None)
 
 
@@ -263,12 +263,13 @@ def _samplers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemo
 
 
 def _devices(ids: Sequence[int], num: int) -> list[str]:
-    """Return the devices of a part's processes: GPUs, or `num` times the CPU."""
+    """Return one device per process: the GPUs `ids`, or without GPUs `num` times the CPU."""
     return [f"cuda:{gpu}" for gpu in ids] or ["cpu"] * num
 
 
 def _orchestrator(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
-    """Return the orchestrator's process, which plays episodes, with the memory of a frozen teacher if there is one."""
+    """Return the orchestrator's process, which plays episodes. If there is a frozen teacher, also return the teacher's
+    memory."""
     host = process("orchestrator", "cpu", _environments(config), base)
     if not isinstance(config.teacher, ModelTeacherConfig):
         return [host]

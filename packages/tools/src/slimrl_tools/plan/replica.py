@@ -1,4 +1,4 @@
-"""Parts of a simulation: costs of work, a virtual clock for asyncio, and the replicas that sample."""
+"""Provides the parts of a simulation: the costs of work, a virtual clock for asyncio, and the replicas that sample."""
 
 import asyncio
 import math
@@ -10,14 +10,14 @@ from typing import Any
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Row
 
-MOMENT_S = 1e-8  # after such a sleep, all events of the same simulated time have happened
+MOMENT_S = 1e-8  # simulated seconds; after a sleep of this length, all events of the same time have happened
 EPSILON = 1e-6  # tolerance in steps, as sums of floats are not exact
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The sizes of batches: rollouts per step and per group, the limit of sampled rollouts as a multiple of a step's
-    (`resample_factor`), and the tokens of a training pack."""
+    """The sizes of a run's batches. `batch_size` and `group_size` count rollouts. A step samples at most
+    `resample_factor` times `batch_size` rollouts. `pack_tokens` is the size of a training pack."""
 
     batch_size: int
     group_size: int
@@ -27,11 +27,12 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The costs of the work on a device: the seconds of each piece of work in `speeds`, times `sampling` or `training`.
+    """The simulated time of each piece of work. The seconds in `speeds` are multiplied by the factor `sampling` or
+    `training`.
 
     The transfer of new weights to one replica takes `weights_s`, and `weights_more_s` more for each doubling of the
-    number of replicas. Replicas sample nothing meanwhile. The transfer of a batch to the trainer takes `batch_s`. With
-    several ranks, the exchange between them takes up to `gather_s` per pack on each rank.
+    number of replicas. Replicas do not sample during this transfer. The transfer of a batch to the trainer takes
+    `batch_s`. With several ranks, the exchange between them takes up to `gather_s` per pack on each rank.
     """
 
     speeds: Speeds
@@ -85,8 +86,8 @@ def now() -> float:
 
 @dataclass(slots=True, eq=False)
 class _Reply:
-    """A reply to sample: the tokens to read and to sample, a future for its completion, and the step of its last
-    token."""
+    """A request for a reply. `read` and `sampled` are numbers of tokens. `end` is the step of the last token, which
+    completes `done`."""
 
     read: int
     sampled: int
@@ -105,7 +106,7 @@ class Replica:
         self._speeds, self._factor, self._slots = costs.speeds, costs.sampling, slots
         self._waiting: deque[_Reply] = deque()
         self._running: list[_Reply] = []
-        self._clock = 0.0  # steps so far
+        self._clock = 0.0  # decoding steps so far
         self._debt_s = 0.0  # seconds of work that delay all sequences: prefill, new weights
         self._wake = asyncio.Event()
         self._busy_s, self._since = 0.0, math.inf
@@ -130,8 +131,8 @@ class Replica:
             self.num_open -= 1
 
     def hold(self, seconds: float, computes: bool = True) -> None:
-        """Delay all sequences by `seconds`. If `computes` is True, the replica works meanwhile, for example loads
-        weights; otherwise another part of the run uses its device."""
+        """Delay all sequences by `seconds`. If `computes` is True, the replica works in this time, for example to load
+        weights. Otherwise another part of the run uses its device."""
         self._debt_s += seconds
         self._busy_s -= 0.0 if computes else seconds
         self._wake.set()

@@ -10,18 +10,18 @@ from slimrl_tools.plan.plan import Place, Plan, Planner, with_settings
 
 NAMES = {"always": "always", "sampling": "while sampling", "training": "while training", "saving": "while saving",
          "scoring": "while the teacher scores"}  # fmt: skip
-SHOWN = 5  # proposals
+SHOWN = 5  # largest number of proposals in a report
 LEAST_SHOWN = 5e6  # parts with fewer bytes are not shown
 WIDTH = 62
-RANK = 16  # of the proposed adapter
+RANK = 16  # rank of the proposed LoRA adapter
 LEAST_SAVED = 0.03e9
 SHORTEST, FEWEST_SLOTS, SMALLEST_PACK = 256, 8, 512
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Settings to change, the bytes that the change saves on the tightest device, whether the run then fits, and the
-    disadvantage of the change (`price`)."""
+    """A proposal to change `settings`. `saves` are the bytes saved on the tightest device. `fits` is True if the run
+    then fits. `price` is the disadvantage."""
 
     settings: dict[str, object]
     saves: float
@@ -36,8 +36,8 @@ class Proposal:
 
 
 def proposals(planner: Planner, plan: Plan) -> list[Proposal]:
-    """Return proposals that save memory, largest saving first; the run is planned anew with each. If no single change
-    suffices, append a proposal that combines changes until the run fits, if possible."""
+    """Return proposals that save memory, largest saving first. The run is planned again for each proposal. If no single
+    change suffices, append a proposal that combines changes until the run fits, if possible."""
 
     def proposal(settings: dict[str, object], price: str) -> Proposal:
         changed = planner.placed(with_settings(plan.config, settings), plan.machine, plan.speeds)

@@ -30,7 +30,7 @@ def served_processes(config: RLConfig | SFTConfig, device: str) -> list[ProcessM
     for role, settings in _servers(config) if isinstance(config, RLConfig) else ():
         base_url, name = settings.get("base_url"), settings.get("model")
         if not (isinstance(base_url, str) and isinstance(name, str) and is_http_url(base_url)):
-            continue  # its environment reports the fault
+            continue  # the environment reports this error
         if is_this_machine(urlsplit(base_url).hostname or ""):
             sleeps = settings.get("sleeps") is True and device != "cpu"
             title = f"{role} {name} at {base_url}"

@@ -106,8 +106,8 @@ def read_model_config(name: str) -> Any:
 
 
 def build_module(config: Any, dtype: torch.dtype) -> Any:
-    """Return a config's module with random weights, on PyTorch's default device. Raises UserError unless the model is a
-    causal LM."""
+    """Build the module of a config with random weights, on PyTorch's default device. Raises UserError unless the model
+    is a causal LM."""
     with explain_failure("architecture", config.model_type):
         settings = {"dtype": dtype, "attn_implementation": ATTENTION, "trust_remote_code": False}
         module = AutoModelForCausalLM.from_config(config, **settings)
@@ -163,8 +163,8 @@ def _idle(module: nn.Module, settings: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """An attention plan that keeps the same tensors as FlexAttention: queries, keys, values, outputs, and a float32
-    number for each query and head."""
+    """An attention plan that keeps the same tensors for the backward pass as FlexAttention: queries, keys, values,
+    outputs, and a float32 number for each query and head."""
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         out: Tensor = _Kept.apply(inputs.query, inputs.key, inputs.value)
@@ -186,7 +186,7 @@ class _Kept(torch.autograd.Function):
 
 def _bytes_for_backward(module: nn.Module) -> int:
     """Measure the bytes per token that the module's own forward keeps for the backward pass, with rows of two lengths.
-    Return 0 if the forward needs the values of tensors, for example to select experts."""
+    Return 0 if the forward needs the values of tensors, for example to select experts, as meta tensors have none."""
     if next(module.parameters()).device.type != "meta":
         return 0
     try:
@@ -199,7 +199,7 @@ def _bytes_of_row(module: Any, length: int) -> int:
     weights = {_storage(parameter) for parameter in module.parameters()}
     kept: dict[int, Tensor] = {}
     row = torch.empty(1, length, dtype=torch.long, device="meta")
-    # Without a mask, transformers would search the positions for the starts of sequences.
+    # Pass a mask. Without it, transformers would read the positions to find the starts of sequences.
     settings = {"attention_mask": row, "use_cache": False, "attention_plan": _Attention()}
     with torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: kept.setdefault(_storage(tensor), tensor), lambda tensor: tensor

@@ -2,10 +2,10 @@
 
 These parts wait for one another as in a real run (`orchestrator/`, `launch/sampling.py`, slimrl-cluster's
 orchestrator). The duration of each piece of work is an input. Nothing is measured here, and a seed determines all
-draws.
+random draws.
 
-The real pool is not used: its threads wait in real time, and it renders and tokenizes each turn. This would be too slow
-for a search, which simulates a million turns.
+The pool of a real run (`orchestrator/pool.py`) would be too slow for a search with a million turns: its threads wait in
+real time, and it renders and tokenizes each turn.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ EVENTS = "started", "trained", "dropped_stale", "dropped_useless"
 
 
 class Turn(NamedTuple):
-    """A reply of `sampled` tokens to `read` new tokens, and the seconds `env_s` in which the environment answers it.
+    """A turn of an episode. The policy reads `read` new tokens and samples `sampled` tokens. Then the environment
+    answers after `env_s` seconds.
 
     The first turn of an episode samples nothing; its `env_s` is the time to start the environment. The second turn
     reads the prompt, which is the same in all episodes of a group.
@@ -49,11 +50,11 @@ class EpisodeGroup:
 
 
 def draw_group(groups: Sequence[EpisodeGroup], number: int, size: int, seed: int) -> EpisodeGroup:
-    """Draw group `number` of a simulated run, reproducibly for a `seed`. If the recorded group has another size, draw
-    `size` of its episodes with replacement.
+    """Draw a recorded group as group `number` of a simulated run. The same `seed` gives the same draw. If the recorded
+    group has another size, draw `size` of its episodes with replacement.
 
-    No distribution is fitted: a long reply stays together with the slow tool that it calls, and the longest simulated
-    episode is the longest recorded episode, and is as rare.
+    Whole episodes are drawn, so a long reply stays together with the slow tool that it calls, and long episodes are as
+    rare as in the recorded run.
     """
     rng = random.Random(f"{seed}/{number}")
     group = groups[rng.randrange(len(groups))]
@@ -65,8 +66,8 @@ def draw_group(groups: Sequence[EpisodeGroup], number: int, size: int, seed: int
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The devices of the parts. With `one-process`, sampling and training take turns on one device. With `processes`,
-    each replica of the sampler and each rank of the trainer has its own device.
+    """The division of devices among the parts of a run. With `one-process`, sampling and training take turns on one
+    device. With `processes`, each replica of the sampler and each rank of the trainer has its own device.
 
     `level` is `max_async_level`, and `slots` the number of sequences that a replica decodes at once.
     """
@@ -157,7 +158,7 @@ class _Run:
         self.placement, self.recipe, self.costs, self.groups, self.seed = placement, recipe, costs, groups, seed
         self.replicas = [Replica(costs, placement.slots) for _ in range(placement.num_samplers)]
         slots = placement.slots * placement.num_samplers
-        # The same number of episodes at once as in `launch/parts.py`.
+        # The number of episodes at once is the same as in `launch/parts.py`.
         self.places = asyncio.Semaphore(max(slots, recipe.batch_size * (placement.level + 1) * bool(placement.level)))
         self.in_flight: list[_Group] = []
         self.finished: list[_Group] = []
@@ -257,8 +258,8 @@ class _Run:
     def _drop_before(self, version: int) -> None:
         """Drop the groups whose weights are older than `version`, finished or not, and start replacements.
 
-        Each replacement is a new draw, since its tools answer anew and other weights sample its tokens. A copy of the
-        dropped group would be late again, and would never finish.
+        Each replacement is a new random draw, as a real run would sample other tokens. A copy of a slow group would be
+        dropped again and again, and never finish.
         """
         old = [group for group in (*self.finished, *self.in_flight) if group.version < version]
         for group in old:

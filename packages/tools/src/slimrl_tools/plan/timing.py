@@ -12,9 +12,9 @@ from slimrl_tools.plan.devices import Device
 from slimrl_tools.plan.memory import FLOAT, HALF, Demand
 from slimrl_tools.plan.workload import Row, Workload
 
-# The reached shares of a device's bandwidth and operations per second. "plain" is a CPU without slimrl's kernels. The
-# shares of a CPU were measured with reverse_text on two cores. The shares of a GPU are usual for transformers' layers,
-# and were not measured.
+# The shares of a device's bandwidth and of its operations per second that a run reaches. "plain" is a CPU without
+# slimrl's kernels. The shares of a CPU were measured with reverse_text on two cores. The shares of a GPU are usual for
+# transformers' layers, and were not measured.
 REACHED = {"cpu": (0.9, 0.75), "plain": (0.45, 0.375), "cuda": (0.6, 0.35)}
 # Overhead of one engine step: Python, and on a GPU the kernel launches and a wait for the GPU.
 DECODE_OVERHEAD_S = {"cpu": 1e-3, "plain": 1e-3, "cuda": 2.5e-3}
@@ -27,10 +27,10 @@ SAMPLING = "new weights for the engine", "decoding", "prefill", "environments"  
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Seconds per piece of work: a decoding step, each sequence in it (`decode_row`), a prefilled token, a token of a
-    training row (`train`), an update of the weights, the overhead of a pack, the logits of a trained token (`head`), an
-    attended pair of tokens (`attend`), and the engine's preparation for new weights (`copy`). `source` is the origin of
-    the numbers."""
+    """Seconds per piece of work. For sampling: a decoding step, each sequence in it (`decode_row`), a prefilled token,
+    and the preparation for new weights (`copy`). For training: a token of a row (`train`), the logits of a trained
+    token (`head`), an attended pair of tokens (`attend`), the overhead of a pack, and an update of the weights.
+    `source` is the origin of the numbers."""
 
     decode_step: float = 0.0
     decode_row: float = 0.0
@@ -75,7 +75,8 @@ class Times:
 
 
 def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
-    """Estimate the speeds from a device's bandwidth B and operations per second F, each times its reached share.
+    """Estimate the speeds from a device's bandwidth B and operations per second F, each multiplied by the share that a
+    run reaches.
 
     A decoding step reads the A active weights in b A / B. Each sequence in it adds 2 A / F and the time to read its
     keys and values. A token of a training row costs 6 A / F, or 4 A / F with an adapter, as frozen matrices need no
@@ -90,7 +91,7 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
     keys = 2 * compute.bytes * shape.layers * shape.key * workload.mean_length
     logits = 3 * FLOAT * shape.vocab
     passes = (4 if demand.is_adapter else 6) + 2 * demand.recompute
-    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if demand.is_fused else 0  # the fused MLP repeats these
+    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if demand.is_fused else 0  # the fused MLP recomputes them
     return Speeds(
         decode_step=compute.bytes * shape.active / bandwidth + DECODE_OVERHEAD_S[way],
         decode_row=2 * shape.active / flops + (keys + logits) / bandwidth,
@@ -142,7 +143,7 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
 
 
 def _rollout_times(slots: int, waves: Sequence[float], workload: Workload, speeds: Speeds) -> dict[str, float]:
-    """Return the seconds of sampling by activity. Rollouts decode side by side, and their number falls as rollouts
+    """Return the seconds of sampling by activity. Rollouts are decoded together, and their number falls as rollouts
     finish."""
     replies = workload.replies
     lengths = [sum(one) for one in replies]

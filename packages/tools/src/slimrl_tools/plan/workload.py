@@ -1,14 +1,14 @@
-"""Predicts the work of a training step: the expected rollouts, in the form of samples that the trainer packs.
+"""Predicts the rollouts of a training step, as samples that the trainer can pack.
 
 The lengths of rollouts are unknown before a run. They are taken from the first available source: the rollouts of an
 earlier run in the same directory, a recorded run of the same environments, or an assumption. `Workload.source` names
 the source. For recorded runs, `outlines/NAME.json` has the lengths of each rollout's parts and of its common prefix,
-but no texts. `benchmarks/learning/outlines.py` writes these files. A rollout is a row
+but no texts. `benchmarks/learning/outlines.py` writes these files. There, a rollout is a list of numbers:
 
     [like, shared, unsampled, sampled, unsampled, sampled, ...]
 
 The rollout shares its first `shared` tokens with the earlier rollout number `like`. The other numbers are the lengths
-of its alternating parts.
+of its parts, in which unsampled and sampled tokens alternate.
 """
 
 import itertools
@@ -37,8 +37,8 @@ MOST_TASKS = 16  # tasks of an assumed batch
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Sizes of a step's packs: their number, the most tokens and the most trained tokens of a pack, and the sum of
-    tokens."""
+    """The sizes of a step's packs: `num` packs with `tokens` tokens in total. A pack has at most `largest` tokens and
+    `largest_trained` trained tokens."""
 
     num: int
     largest: int
@@ -68,8 +68,8 @@ NO_WORK = Row(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Samples that represent the rollouts of a step. Each sample stands for `multiple` rollouts; `source` is their
-    origin.
+    """Samples that represent the rollouts of a step. Each sample counts as `multiple` rollouts. `source` is the origin
+    of the samples.
 
     `env_s` is the environment's time per episode in seconds. `useless` is the share of rollouts in groups without a
     learning signal; replacements are sampled for these groups.
@@ -87,8 +87,9 @@ class Workload:
         return self.multiple * len(self.samples)
 
     def waves(self, group: int, resample_factor: int) -> list[float]:
-        """Return the numbers of rollouts in the waves of sampling: a step's rollouts, then replacements of useless
-        groups of size `group`, and so on. Their sum is at most `resample_factor` times the first wave."""
+        """Return the number of rollouts in each wave of sampling. After a step's rollouts, each wave replaces the
+        useless groups (of `group` rollouts) of the wave before. The sum is at most `resample_factor` times the first
+        wave."""
         sizes, bound = [self.num], resample_factor * self.num
         while (groups := round(self.num / group * self.useless ** len(sizes))) >= 1 and sum(sizes) < bound:
             sizes.append(min(float(groups * group), bound - sum(sizes)))
@@ -101,7 +102,7 @@ class Workload:
 
     @property
     def replies(self) -> list[list[int]]:
-        """Return the lengths of each rollout's replies: the contiguous runs of trained tokens."""
+        """Return the lengths of each rollout's replies: the uninterrupted sequences of trained tokens."""
         masks = [itertools.groupby(sample.loss_mask_T) for sample in self.samples]
         return [[len([*run]) for trained, run in runs if trained] for runs in masks]
 
@@ -112,7 +113,7 @@ class Workload:
 
     @property
     def row(self) -> Row:
-        """Return the sizes of a step whose rollouts are all in one row."""
+        """Return the sizes of a single row with all rollouts of a step."""
         return row_of(self.samples).times(self.multiple)
 
     @property
@@ -185,8 +186,8 @@ def from_earlier_run(output_dir: Path, batch_size: int) -> Workload | None:
 
 
 def rollout_sample(rollout: Rollout) -> Sample | None:
-    """Convert a recorded rollout to a sample; None if the rollout failed, or has no sampled token, or starts with
-    one."""
+    """Convert a recorded rollout to a sample; None if the rollout failed, has no sampled token, or starts with a
+    sampled token."""
     if rollout.failure or not any(rollout.loss_mask_T) or rollout.loss_mask_T[0]:
         return None
     return sample_of(rollout.token_ids_T, rollout.loss_mask_T)
@@ -223,9 +224,9 @@ def from_recorded(config: RLConfig | SFTConfig) -> Workload | None:
 
 
 def from_assumption(config: RLConfig | SFTConfig) -> Workload:
-    """Assume the lengths of rollouts. A prompt has a quarter of `seq_len`, at most 256 tokens. It is followed by up to
-    `max_turns` replies of half of `max_tokens`, with messages of the environment of the same length between them. For
-    `sft`, conversations fill half of `seq_len`."""
+    """Assume the lengths of rollouts. A prompt has a quarter of `seq_len`, at most 256 tokens. Up to `max_turns`
+    replies follow, each with half of `max_tokens`. Between two replies, the environment sends a message of the same
+    length. For `sft`, conversations fill half of `seq_len`."""
     if isinstance(config, SFTConfig):
         batch, num_tasks, prompt = config.batch_size, config.batch_size, max(1, config.seq_len // 4)
         parts, source = [prompt] * 2, "assumed: conversations of half of seq_len, half of it replies"
@@ -237,7 +238,7 @@ def from_assumption(config: RLConfig | SFTConfig) -> Workload:
         turns = max(1, min(most, (config.seq_len - prompt) // (2 * reply)))
         parts = [prompt, *[reply] * (2 * turns - 1)]
         source = f"assumed: a prompt of {prompt} tokens, {turns} replies of {reply}"
-    # The rollouts of a group share only their prompt. Rollout number `task` is the first one of its task.
+    # The rollouts of a group share only their prompt. Rollout number `task` is the first rollout of its task.
     copies = 1 if isinstance(config, SFTConfig) else config.orchestrator.rollouts_per_example
     outline = ([task, prompt if copy else 0, *parts] for copy in range(copies) for task in range(num_tasks))
     samples = few(_cut(samples_of(outline), config.seq_len))
@@ -271,7 +272,7 @@ def subject_of(config: RLConfig) -> dict[str, Any]:
 
 
 def samples_of(outline: Iterable[Sequence[int]]) -> Iterator[Sample]:
-    """Yield samples of invented tokens with the lengths and common prefixes of an outline."""
+    """Yield samples with the lengths and common prefixes of an outline, but with artificial token ids."""
     fresh, samples = itertools.count(), list[Sample]()
     for like, shared, *parts in outline:
         known = samples[like].token_ids_T[:shared] if shared else ()

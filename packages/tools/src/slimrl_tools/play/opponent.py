@@ -1,7 +1,7 @@
 """Lets a model play against a person: `slimrl play matching-game --model.name ...`.
 
-Each side is an episode of the same game (`rollout/games.py`). The usual agent loop plays the model's side. It runs
-in the same event loop, while the person waits for an answer.
+Each side is an episode of the same game (`rollout/games.py`). The agent loop of training plays the model's episode in
+the same asyncio event loop, while the person waits for an answer.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from slimrl.rollout.games import self_play_specs
 from slimrl.types import Environment, Message, Rollout, StopReason, Task, Taskset, Turn
 
 T = TypeVar("T")
-NO_LIMIT = 10**6  # turns of the model: only the game's own rules limit them
-DAY_S = 86_400.0  # seconds: the model's side waits for a person, who may take long
+NO_LIMIT = 10**6  # the model's maximal number of turns: so high that only the game's rules limit it
+DAY_S = 86_400.0  # seconds: time limit of the model's episode, which waits for the person's moves
 LAST_WORDS_S = 5.0  # wait this long for the model's episode to finish by itself, so that it can report the reason
 
 
@@ -37,8 +37,8 @@ def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environ
 
 
 def own_place(taskset: Taskset, config: PlayConfig) -> int:
-    """Return the index of the person's role, from the number in `args.role`. Raises UserError if this number is out of
-    range, or if the environment has only one role."""
+    """Return the index of the person's role. The setting `args.role` counts roles from 1. Raises UserError if this
+    number is out of range, or if the environment has only one role."""
     roles = taskset.roles
     if len(roles) < 2:
         raise UserError(
@@ -61,7 +61,7 @@ class Opposed:
         self._playing: list[asyncio.Task[Rollout]] = []
 
     async def start(self) -> list[Message]:
-        # The model's episodes run as tasks of the same event loop, and wait there for the person's moves.
+        # The model's episodes run as tasks of the same event loop, and wait for the person's moves.
         self._playing = [asyncio.create_task(run_episode(seat, self._context)) for seat in self._others]
         return await self._explain_errors(self._episode.start())
 
@@ -76,12 +76,12 @@ class Opposed:
         await close_episode(self._episode)
 
     async def _explain_errors(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of a call into the person's episode. An error also states the reason why the model's
-        episode finished."""
+        """Await a call of the person's episode, and return its result. If the call raises RolloutError, add the reason
+        why the model's episode finished."""
         try:
             return await work
         except RolloutError as error:
-            # The error states only that the other side has left. The model's episode finishes about now, and has the
+            # This error states only that the other player has left. The model's episode is about to finish, and has the
             # reason.
             if self._playing:
                 await asyncio.wait(self._playing, timeout=LAST_WORDS_S)

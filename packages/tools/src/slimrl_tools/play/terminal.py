@@ -1,7 +1,7 @@
-"""Provides a player's terminal: it shows messages as panels, and reads replies of several lines and slash commands.
+"""Provides a player's terminal. It shows messages as panels, and reads slash commands and replies of several lines.
 
-In a pipe or a log file it prints plain text without control characters, and repeats the input so that the log is
-complete. It knows nothing about environments.
+If the output is a pipe or a file, the terminal prints plain text without control characters. Input that is not typed by
+hand is printed, too, so that a log is complete.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from rich.text import Text
 from slimrl.errors import UserError, visible
 from slimrl.monitor.console import RunConsole
 
-with contextlib.suppress(ImportError):  # some builds of Python lack it
+with contextlib.suppress(ImportError):  # some builds of Python lack readline
     import readline  # noqa: F401  # its import alone gives `input` line editing with the arrow keys
 
 QUIT = "/quit"
@@ -39,11 +39,11 @@ class Terminal:
         self._edits_lines = self._typed_by_hand and self._keyboard is sys.stdin and screen is None
 
     def note(self, text: str, style: str = "") -> None:
-        """Print a line of the program itself."""
+        """Print a text that is not part of the episode."""
         self._console.note(text, style)
 
     def message(self, role: str, text: str) -> None:
-        """Print a message under its role."""
+        """Print a message with its role as the title."""
         if not self._console.is_live:
             self._console.note(f"--- {role} ---\n{text}")
             return
@@ -53,8 +53,8 @@ class Terminal:
     def read(self, actions: Mapping[str, Callable[[], object]]) -> str | None:
         """Read a reply; an empty line or Ctrl-D completes it. Return None after `/quit` and at the end of the input.
 
-        A line with a command in `actions` runs this command, and discards the reply's lines before it. The person types
-        two slashes to start a reply with a slash.
+        A line with a command in `actions` runs this command, and discards the lines of the reply before it. The person
+        must type two slashes to start a reply with a slash.
         """
         lines: list[str] = []
         while (line := self._line("... " if lines else "> ")) is not None or lines:
@@ -73,7 +73,7 @@ class Terminal:
                 lines.append(line[1:] if not lines and line.startswith("//") else line)
             elif lines:
                 reply = "\n".join(lines)
-                if not self._typed_by_hand:  # else it is on the screen already
+                if not self._typed_by_hand:  # a typed reply is on the screen already
                     self.message("you", reply)
                 return reply
         return None
@@ -86,7 +86,7 @@ class Terminal:
         return line is not None and line.strip().lower() in ("", "y", "yes")
 
     def _line(self, prompt: str) -> str | None:
-        """Return one line, or None at the end of the input. The result can always be encoded as UTF-8."""
+        """Return one line, or None at the end of the input. Characters that cannot be encoded as UTF-8 are replaced."""
         try:
             if self._edits_lines:
                 line = input(prompt)

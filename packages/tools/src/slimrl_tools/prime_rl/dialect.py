@@ -1,4 +1,5 @@
-"""Translates prime-rl's settings files key by key, as a dialect of slimrl's settings (`config/reading/names.py`).
+"""Translates prime-rl's settings files key by key. slimrl reads them as a dialect of its settings
+(`config/reading/names.py`).
 
 The report of a translation lists every key of the file.
 """
@@ -22,7 +23,7 @@ LISTS = {
     "impossible": "cannot be done",
     "left_open": "not in the file, and another default here",
 }  # the lists of a report, and their titles
-OWNED = re.compile(r"[\w.-]+/[\w.@-]+")  # an environment with an owner
+OWNED = re.compile(r"[\w.-]+/[\w.@-]+")  # the id of an environment with its owner: OWNER/NAME
 TABLES: Mapping[str, Table] = {"rl": RL_KEYS, "probe": RL_KEYS, "sft": SFT_KEYS}
 # Sections of slimrl for which prime-rl also takes a plain value: a model's name, or `--ckpt` to turn checkpoints on.
 SECTIONS_AS_VALUES = (("model",), ("ckpt",), ("wandb",))
@@ -31,8 +32,8 @@ UNKNOWN = "neither slimrl nor this translation knows this key"
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A translated file. `settings` are its settings for slimrl. `report` has a line for each key of the file, grouped
-    by the names in `LISTS`."""
+    """The result of a translation. `settings` are the settings for slimrl. `report` has a line for each key of the
+    file, grouped by the names in `LISTS`."""
 
     command: str
     settings: Sequence[Setting]
@@ -51,7 +52,8 @@ class Translation:
                 yield from (f"  {entry}" for entry in entries)
 
     def refuse_impossible(self, name: str) -> None:
-        """Raise UserError with a list of the impossible keys, if there are any. `name` is the name of the source."""
+        """Raise UserError with a list of the impossible keys, if there are any. `name` is the file's name in the
+        message."""
         if self.impossible:
             entries = "\n".join(f"- {entry}" for entry in self.impossible)
             raise UserError(
@@ -61,7 +63,7 @@ class Translation:
 
 
 class PrimeRL:
-    """Recognises and translates prime-rl's settings, in all three dialects."""
+    """The reader of prime-rl's settings. It recognises and translates all three dialects."""
 
     name = "prime-rl"
 
@@ -74,8 +76,8 @@ class PrimeRL:
         return path in SECTIONS_AS_VALUES
 
     def is_foreign(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> bool:
-        """Return True if a file has a key that only prime-rl has, an environment with an owner, or a plain value where
-        slimrl has a section."""
+        """Return True if a file is for prime-rl. Signs are a key that only prime-rl has, an environment's id with an
+        owner, and a plain value where slimrl has a section."""
         return command in TABLES and any(
             (not is_known(one.path) and self.has(command, one.path))
             or ("env" in one.path and one.path[-1] == "id" and OWNED.fullmatch(str(one.value)))
@@ -88,7 +90,7 @@ class PrimeRL:
         impossible."""
         values = list(whole_values(source))
         file = {one.path: one.value for one in values}
-        # Values that are not converted keep the text of their flag: `123` may be a name.
+        # A value that is not converted keeps the text of its command-line flag, because `123` may be a name.
         texts = {one.path: one for one in source if one.kind != "file"}
         settings: list[Setting] = []
         report: dict[str, list[str]] = {name: [] for name in LISTS}
@@ -111,7 +113,7 @@ class PrimeRL:
                 at = f" ({one.origin})" if outcome.kind == "impossible" else ""
                 report[outcome.kind].append(f"{name}{at}: {outcome.why}")
         settings += _additions(settings)
-        if source[0].kind == "file":  # flags and environment variables are never all settings
+        if source[0].kind == "file":  # flags and environment variables never contain all settings
             report["left_open"] = _left_open(settings, "sft" if command == "sft" else "rl")
         return Translation(command, settings, report)
 
@@ -126,7 +128,7 @@ def _left_open(settings: Sequence[Setting], kind: str) -> list[str]:
 
 
 def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
-    """Yield the settings of a file, each list of plain values as one setting, and the headers of empty sections.
+    """Yield the settings of a source. A list of plain values is one setting, and an empty section is a setting, too.
 
     The text of a flag or of an environment variable is parsed as a literal.
     """
@@ -140,7 +142,7 @@ def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
             continue
         if one.value == [] and children:
             if any(child.value in ({}, []) for child in children):
-                continue  # a list of sections: each is translated on its own
+                continue  # a list of sections: each section is translated separately
             inside |= {child.path for child in children}
             yield replace(one, value=[child.value for child in children])
         else:

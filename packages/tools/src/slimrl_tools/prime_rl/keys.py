@@ -11,7 +11,7 @@ from slimrl.config.reading.schema import Path
 from slimrl_tools.prime_rl import values
 from slimrl_tools.prime_rl.rules import Found, Outcome, name_of, renamed
 
-# Errors of a rule if a value has a wrong type.
+# Exceptions that a rule may raise if a value has a wrong type.
 WRONG_KIND = (TypeError, ValueError, AttributeError, LookupError, OverflowError)
 
 Rule = Mapping[str, Any]
@@ -20,7 +20,7 @@ CONTENT: Mapping[str, Any] = tomllib.loads((files("slimrl_tools.prime_rl") / "ke
 
 
 def make_table(rules: Table, sections: Mapping[str, str]) -> Table:
-    """Expand short patterns to a table of rules, with the most specific pattern first.
+    """Expand the patterns in `rules`. Return a table with one rule per pattern, the most specific pattern first.
 
     >>> list(make_table({"<at>a.{b,c.d} e.**": {"unneeded": ""}}, {"at": "{,x.}"}))
     ['a.b', 'a.c.d', 'x.a.b', 'x.a.c.d', 'e.**']
@@ -66,8 +66,8 @@ def is_listed(table: Table, path: Path) -> bool:
 
 
 def _fit(pattern: Path, path: Path) -> tuple[Path, Path] | None:
-    """Match a path with a pattern. Return the keys that its `*` match, and the keys that its final `**` matches; None
-    if the pattern does not match."""
+    """Match a path with a pattern. Return the keys that match a `*`, and the keys that match the final `**`. Return
+    None if the path does not match."""
     fixed = pattern[:-1] if pattern[-1] == "**" else pattern
     first, rest = path[: len(fixed)], path[len(fixed) :]
     if len(first) < len(fixed) or (rest and fixed is pattern):
@@ -91,7 +91,7 @@ def _apply(rule: Rule, found: Found) -> Outcome:
                 return renamed(key, found.value)
             return Outcome("not_needed", _text(rule.get("why", f"{other} counts")))
         case {"only": allowed}:
-            # `True == 1` in Python, but a switch is not a number.
+            # In Python, `True == 1`. The types are compared, too, so that a switch never matches a number.
             fits = any(found.value == value and type(found.value) is type(value) for value in allowed)
         case {"same_as": keys}:
             fits = found.value in [found.get(key) for key in keys]
@@ -116,5 +116,5 @@ def _rename(key: str, rule: Rule, found: Found) -> Outcome:
 
 
 def _text(text: str) -> str:
-    """Return a text of the table, with the texts that its `$NAME`s stand for."""
+    """Replace each `$NAME` in a text of the table with the text NAME of the section [texts]."""
     return Template(text).substitute(CONTENT["texts"])

@@ -1,4 +1,4 @@
-"""The data of the rules that translate another trainer's keys: the key that a rule reads, and its outcome."""
+"""Defines the input and the output of a translation rule: the key that the rule reads, and the outcome for this key."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from slimrl.config.reading.schema import Path, spell
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome for a key: it is renamed, not needed by slimrl, or impossible. An impossible key prevents the run.
+    """The outcome for a key. The key is renamed, not needed in slimrl, or impossible. An impossible key prevents the
+    run.
 
     `why` is the reason, or a note on a renamed key. `path` and `value` are the name and value of a renamed key in
     slimrl.
@@ -24,7 +25,7 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Found:
     """A key of the file that matches a pattern. `stars` are the keys matched by the pattern's `*`, and `rest` the keys
-    matched by its `**`. `file` maps paths to all plain values of the file."""
+    matched by its `**`. `file` maps the path of each plain value in the file to the value."""
 
     path: Path
     value: Any
@@ -37,7 +38,8 @@ class Found:
         return self.file.get(tuple(key.split(".")))
 
     def beside(self, *keys: str, up: int = 1) -> Any:
-        """Return the value at this key's path with its last `up` keys replaced by `keys`; None if the file lacks it."""
+        """Return the value at this key's path with its last `up` names replaced with `keys`. Return None if the file
+        lacks it."""
         return self.file.get((*self.path[:-up], *keys))
 
 

@@ -1,4 +1,5 @@
-"""The functions that `keys.toml` names: conversions of prime-rl's values to slimrl's, and rules of single keys.
+"""Contains the functions that `keys.toml` names. A conversion returns slimrl's value for a value of prime-rl. A rule
+returns the outcome for a key.
 
 A conversion raises ValueError for an impossible value.
 """
@@ -8,7 +9,8 @@ from typing import Any
 from slimrl_tools.prime_rl.rules import Found, Outcome, renamed
 
 ENVIRONMENTS = ("alphabet-sort", "matching-game", "reverse-text", "wiki-search", "wordle")
-# Matrices of architectures that slimrl refuses to train; other trainers name them by default, for any model.
+# Matrices of architectures that slimrl cannot train. Other trainers adapt them by default, so files for any model list
+# them.
 OF_OTHER_ARCHITECTURES = ("experts", "fc1_latent_proj", "fc2_latent_proj", "in_proj", "out_proj")
 DEFAULT_SFT_LENGTH = 128  # the default of prime-rl's `data.seq_len`
 REPLACED = "groups without a signal are replaced anyway, up to orchestrator.resample_factor"
@@ -38,7 +40,7 @@ def lora_targets(value: Any) -> list[str]:
 
 
 def number(value: Any) -> float:
-    """Return a number with a decimal point."""
+    """Convert a number to a float."""
     return float(value)
 
 
@@ -48,12 +50,12 @@ def is_on(value: Any) -> bool:
 
 
 def temperatures(value: Any) -> list[float]:
-    """Return a temperature as the only one of a list."""
+    """Return a list with the temperature as its only element."""
     return [float(value)]
 
 
 def loss_type(name: Any) -> Any:
-    """Return the name of a loss, with slimrl's default in place of prime-rl's."""
+    """Return the name of a loss. prime-rl's `default` becomes `aipo`, the default of slimrl."""
     return "aipo" if name == "default" else name
 
 
@@ -73,7 +75,8 @@ def at_least_one(value: Any) -> int:
 
 
 def resume(step: Any) -> bool:
-    """Return True for -1, the newest checkpoint in prime-rl. A run of slimrl resumes from no other checkpoint."""
+    """Return True for -1, which means the newest checkpoint. Raises ValueError for another step, from which slimrl
+    cannot resume."""
     if step != -1:
         raise ValueError("a run is continued from its newest checkpoint: give --resume on the command line")
     return True
@@ -99,7 +102,7 @@ def min_lr_ratio(found: Found) -> Outcome:
 
 
 def decay_steps(found: Found) -> Outcome:
-    """Translate the number of steps over which a schedule falls. In slimrl, it falls over all steps after its
+    """Translate the number of steps over which the learning rate decays. In slimrl, it decays over all steps after its
     warm-up."""
     falls = "a schedule falls from its warm-up to the end of the run here"
     if found.value == (found.get("max_steps") or 0) - (found.beside("warmup_steps") or 0):
@@ -136,8 +139,8 @@ def teacher_name(found: Found) -> Outcome:
 
 
 def hosted_model(found: Found) -> Outcome:
-    """Translate a model's name at the key where other dialects have a section. The header of an empty section is
-    ignored."""
+    """Translate the key `model`. In hosted files, its value is a model's name; in other files, it is a section. An
+    empty section is ignored."""
     return Outcome("not_needed", "it is empty") if found.value == {} else renamed("model.name", found.value)
 
 

@@ -1,8 +1,8 @@
-"""Writes the model card of saved weights: README.md in Hugging Face's format, with only the run's own numbers.
+"""Writes the model card of saved weights: README.md in Hugging Face's format, with numbers only from the run.
 
-The template `card.md.jinja` has the card's text. The card is written after the weights were sealed, so an edit of the
-card invalidates no checksum (`io/checksums.py`). A README.md that slimrl did not write, or that was edited, is never
-overwritten.
+The template `card.md.jinja` has the card's text. The card is written after the checksums of the weights, so an edit of
+the card does not invalidate them (`io/checksums.py`). A README.md that slimrl did not write, or that was edited, is
+never overwritten.
 """
 
 import hashlib
@@ -57,7 +57,8 @@ def may_replace(path: Path) -> bool:
 
 
 def card_text(facts: RunFacts, has_picture: bool, repository: str = "", is_adapter: bool = False) -> str:
-    """Return the text of the card. `repository` is the name of the weights on the Hub; empty if they have none yet."""
+    """Return the text of the card. `repository` is the Hub repository of the weights; it is empty if they have no
+    repository yet."""
     config = facts.config
     recipe, differences = recognise(config) or (None, ())
     names = {name for _, metrics in facts.stages for name in metrics if not IN_OTHER_TABLE.fullmatch(name)}
@@ -71,7 +72,7 @@ def card_text(facts: RunFacts, has_picture: bool, repository: str = "", is_adapt
         "code": _code,
         "args_of": lambda env: f" {_code(toml_literal(shareable(env.args)))}" if env.args else "",
     }
-    # The Hub's own client renders and parses the card, so that the Hub accepts it.
+    # Render and parse the card with the Hub's own client, so that the Hub accepts the card.
     card = ModelCard.from_template(card_data(facts, repository, is_adapter), str(TEMPLATE), **values)
     text = re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
     return f"{text}\n<!-- written by slimrl, sha256 {_digest(text)} -->\n"

@@ -1,4 +1,4 @@
-"""Reads facts on saved weights from their run's files: settings, evaluations, cost, versions, base model."""
+"""Reads facts about saved weights from the files of their run: settings, evaluations, cost, versions, base model."""
 
 import platform
 import re
@@ -33,8 +33,8 @@ HUB_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class BaseModel:
-    """The model before training. `hub_name` is empty unless the model's name on the Hub is known, and `licence` is
-    empty if unknown. `note` is a remark for the card."""
+    """The model before training. `hub_name` is its name on the Hub. `hub_name` and `licence` are empty if they are
+    unknown. `note` is a remark for the card."""
 
     name: str
     hub_name: str = ""
@@ -49,9 +49,9 @@ class BaseModel:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Facts on the weights of one step of a run. `stages` are the evaluations with their held-out metrics, in order of
-    time. If `evaluated` is True, the last stage evaluates these weights. `cost` is empty unless these weights are from
-    the run's last step."""
+    """Facts about the weights that a run saved at `step`. `stages` are the run's evaluations in order of time, each
+    with its held-out metrics. If `evaluated` is True, the last stage evaluates these weights. `cost` is empty unless
+    these weights are from the run's last step."""
 
     config: TrainingRunConfig
     step: int
@@ -64,7 +64,8 @@ class RunFacts:
 
     @property
     def environments(self) -> list[str]:
-        """Return the names of the tasks that the run trained on. A user's own file is listed without its directory."""
+        """Return the names of the environments that the run trained on, without directories, or else
+        `conversations`."""
         match self.config:
             case RLConfig():
                 return list(dict.fromkeys(env.id.rpartition("/")[2] for env in self.config.orchestrator.env))
@@ -82,7 +83,8 @@ def read_facts(run_dir: Path, weights: Path) -> RunFacts:
     step = step_of(weights.resolve())
     is_last, summary = step == config.max_steps, RunDir(run_dir).summary
     slugs = ("base", "start", "final" if is_last else f"step_{step}")
-    # Import this function only at its call: it loads transformers, and `slimrl push --help` must not wait for that.
+    # Import this function only when it is called: the import loads transformers, which would delay `slimrl push
+    # --help`.
     recall = partial(call, "slimrl.launch.held_out:recall_stage", run_dir)
     stages = {slug: stage for slug in slugs if (stage := recall(slug, lambda damage: None))}
     return RunFacts(
@@ -104,7 +106,7 @@ def base_of(config: CommandConfig) -> BaseModel:
         return BaseModel(name, *HUB_NAMES[name])
     try:
         kind = kind_of(name)
-    except UserError:  # a directory that was moved since
+    except UserError:  # a directory that was moved after the run
         return BaseModel(Path(name).name)
     if kind is ModelKind.HUB:
         card = try_to_load_from_cache(name, "README.md")
@@ -117,7 +119,7 @@ def base_of(config: CommandConfig) -> BaseModel:
 
 
 def _of_card(readme: Path, key: str) -> str:
-    """Return the text at `key` in a model card's metadata; empty if it is missing or invalid."""
+    """Return the text at `key` in a model card's metadata, or an empty text if it is missing or invalid."""
     try:
         value = ModelCard(read_regular(readme, MAX_BYTES).decode(), ignore_metadata_errors=True).data.get(key)
     except (UserError, ValueError):

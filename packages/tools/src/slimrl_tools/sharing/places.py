@@ -1,7 +1,7 @@
-"""Removes private parts from shared data: secrets, directories of paths, and hosts of servers.
+"""Removes private information from data before an upload: secrets, directories of paths, and hosts of servers.
 
-A value is changed if its key names a path or an address, or if the whole value is an absolute path. Any other text
-stays unchanged: a prompt without one of its words would be another prompt.
+A value is changed if its key names a path or an address, or if the whole value is an absolute path. Other texts, such
+as prompts, stay unchanged, because every word of a prompt can matter.
 """
 
 import json
@@ -26,11 +26,11 @@ OF_PATH = re.compile(
     r"(.*_)?(path|dir|directory|folder|file|root|cache|program|weights|model|name|id|baseline|corpus|questions)s?"
 )
 OF_ADDRESS = re.compile(r"(.*_)?(url|uri|host|hostname|address|endpoint|server|proxy)s?")
-OF_TEXT = re.compile(r"(.*_)?(stop|pattern|regex)s?")  # a leading slash does not make values of these keys a path
+OF_TEXT = re.compile(r"(.*_)?(stop|pattern|regex)s?")  # values of these keys are never paths, even with a leading slash
 
 
 def shareable(value: Any, key: str = "") -> Any:
-    """Return nested data without secrets, directories and hosts. `key` is the name of the value.
+    """Return nested data without secrets, directories and hosts. `key` is the key of `value`.
 
     >>> shareable({"data_dir": "/home/me/data", "prompt": "Say yes / or /b/c here", "api_key": "abc"})
     {'data_dir': 'data', 'prompt': 'Say yes / or /b/c here', 'api_key': '[key]'}
@@ -46,8 +46,8 @@ def shareable(value: Any, key: str = "") -> Any:
 
 
 def shareable_text(text: str, suffix: str) -> str:
-    """Return the text of a file in TOML, JSON or lines of JSON (`.jsonl`) without secrets, directories and hosts. JSON
-    without these stays unchanged. Comments in TOML and damaged JSON are dropped."""
+    """Return the text of a file without secrets, directories and hosts. `suffix` is `.toml`, `.json` or `.jsonl`. Clean
+    JSON stays unchanged. Comments in TOML and damaged JSON are dropped."""
     if suffix == ".toml":
         return "".join(f"{line}\n" for line in toml_lines(shareable(tomllib.loads(text))))
     if suffix == ".jsonl":
@@ -58,7 +58,7 @@ def shareable_text(text: str, suffix: str) -> str:
 def _shareable_json(text: str, indent: int | None = None) -> str:
     try:
         value = json.loads(text)
-    except ValueError:  # such as the last line of a run that was killed
+    except ValueError:  # such as the last line that a killed run wrote
         return ""
     shared = shareable(value)
     return text if shared == value else json.dumps(shared, indent=indent, ensure_ascii=False) + "\n"
@@ -73,7 +73,7 @@ def shorten_value(key: str, value: str) -> str:
     """
     key = key.lower().replace("-", "_")
     found = ADDRESS.fullmatch(value) if OF_ADDRESS.fullmatch(key) else None
-    # Without a scheme a single word may mean anything, unless its key names a host.
+    # A single word without a scheme counts as a host only if its key names a host.
     if found and (found["scheme"] or "host" in key or ":" in found["after"] or "." in found["host"]):
         is_here = is_this_machine(found["host"].strip("[]"))
         return value if is_here else f"{found['before']}{HOST}{found['after']}"

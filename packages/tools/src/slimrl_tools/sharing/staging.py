@@ -1,6 +1,6 @@
-"""Stages the files that `slimrl push` uploads, as links, or as texts without secrets, directories and hosts.
+"""Collects the files for `slimrl push` in a directory: as links, or as texts without secrets, directories and hosts.
 
-If a file of the weights changes, the weights are sealed again, so that a download passes its checks.
+If a file beside the weights changes, the checksums are renewed, so that a download passes its checks.
 """
 
 import json
@@ -28,13 +28,14 @@ RUN_FILES = (
     "warmup/metrics.jsonl",
 )
 TEXTS = (".toml", ".json", ".jsonl")
-NUMBERS = "metrics.jsonl"  # long, and contains only numbers
+NUMBERS = "metrics.jsonl"  # always a link, as it is long and contains only numbers
 ROLLOUTS = ("rollouts/*.jsonl", "held_out/*.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The directory of a step's weights, and the directory of the run that saved them; None if the run is missing."""
+    """The directory of a step's weights, and the directory of the run that saved them. `run_dir` is None if the run is
+    missing."""
 
     weights: Path
     run_dir: Path | None
@@ -59,7 +60,8 @@ def find_source(path: Path) -> Source:
 def stage(source: Source, what: What, repository: str, stage_dir: Path, with_rollouts: bool = False) -> list[str]:
     """Stage the files of an upload in the empty directory `stage_dir`, and return remarks for the user.
 
-    Raises UserError for damaged weights, for a missing adapter or run, and for rollouts that contain a likely key.
+    Raises UserError for damaged weights, for a missing adapter or run, and for rollouts that contain a likely secret
+    key.
     """
     weights, run_dir = source.weights, source.run_dir
     check_sums(weights)
@@ -84,14 +86,14 @@ def stage(source: Source, what: What, repository: str, stage_dir: Path, with_rol
 
 
 def staged_files(stage_dir: Path) -> dict[str, Path]:
-    """Return the staged files by their paths in the repository. A file that is a link is unchanged."""
+    """Return a dictionary from paths in the repository to staged files. A link is a file that was not changed."""
     paths = sorted(path for path in stage_dir.rglob("*") if path.is_file())
     return {path.relative_to(stage_dir).as_posix(): path for path in paths}
 
 
 def _stage_weights(root: Path, stage_dir: Path, base: str) -> None:
-    """Stage the weights of a run without their card. The base model's directory on this machine is replaced by `base`.
-    Renew the checksums if a file changes."""
+    """Stage the weights of a run without their card. Replace the base model's directory on this machine with the name
+    `base`. Renew the checksums if a file changes."""
     for path in _visible_files(root):
         place, text = path.relative_to(root), None
         if place.as_posix() in (README, PICTURE):
@@ -103,7 +105,7 @@ def _stage_weights(root: Path, stage_dir: Path, base: str) -> None:
         elif path.name == README:  # the adapter's own README
             text = _read(path).replace(json.loads(_read(path.with_name(ADAPTER_CONFIG)))[BASE], base)
         _put(path, stage_dir / place, text)
-    for directory in (stage_dir / ADAPTER, stage_dir):  # the outer checksums include the inner ones
+    for directory in (stage_dir / ADAPTER, stage_dir):  # the adapter first, as the outer checksums include its files
         sums = directory / SUMS
         is_changed = any(not one.is_symlink() for one in staged_files(directory).values())
         if sums.is_file() and (is_changed or README in _read(sums)):

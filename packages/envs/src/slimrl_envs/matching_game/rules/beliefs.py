@@ -1,7 +1,7 @@
 """The beliefs of a player about the table: the scale of the player's numbers, the expected values, and the gain of a
 question.
 
-No function here uses the hidden part of a deal. Each takes only numbers that a player has seen or heard.
+All functions use only numbers that a player has seen or heard, and never the hidden part of a deal.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,18 +16,20 @@ Beliefs = npt.NDArray[np.float64]
 P_KNOWN = 0.4  # the probability that a player knows a cell
 MIN_SCALE, MAX_SCALE = 1.0, 10.0
 USUAL = 250
-"""A usual number: the value 50 of an unknown pair on a scale of 5. Any number below it is called low."""
-NEARLY = 0.98  # an assignment with this share of the best assignment's worth looks as good
+"""The number that is assumed for an unknown pair: the value 50 times a scale of 5. Smaller numbers are called low."""
+NEARLY = 0.98  # an assignment with at least this share of the best worth looks best, too
 _SCALES = np.linspace(MIN_SCALE, MAX_SCALE, 9001)
 _VALUES = np.arange(MAX_VALUE + 1)
 _NEVER = -1e6  # the weight of a pair that must not be chosen
 
 
 def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> float:
-    """Return the scale that turned integers from 0 to 99 into `numbers`: the scale that explains most of them.
+    """Return the scale that explains most of the `numbers`. A number is an integer value from 0 to 99, multiplied by
+    the scale and rounded down.
 
-    A scale explains `x` if some integer `v` has `int(v * scale) == x`. A wrong scale explains one number in `scale` by
-    chance, so a few numbers identify the scale. `values` has the value of each number, None if unknown.
+    A scale explains the number `x` if `int(v * scale) == x` for some integer `v`. A wrong scale explains a number by
+    chance with probability 1 / scale, so a few numbers identify the scale. `values` has the value of each number, or
+    None if it is unknown.
     """
     score_S = np.zeros_like(_SCALES)
     known = list(values) or [None] * len(numbers)
@@ -37,12 +39,12 @@ def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> f
         explained_S = (value_S <= MAX_VALUE) & (np.floor(value_S * _SCALES) == number)
         # One known value outweighs all unknown ones together, since it leaves no choice of `v`.
         score_S += explained_S * (1 if value is None else len(numbers) + 1)
-    # The scales that explain most form a short interval, whose middle errs least.
+    # The scales that explain most numbers form a short interval. Its middle has the smallest expected error.
     return float(_SCALES[score_S == score_S.max()].mean())
 
 
 def value_on(scale: float, number: int) -> float:
-    """Convert a player's number for a cell, which is on this scale, to the value of the cell."""
+    """Convert a player's number on this scale to the value of the cell."""
     return float(min(MAX_VALUE, np.ceil(number / scale)))
 
 
@@ -67,10 +69,11 @@ def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, in
 
 
 def gains(beliefs: Beliefs, cells: Collection[Cell]) -> dict[Cell, float]:
-    """Return for each cell how much a question about it is expected to raise the worth of the best assignment. All
-    `cells` count 50 so far.
+    """Return the expected gain of a question about each cell: the increase of the best assignment's worth. The belief
+    about all `cells` must be 50.
 
-    The other player knows a cell with probability 0.4; then all values are equally likely. Otherwise it stays at 50.
+    The other player knows a cell with probability 0.4. If so, all values are equally likely; otherwise the belief stays
+    50.
     """
     worth = worth_of(beliefs, optimum(beliefs))
     gained: dict[Cell, float] = {}
@@ -90,14 +93,14 @@ def worth_of(beliefs: Beliefs, assignment: Assignment) -> float:
 
 
 def looks_best(beliefs: Beliefs, assignment: Assignment) -> bool:
-    """Return True if an assignment is worth at least `NEARLY` times the best one. Players round differently, so it need
-    not be worth the same."""
+    """Return True if an assignment is worth at least `NEARLY` times the best assignment. Equal worth is not required,
+    because the players' numbers are rounded differently."""
     return worth_of(beliefs, assignment) >= NEARLY * worth_of(beliefs, optimum(beliefs))
 
 
 def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment:
-    """Return the best assignment that is not in `refused`. The search covers the optimum, and the optima after one or
-    two pairs are forbidden. If all of these are refused, return the optimum."""
+    """Return the best assignment that is not in `refused`. The search covers the optimum, and the optima with one or
+    two pairs forbidden. If all these assignments are refused, return the optimum."""
     best = optimum(beliefs)
     if best not in refused:
         return best

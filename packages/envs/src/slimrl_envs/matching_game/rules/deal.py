@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
 Assignment = tuple[int, ...]
-"""`assignment[paper]` is the reviewer: columns to rows."""
+"""`assignment[paper]` is the index of the reviewer."""
 Cell = tuple[int, int]
 """A cell of the table: reviewer and paper."""
 Table = tuple[tuple[int, ...], ...]
@@ -23,7 +23,8 @@ MAX_VALUE = 99
 UNKNOWN = 50
 """The value of a cell that nobody knows, and the value that a player assumes for a cell it does not know."""
 MARGIN = 1.25
-"""Talking pays when the optimum is more than this times what a player finds alone."""
+"""A deal requires communication if the optimum is more than this factor times the value that each player reaches
+alone."""
 
 PAPERS = (
     "BLEU: a Method for Automatic Evaluation of Machine Translation",
@@ -43,7 +44,7 @@ REVIEWERS = (
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """One game's hidden state. `game_files.deal_of` checks the states that other people write.
+    """The hidden state of one game. `game_files.deal_of` makes a deal from untrusted data and checks it.
 
     >>> names = default_names(2)
     >>> deal = Deal(((90, 50), (10, 70)), (((True, False), (True, False)), ((False, False), (False, True))), (2.0, 1.5),
@@ -53,19 +54,19 @@ class Deal:
     """
 
     table: Table
-    """`table[reviewer][paper]`, 0 to 99; 50 where nobody knows it."""
+    """`table[reviewer][paper]` is the value, from 0 to 99. It is 50 if no player knows the cell."""
     known: tuple[Mask, Mask]
-    """For each player, whether it sees the cell."""
+    """`known[player][reviewer][paper]` is True if the player sees the cell."""
     scales: tuple[float, float]
-    """What each player's values are multiplied by before it sees them."""
+    """Each player's secret scale: the factor between a value and the number that the player sees."""
     papers: tuple[str, ...]
     """Full titles; see `short_papers`."""
     reviewers: tuple[str, ...]
     """Full names; see `short_reviewers`."""
     game_id: str
     order: tuple[Assignment, Assignment] = ((), ())
-    """Reviewers and papers in the order in which they were dealt, by which `own_best` decides between equals; nothing
-    where that is the order of the table. No player knows it."""
+    """Reviewers and papers in the order in which they were dealt; empty if this is the order of the table. `own_best`
+    uses it to choose between equally good assignments. No player knows it."""
 
     @property
     def size(self) -> int:
@@ -84,7 +85,7 @@ class Deal:
 
     @property
     def short_reviewers(self) -> tuple[str, ...]:
-        """First names, or the full name where two share the first."""
+        """First names. Reviewers who share a first name have their full names."""
         firsts = [name.partition(" ")[0] for name in self.reviewers]
         shared = Counter(map(str.casefold, firsts))
         pairs = zip(firsts, self.reviewers, strict=True)
@@ -95,7 +96,7 @@ class Deal:
         return self.short_reviewers[cell[0]], self.short_papers[cell[1]]
 
     def value(self, assignment: Assignment) -> int:
-        """Return the sum of the true values. Raise ValueError unless every paper has a reviewer of its own."""
+        """Return the sum of the true values. Raise ValueError unless every paper has a different reviewer."""
         if sorted(assignment) != list(range(self.size)):
             raise ValueError(f"{assignment} does not give {self.size} papers a reviewer each")
         return sum(self.table[reviewer][paper] for paper, reviewer in enumerate(assignment))
@@ -124,9 +125,9 @@ class Deal:
     def own_best(self, player: int) -> Assignment:
         """Return the assignment that looks best to the player alone. A cell that the player does not know counts 50.
 
-        Several assignments may look equally good, for n = 3 in most games. The choice between them decides which games
-        are dealt. So it is the choice of the published game: by `optimum`, in the order of the deal. The table is shown
-        in another order, because otherwise the first assignments would rarely be optimal.
+        Several assignments may look equally good, for n = 3 in most games. The choice between them affects which games
+        are dealt. So `own_best` chooses like the published game, with `optimum` in the order of the deal. The table is
+        shown in another order, because in the order of the deal the first assignments are rarely optimal.
         """
         reviewers, papers = (order or tuple(range(self.size)) for order in self.order)
         looks = np.where(self.known[player], self.table, UNKNOWN)[np.ix_(reviewers, papers)]
@@ -135,14 +136,14 @@ class Deal:
 
     @property
     def requires_communication(self) -> bool:
-        """True if the best value is more than `MARGIN` times the value of each player's own best assignment: the rule
-        of a deal."""
+        """True if the best value is more than `MARGIN` times the value of each player's own best assignment. This is
+        the rule of the deal."""
         best = self.best
         return all(MARGIN * self.value(self.own_best(player)) < best for player in (0, 1))
 
     def table_text(self, player: int) -> str:
-        """Return the player's first observation: a heading, and the player's table as CSV with short names of papers on
-        top."""
+        """Return the player's first observation: a heading and the player's table as CSV. The first row has the short
+        names of the papers."""
         seen, papers = self.seen(player), range(self.size)
         rows = [[name, *(str(seen.get((r, p), "")) for p in papers)] for r, name in enumerate(self.reviewers)]
         return "\n".join(["Reviewer Paper Similarity Scores:", *map(",".join, [["", *self.short_papers], *rows])])

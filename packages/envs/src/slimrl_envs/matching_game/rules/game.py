@@ -12,8 +12,9 @@ MAX_ERRORS = 8
 
 
 def usual_turns(size: int) -> int:
-    """Return the usual number of messages of a game: 20, or four for each paper if that is less, or six for two papers.
-    With more messages, a player that tries all assignments and ignores answers would earn as much as one that asks."""
+    """Return the usual number of messages of a game: six for two papers, else the smaller of 20 and four for each
+    paper. With more messages, a player could try all assignments without asking and earn as much as a player that
+    asks."""
     return min(20, 4 * size) if size > 2 else 6
 
 
@@ -51,9 +52,9 @@ class IllegalAct(Exception):
 class MatchingGame:
     """A game in progress. Players are 0 and 1; player 0 starts.
 
-    `max_turns` (default: `usual_turns`) limits the messages and proposals of both players together. If the last of them
-    is a proposal, it may still be answered. Errors do not count as messages. A player may make `max_errors` errors;
-    after one more the game is over.
+    `max_turns` (default: `usual_turns`) limits the messages and proposals of both players together. If the last message
+    is a proposal, the other player may still answer it. Errors do not count as messages. A player may make `max_errors`
+    errors; after one more error the game is over.
     """
 
     def __init__(self, deal: Deal, max_turns: int | None = None, max_errors: int = MAX_ERRORS) -> None:
@@ -63,13 +64,14 @@ class MatchingGame:
         self.turn = 0
         """The player whose turn it is."""
         self.proposal: Assignment | None = None
-        """The proposal that stands: the player whose turn it is must answer it."""
+        """The open proposal, or None. The player whose turn it is must answer it."""
         self.agreed: Assignment | None = None
-        """What was agreed on."""
+        """The accepted assignment, or None."""
         self.history: list[tuple[int, Act]] = []
-        """All legal acts so far, each with its player. Played again, they lead to the same turn and proposal."""
+        """All legal acts so far, each with its player. If they are replayed, the turn and the open proposal are
+        restored."""
         self.num_errors = [0, 0]
-        """How many errors each player has made."""
+        """The number of errors of each player."""
 
     @property
     def num_messages(self) -> int:
@@ -78,7 +80,8 @@ class MatchingGame:
 
     @property
     def messages_left(self) -> int:
-        """The number of messages that both players may still send. At 2 or less, each player has at most one left."""
+        """The number of messages that both players together may still send. At 2 or less, each player has at most one
+        message left."""
         return self.max_turns - self.num_messages
 
     @property

@@ -118,8 +118,8 @@ def _check_names(deal: Deal) -> None:
 
 
 def row(deal: Deal, number: int, max_turns: int | None = None) -> dict[str, Any]:
-    """Return a deal as row `number` of a data set. The `prompt` contains the number of messages `max_turns` (default:
-    `usual_turns`)."""
+    """Return a deal as row `number` of a data set. `max_turns` is the number of messages that the `prompt` announces
+    (default: `usual_turns`)."""
     state, num = game_state(deal), usual_turns(deal.size) if max_turns is None else max_turns
     return {
         "prompt": f"{rules(deal, num)}\n\n{deal.table_text(0)}",
@@ -138,8 +138,8 @@ def lines(deals: Iterable[Deal], max_turns: int | None = None) -> Iterator[bytes
 
 
 def read_games(path: Path) -> list[Deal]:
-    """Return the games of a file (JSONL or parquet). Raise UserError, which names the file and the line, for a line
-    that is not a game, and for a file without games."""
+    """Return the games of a file (JSONL or parquet). Raise UserError for a file without games, and for a line that is
+    not a game. The error names the file and the line."""
     games = [_deal(content, place) for content, place in file_rows(path, "the path of the games")]
     if not games:
         raise UserError(

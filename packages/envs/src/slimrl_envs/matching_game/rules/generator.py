@@ -1,4 +1,4 @@
-"""New deals of the matching game: the published distribution of games in which talking pays, sampled exactly and fast.
+"""Samples deals from the published distribution of matching games that require communication, exactly and fast.
 
 Values of a table are uniform on 0..99, each player sees each cell with probability 2/5, and scales are uniform on
 1..10. A deal is kept if `Deal.requires_communication`: for n = 8 about one table in 3,000, for n = 3 one in 170, for n
@@ -9,10 +9,12 @@ Rows and columns are then put into a random order, so that the rule favours no n
 
 The distribution is exact because this is plain rejection sampling: tables are drawn independently, and tables that
 break the rule are left out. Sampling is fast because a safe bound is computed for whole batches. A player's own
-assignment is one of the assignments that look best to the player, so its value is at least the worst value among these.
-If even the worst value is too good, the table breaks the rule. The few tables that are left are judged by the rule
-itself. The bits come from a bit generator of numpy, whose stream never changes. Its seed is drawn from the generator
-that is passed in, so a seed gives the same deals on every machine.
+assignment is one of the assignments that look best to the player, so its value is at least the lowest value of these
+assignments. If even the lowest value is too high, the table breaks the rule. The rule itself is checked only for the
+few remaining tables.
+
+The random bits are from a bit generator of numpy, whose stream never changes. Its seed is drawn from the generator that
+the caller passes, so a seed gives the same deals on every machine.
 """
 
 import random
@@ -30,7 +32,8 @@ from slimrl_envs.matching_game.rules.deal import MARGIN, MAX_VALUE, UNKNOWN, Dea
 
 MIN_SIZE, MAX_SIZE = 2, 10
 VERSION = "v2"
-"""The version of the deals of a seed. It is part of their names, so that games of two versions are not confused."""
+"""The version of the algorithm that makes deals from a seed. The names of deals contain it, so that games of two
+versions are not confused."""
 UPSTREAM_TRIES = 10_002  # the maximum number of tables that the published game draws
 _BATCH = 8192  # the cheapest size: with fewer tables, calls of numpy dominate; more tables leave the cache
 _NUM_VALUES = MAX_VALUE + 1
@@ -62,13 +65,14 @@ def deals(rng: random.Random, n: int, prefix: str = "") -> Iterator[Deal]:
 
 
 def deals_of_seed(n: int, seed: int) -> Iterator[Deal]:
-    """Yield the deals of a seed, which files and environments use. The names contain the version, `n` and the seed.
+    """Yield the deals of a seed, for files and for environments. The names contain the version, `n` and the seed.
     Raises UserError as `deals` does."""
     return deals(random.Random(f"matching-game/{VERSION}/{n}/{seed}"), n, f"{VERSION}-n{n}-seed{seed}-")
 
 
 def split_of(deal: Deal) -> Split:
-    """Return the split of a game. It depends only on the table: one game in five is held out under all settings."""
+    """Return the split of a game. One game in five is held out. The split depends only on the table, so it is the same
+    under all settings."""
     return split_by_hash(repr(deal.table))
 
 
@@ -81,10 +85,11 @@ def make_deal(table: npt.NDArray[Any], masks: Sequence[Masks]) -> Deal:
 def relabel(deal: Deal, rng: random.Random) -> Deal:
     """Return the game with its rows and columns in a random order. The lists of names stay the same.
 
-    The rule depends on the worth of a player's own assignment. Between equally good assignments, the order of dealing
-    decides (`Deal.own_best`). Without the shuffle, BLEU to Sofia, Electra to Ava and GloVe to Daniel is optimal in a
-    third of the games of three papers instead of a sixth, so a player that always proposes this earns without talking.
-    Everything that does not depend on names keeps its distribution.
+    The rule of the deal depends on the order of rows and columns, because `Deal.own_best` uses the order to choose
+    between equally good assignments. So without the shuffle some assignments are optimal too often. For example, BLEU
+    to Sofia, Electra to Ava and GloVe to Daniel is optimal in a third of the games of three papers instead of a sixth.
+    A player that always proposes this assignment would earn without talking. The shuffle changes only the distribution
+    of names.
     """
     # The numbers of `random()` are the same in every version of Python; the results of `sample` need not be.
     reviewers, papers = (sorted(range(deal.size), key=lambda _: rng.random()) for _ in range(2))
@@ -131,8 +136,8 @@ def draw(bits: np.random.PCG64, n: int) -> tuple[Numbers, Masks, Masks]:
 
 
 def find_hopeful(tables: Numbers, first: Masks, second: Masks) -> Iterator[int]:
-    """Yield the indices of the tables that may keep the rule, in order. All other tables break the rule."""
-    # Each bound is safe. Each costs more than the one before it, but is computed for fewer tables.
+    """Yield, in order, the indices of the tables that may obey the rule. All other tables break the rule."""
+    # All bounds are safe. Each bound costs more than the previous bound, but is computed for fewer tables.
     bound = np.minimum(tables.max(axis=0).sum(axis=0), tables.max(axis=1).sum(axis=0))  # cheap, and above the optimum
     own = _least_own(tables, first)
     left = np.flatnonzero(MARGIN * own < bound)
@@ -144,7 +149,7 @@ def find_hopeful(tables: Numbers, first: Masks, second: Masks) -> Iterator[int]:
 
 def _least_own(tables: Numbers, known: Masks) -> Numbers:
     """Return for each table the least true value among the assignments that look best to a player who sees `known`."""
-    above = len(tables) * MAX_VALUE + 1  # above any worth: the looks decide, and between equal looks the value
+    above = len(tables) * MAX_VALUE + 1  # above any worth, so that the value decides only between equal looks
     looks = np.where(known, tables, np.int32(UNKNOWN))
     # The optimum of `looks * above - value` has the best looks and the least value, which is the remainder.
     return -optima(looks * np.int32(above) - tables) % above

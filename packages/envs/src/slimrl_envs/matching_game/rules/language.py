@@ -1,10 +1,9 @@
 """The free text of players: the names and numbers in it, the sentences that count as questions, and the sentences about
 scores that scripted players write. The module does not depend on acts, turns or rewards.
 
-Names count in upper or lower case: short, full, first or last names, if they are unambiguous. A misspelt word counts if
+Unambiguous short, full, first and last names are recognised in upper and lower case. A misspelt word is recognised if
 it is one edit away from exactly one name. The first letter must be right and the word must be long, so that no English
-word is taken for a name. The counts of questions depend only on the text. Pass a player's messages, but not its
-proposals.
+word is taken for a name. To count questions, pass only a player's messages, and not its proposals.
 """
 
 import re
@@ -17,12 +16,12 @@ from slimrl_envs.matching_game.rules.protocol import PAPER, REVIEWER, Names
 
 NUMBER = "number"
 Mention = tuple[str, int]
-"""A mention in a text: of a reviewer or paper, by its index, or of a number, by its value."""
+"""A mention of a reviewer, a paper or a number in a text. It has the kind, and the index or the number."""
 
 MAX_READ_CHARS = 2000  # characters of a text that are read
 MAX_DIGITS = 6
 MIN_MISSPELT = 5  # letters
-_MARK = re.compile(r"\?+")  # `???` is one
+_MARK = re.compile(r"\?+")  # `???` counts as one
 _LEAD = r"^\W*(?:(?:and|so|but|ok|okay|hi|hello|hey|well|now|then|next|also|please)\W+)*"
 _OPENING = re.compile(
     rf"{_LEAD}(?:(?:what|who|whom|whose|which|how|when|where|why)\b"
@@ -34,7 +33,7 @@ _TELLS_TO_TELL = re.compile(
     re.IGNORECASE,
 )
 _OF_A_SCORE = r"(?:scores?|affinit(?:y|ies)|similarit(?:y|ies))\s+(?:for|between|of)\b"
-# A request without a question word, as `the affinity between Ava and BLEU, please`. A statement has a number or a verb.
+# A request without a question word, such as `the affinity between Ava and BLEU, please`. It has no number and no verb.
 _SEEKS = re.compile(rf"{_LEAD}(?:the |your )?{_OF_A_SCORE}", re.IGNORECASE)
 _MENTIONS = re.compile(rf"\b{_OF_A_SCORE}", re.IGNORECASE)
 _WANTS = re.compile(
@@ -60,8 +59,8 @@ def ask_for_score(deal: Deal, cell: Cell) -> str:
 
 
 def tell_score(deal: Deal, cell: Cell, seen: Mapping[Cell, int]) -> str:
-    """Return a sentence with the number that the player sees in a cell, or one that the player does not know the
-    number."""
+    """Return a sentence with the number that the player sees in a cell. If the player does not see it, the sentence
+    states this."""
     reviewer, paper = deal.names(cell)
     return f"{reviewer} for {paper}: {seen[cell]}." if cell in seen else f"I do not know {reviewer} for {paper}."
 
@@ -90,8 +89,8 @@ class Parser:
         return [mention for mention in found if mention]
 
     def topics(self, text: str, answers: bool = False) -> Topics:
-        """Return the topics that the text asks about. A pair is exact if one question names both of its parts. If the
-        text `answers` a question ("which reviewer?"), a sentence without a number is also read as a question."""
+        """Return the topics that the text asks about. A pair is exact if one question names its reviewer and its paper.
+        If the text `answers` a question ("which reviewer?"), a sentence without a number is also read as a question."""
         cells: list[Cell] = []
         named: list[Mention] = []
         for sentence in sentences(text[:MAX_READ_CHARS]):
@@ -103,7 +102,7 @@ class Parser:
         return Topics(tuple(dict.fromkeys(cells)), reviewer, paper)
 
     def numbers(self, text: str) -> list[int]:
-        """Return the numbers in the text, without those in names."""
+        """Return the numbers in the text, except for numbers in names."""
         return [value for kind, value in self.mentions(text) if kind == NUMBER]
 
     def scores(self, text: str) -> dict[Cell, int]:
@@ -150,8 +149,8 @@ def _values(mentions: Iterable[Mention], kind: str) -> list[int]:
 
 
 def _one_slip(word: str, name: str) -> bool:
-    """Return True if the word and the name differ by one edit: a letter wrong, missing or too many, or two neighbours
-    swapped. The first letter must be right."""
+    """Return True if the word and the name differ by one edit: a wrong, missing or extra letter, or two swapped
+    neighbours. The first letter must be right."""
     if word[0] != name[0] or abs(len(word) - len(name)) > 1:
         return False
     # Words that differ by one edit agree before some place `k` and after the edit. So no table of distances is needed.
@@ -167,12 +166,13 @@ class QuestionCounts:
     messages: int = 0
     questions: int = 0
     distinct: int = 0
-    """The different questions, apart from case and punctuation: a repeated one counts once."""
+    """Different questions. A repeated question counts once, even if case or punctuation differ."""
     question_marks: int = 0
     words: int = 0
-    """Sentences that open with a question word, or as in `do you`."""
+    """Sentences that start with a question word, or with a phrase such as `do you`."""
     score_seeking: int = 0
-    """Questions that seek a score: they speak of scores, or say `tell me`, `how good`, `do you have`."""
+    """Questions about a score. They have a word such as `score`, or a phrase such as `tell me`, `how good` or `do you
+    have`."""
 
 
 def count_questions(messages: Iterable[str]) -> QuestionCounts:
@@ -196,7 +196,7 @@ def count_questions(messages: Iterable[str]) -> QuestionCounts:
 
 def is_question(sentence: str) -> bool:
     """Return True if a sentence asks something: it has a question mark, starts with a question word, demands an answer
-    (`tell me`), or asks for a score (`score for`, `affinity between`) and states none."""
+    (`tell me`), or asks for a score (`score for`, `affinity between`) without stating a score."""
     if not _LETTER.search(sentence):
         return False
     return "?" in sentence or bool(_OPENING.match(sentence) or _TELLS_TO_TELL.match(sentence)) or _seeks_score(sentence)

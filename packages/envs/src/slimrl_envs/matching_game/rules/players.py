@@ -22,11 +22,11 @@ from slimrl_envs.matching_game.rules.language import Parser, ask_for_score, tell
 from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import NUM_AGAIN
 
-RESERVED = NUM_AGAIN + 2  # turns that an asker keeps: to propose, to ask again, to propose again
+RESERVED = NUM_AGAIN + 2  # turns that `Asker` reserves to propose, to ask again and to propose again
 MIN_GAIN = 0.5  # the least expected gain for which `Asker` asks
 LEANING = 0.5  # the weight that each rejection adds to the partner's scores
-FIRST = 1e5  # the planner's bonus for the first pair, so that a plan has it unless all such plans are refused
-IN_ORDER = 1e-3  # its bonus by place, so that among equal plans the one in the order of the table is taken
+FIRST = 1e5  # the planner's bonus for the first pair: a plan has this pair unless all plans with it are refused
+IN_ORDER = 1e-3  # the planner's bonus by place, which decides between equal plans by the order of the table
 
 
 class Stubborn(Player):
@@ -142,8 +142,8 @@ class Asker(Expert):
     """The strong expert for a shy partner. It estimates both scales.
 
     It asks first about pairs of the assignment that looks best, then by expected gain. It asks at least one question
-    for each paper if it has enough turns. After a rejection it gives the partner's scores more weight. It answers a
-    question about a score.
+    for each paper if it has enough turns. After a rejection it gives the partner's scores more weight. If the partner
+    asks about a score, it answers.
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int) -> None:
@@ -164,15 +164,15 @@ class Asker(Expert):
         gained = gains(beliefs, [cell for cell in self._left if cell not in self._own])
         plan = optimum(beliefs)
         best = max(gained, key=lambda cell: (plan[cell[1]] == cell[0], gained[cell]), default=None)
-        # A shy partner wants to be asked again after a rejection, if only about a pair that both know.
+        # After a rejection a shy partner wants more questions, even if they are about pairs that both players know.
         if self._num_to_ask or self._deal.size**2 - len(self._left) < self._deal.size:
             return best or next(iter(self._left), None)
         is_worth_it = best is not None and gained[best] >= MIN_GAIN
-        return best if is_worth_it or self._reserved == 1 else None  # no turn to keep: asking costs nothing
+        return best if is_worth_it or self._reserved == 1 else None  # without reserved turns a question costs nothing
 
     def _plan(self, beliefs: Beliefs) -> Assignment:
-        # A rejection means that the plan is worth less to the partner. So each one raises the weight of the partner's
-        # scores.
+        # A rejection means that the plan is worth less to the partner. So each rejection raises the weight of the
+        # partner's scores.
         liked = combine_beliefs(self._deal.size, {}, self._told) - UNKNOWN
         return best_except(beliefs + LEANING * len(self._refused) * liked, self._refused)
 
@@ -187,7 +187,7 @@ class Planner(Expert):
     """
 
     thought = ""
-    """The reasoning behind its last reply: a first pair, the two best ways to go on, and the plan."""
+    """The reasoning behind the last reply: the first pair, the two best plans with this pair, and the chosen plan."""
 
     def _beliefs(self) -> Beliefs:
         """Return the known numbers, not rescaled, and `USUAL` for cells without a number."""
@@ -217,10 +217,10 @@ class Planner(Expert):
         else:
             largest = None
         plan = best_except(beliefs, self._refused)
-        # Where all plans with the largest number are refused, the thought starts with the first pair of the table.
+        # If all plans with the largest number are refused, the thought starts with the plan's first pair in the table.
         first = largest if largest in pairs_of(plan) else min(pairs_of(plan))
         beliefs[first] += FIRST
-        # With the bonus the runner-up has the first pair too: the thought compares two plans with it.
+        # Because of the bonus, the second-best plan has the first pair, too. The thought compares the two plans.
         other = best_except(beliefs, [*self._refused, plan])
         plans = [pairs_of(one) for one in (plan, other) if first in pairs_of(one)]
         ways = sorted({tuple(sorted(pair for pair in one if pair != first)) for one in plans})
@@ -256,7 +256,7 @@ SCRIPTS: dict[str, Callable[[Deal, int, int, random.Random], Player]] = {
     "planner": lambda deal, player, max_turns, rng: Planner(deal, player, max_turns, deal.size + 1),
     "solver": lambda deal, player, max_turns, rng: Asker(deal, player, max_turns),
 }
-"""The players by name, made from the deal, the seat, the number of messages and random numbers: five that do not
-listen, the planner, which asks about all of its plan and once more, and the strong expert. By the rule of the deal the
-assignment that looks best alone is often poor: `contrary` avoids all of its pairs, `deaf` proposes it only where it may
-be the optimum."""
+"""Functions that make the scripted players, by name. Their arguments are the deal, the player's side, the number of
+messages and a random generator. The first five players ignore answers. `planner` asks one question for each pair of a
+plan and one more. `solver` is the strong expert. By the rule of the deal, the assignment that looks best to a player is
+often poor. So `contrary` avoids all its pairs, and `deaf` proposes it last if it cannot be the optimum."""

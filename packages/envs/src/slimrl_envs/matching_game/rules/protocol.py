@@ -1,7 +1,7 @@
 """The protocol: the rules as players read them, and the conversion of acts to text and of text to acts. `game.py`
 decides which acts may be played.
 
-A text is one act: it starts with its tag, and contains no other tag.
+A text is one act. The text starts with the tag of the act, and contains no other tag.
 
     [message] What does Ava have for BLEU?
 
@@ -13,13 +13,13 @@ A text is one act: it starts with its tag, and contains no other tag.
 
     [reject]
 
-A second tag anywhere is an error, even a quoted one, and so is text after `[accept]` or `[reject]`. So no act can be
-hidden in another act, no message can imitate the partner's text, and no text is ignored silently. All lines of a
-message count.
+A second tag anywhere in the text is an error, even in quotes. Text after `[accept]` or `[reject]` is an error, too. So
+no act can be hidden in another act, no message can imitate the partner's text, and no text is ignored silently. All
+lines of a message count.
 
-Unambiguous variants are accepted: lines of a proposal in any order, `<br/>` for a line break, bullets and numbers, any
-case, more spaces, short names and full ones (the first or the last name of a reviewer, if nobody shares it; a title up
-to its colon). Anything else raises `IllegalAct` with the correct form.
+Unambiguous variants are accepted: lines of a proposal in any order, `<br/>` for a line break, bullets and line numbers,
+any case, extra spaces, and short or full names. A short name is a reviewer's first or last name, if it is unique, or a
+title up to its colon. Any other text raises `IllegalAct` with the correct form.
 """
 
 import html
@@ -68,8 +68,8 @@ def play_text(game: MatchingGame, player: int, text: str) -> Act:
 
 
 def split_tag(text: str) -> tuple[str, str]:
-    """Return the kind of act that the tag at the start of a text names, such as `propose`, and the text after the tag.
-    Without a tag the kind is empty. Metrics and analyses call this function too, so that all count the same attempts.
+    """Return the kind of act from the tag at the start of a text, such as `propose`, and the text after the tag.
+    Without a tag the kind is empty. Metrics and analyses use this function, too, so that their counts agree.
 
     >>> split_tag(" [ Propose ] Proposal:"), split_tag("I [propose]")
     (('propose', 'Proposal:'), ('', 'I [propose]'))
@@ -121,7 +121,7 @@ def truncate_message(act: Act) -> Act:
 def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
     """Return the last message or proposal in the text `heard`; None if it has neither. A text without an act counts as
     a message."""
-    # One turn may hold a rejection and the act after it. Only the second asks for a reply.
+    # One turn may contain a rejection and another act. Only the second act needs a reply.
     text = heard.strip().removeprefix(format_act(Reject(), deal)).strip()
     if not text:
         return None
@@ -155,9 +155,9 @@ def proposal_lines(assignment: Assignment, deal: Deal) -> str:
 
 
 class Names:
-    """The papers or the reviewers (`kind`) of a deal by their names. `forms` has the indices that a name may mean.
-    Papers are called by title and short name, and reviewers by full, first and last name. Case and spaces do not
-    matter."""
+    """An index of the names of a deal's papers or reviewers (`kind`). `forms` has the indices that a name may mean. The
+    names of a paper are its title and its short name. The names of a reviewer are the full, the first and the last
+    name. Case and spaces do not matter."""
 
     def __init__(self, deal: Deal, kind: str) -> None:
         self.kind, self.forms = kind, defaultdict[str, set[int]](set)
@@ -168,7 +168,8 @@ class Names:
                 self.forms[_key(form)].add(index)
 
     def find(self, name: str) -> set[int]:
-        """Return the indices that a name may mean: one if it is unambiguous, none if it is unknown."""
+        """Return the indices that a name may mean. The set has one index if the name is unambiguous, and is empty if it
+        is unknown."""
         return self.forms.get(_key(name), set())
 
     def find_one(self, name: str) -> int:
@@ -217,7 +218,7 @@ def _lines(body: str) -> list[str]:
 
 
 def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
-    """Return the paper and the reviewer of a line. Raise IllegalAct if it has no such pair."""
+    """Return the paper and the reviewer of a line. Raise IllegalAct if the line has no valid pair."""
     places = [place for place, character in enumerate(line) if character == ":"]
     if not places or len(line) > _LINE_CHARS:
         raise IllegalAct(f"`{_quote(line)}` is no line of a proposal. Write `Paper: Reviewer` in each line, no more.")

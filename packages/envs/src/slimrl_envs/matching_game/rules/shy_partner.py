@@ -1,4 +1,5 @@
-"""The scripted shy partner. It reveals a score only when asked for that pair, and judges proposals by its own view.
+"""The scripted shy partner. It reveals a score only if it is asked about this pair, and judges proposals by its own
+beliefs.
 
 It volunteers no score, makes no proposal, answers about one pair at a time, and replies to any other text with a
 question. Its sentences are fixed, with names and scores of the deal. It never repeats the other player's text, so
@@ -33,17 +34,18 @@ ONE_AT_A_TIME = "One at a time, please. "
 TOO_LOW = ("By what I see, that is too low. ", "That looks too low from here. ")
 NOT_YET = ("I would rather be asked first. ", "That is too soon. ")
 NUM_AGAIN = 3
-"""The number of other pairs it wants to be asked about after a rejection, before it looks at a proposal again."""
+"""After a rejection, the partner considers proposals again after questions about this many new pairs."""
 PAIRS = ("", "one other pair", "two other pairs", "three other pairs")
 
 
 class ShyPartner(Player):
     """The scripted partner of one game, deterministic for a given `rng`.
 
-    It accepts a proposal whose worth, by its own beliefs, reaches a threshold. Before any question, the other player
-    knows none of its scores, and the threshold is `high` of `estimate_threshold`. Each pair that it was asked about
-    lowers the threshold, and after as many pairs as there are papers it is `low`. By then the other player knows more,
-    so its proposal is probably better in the pairs that the partner cannot judge.
+    It accepts a proposal if its worth by the partner's own beliefs reaches a threshold. `estimate_threshold` returns
+    the bounds `high` and `low` of the threshold. Before any question the threshold is `high`, because the other player
+    does not know the partner's scores. Each question about a new pair lowers the threshold. In a game of n papers it is
+    `low` after n pairs. Then the other player knows more, so its proposal is probably better in the pairs that the
+    partner cannot judge.
 
     The threshold depends on the beliefs and the number of pairs, and not on words or repetition. Each rejection reveals
     one bit about the beliefs, and costs the other player `NUM_AGAIN` questions. If it cost one question, a player could
@@ -57,7 +59,7 @@ class ShyPartner(Player):
         self._beliefs = beliefs_of(deal, player)
         self._high, self._low = estimate_threshold(self._beliefs, ~np.array(deal.known[player]), rng)
         self._asked: set[Cell] = set()
-        self._num_wanted = 0  # questions that it wants before it looks at a proposal again
+        self._num_wanted = 0  # questions that it wants before it considers a proposal again
         self._wants_answer = False
         # The reviewer or the paper of a question that named only one of the two; the next message may name the other.
         self._half: tuple[int | None, int | None] = None, None
@@ -72,8 +74,8 @@ class ShyPartner(Player):
         return Say(self._rng.choice(self._to_begin))
 
     def _judge(self, assignment: Assignment) -> Act:
-        """Return the answer to a proposal. After a rejection, the partner also rejects all further proposals until it
-        was asked about more pairs, as long as there are some."""
+        """Return the answer to a proposal. After a rejection, the partner rejects all further proposals until it was
+        asked about `NUM_AGAIN` new pairs, or about all remaining pairs."""
         begin = NOT_YET
         if not self._num_wanted:
             share = min(1.0, len(self._asked) / self._deal.size)
@@ -95,7 +97,7 @@ class ShyPartner(Player):
         self._wants_answer = cell is None
         if cell:
             self._half = None, None
-            # A second question about a pair does not count: the partner still wants as many, and the threshold stays.
+            # A repeated question about a pair lowers neither the number of wanted questions nor the threshold.
             if cell not in self._asked:
                 self._num_wanted = max(0, self._num_wanted - 1)
             self._asked.add(cell)
@@ -130,13 +132,14 @@ def beliefs_of(deal: Deal, player: int) -> Beliefs:
 
 
 def estimate_threshold(beliefs: Beliefs, unseen: npt.NDArray[np.bool_], rng: random.Random) -> tuple[float, float]:
-    """Estimate the bounds `high` and `low` of the least worth of an acceptable proposal to a player with these beliefs,
-    by Monte Carlo over tables that agree with them.
+    """Estimate the bounds `high` and `low` of the threshold for a player with these beliefs. The method is Monte Carlo
+    over tables that agree with the beliefs.
 
-    The other player knows an `unseen` cell with probability 0.4; then all values are equally likely. Otherwise the cell
-    is worth 50. The best assignment of a table is the agreement of two players who know the whole table. `high` is its
-    median worth to the player. `low` is 50 a pair, the worth of an assignment in which the player sees no pair. In
-    small games even the best agreements often look worse to one side, so at most 5% of them are worth less than `low`.
+    The other player knows an `unseen` cell with probability 0.4. If so, all values are equally likely; otherwise the
+    cell is worth 50. Two players who know the whole table would agree on its best assignment. `high` is the median
+    worth of this assignment to the player. `low` is 50 for each pair, which is the worth of an assignment of unseen
+    cells. In small games the best assignment often looks even worse to one player, so `low` is at most the 5% quantile
+    of its worth.
     """
     numbers = np.random.default_rng(rng.getrandbits(64))
     worths = []
