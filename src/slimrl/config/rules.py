@@ -132,7 +132,8 @@ def reward_rules(loss: LossConfig, why: str) -> Rules:
 
 
 def teacher_rules(config: RLConfig, teacher: TeacherConfig) -> Rules:
-    """Yield the rules about a teacher that does not differ from the policy, and about teacher settings without effect."""
+    """Yield the rules about a teacher that does not differ from the policy, and about teacher settings without
+    effect."""
     # A server samples one token after the rollout, so it needs room for this token. To drop long rollouts instead would
     # favour short replies.
     needed = config.seq_len + (1 if isinstance(teacher, ServerTeacherConfig) else 0)

@@ -1,4 +1,5 @@
-"""Raises the limit of open files. Each connection is an open file, and shells allow only 1,024 open files per process."""
+"""Raises the limit of open files. Each connection is an open file, and shells allow only 1,024 open files per
+process."""
 
 import os
 import resource

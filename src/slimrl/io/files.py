@@ -69,7 +69,8 @@ class LineFile:
             self._file = path.open("ab" if keep else "wb", buffering=0)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write one JSON object as one line. Raise UserError if the disk is full, ValueError for a non-finite number."""
+        """Write one JSON object as one line. Raise UserError if the disk is full, ValueError for a non-finite
+        number."""
         left = encode_line(record, self._digests)
         with explain_write_errors(self.path):
             while left:  # a nearly full disk writes part of a line without an error; writing the rest raises one

@@ -84,7 +84,8 @@ class HeldOut:
         return self.record(slug, name, [self.play(slug, name, sampling) for sampling in self._plan.samplings])
 
     def _measure_constant(self) -> None:
-        """Evaluate the best constant answer once in a run, on the tasks of environments with a script for this answer."""
+        """Evaluate the best constant answer once in a run, on the tasks of environments with a script for this
+        answer."""
         tasks = [asked for asked in self.tasks if CONSTANT in asked.taskset.scripts]
         if self._constant is None or not tasks or RunDir(self._output_dir).stage(CONSTANT).exists():
             return
@@ -150,7 +151,8 @@ class HeldOut:
 
 
 def recall_stage(output_dir: Path, slug: str, note: Callable[[str], None]) -> tuple[Stage, Metrics] | None:
-    """Return the stored stage `slug` and its metrics. Return None if the file is missing or damaged. Damage is logged."""
+    """Return the stored stage `slug` and its metrics. Return None if the file is missing or damaged. Damage is
+    logged."""
     path = RunDir(output_dir).stage(slug)
     if not path.exists():
         return None

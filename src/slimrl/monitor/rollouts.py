@@ -115,6 +115,7 @@ def thin_rollouts(output_dir: Path, max_bytes: float) -> int:
 
 
 def _densest(steps: Sequence[int]) -> int:
-    """Return the step whose two neighbours are closest to each other. The first step and the newest steps are left out."""
+    """Return the step whose two neighbours are closest to each other. The first step and the newest steps are left
+    out."""
     inner = range(1, len(steps) - NEWEST)
     return min((steps[place + 1] - steps[place - 1], steps[place]) for place in inner)[1]

@@ -30,7 +30,8 @@ def _asynchronous(work: Awaitable[T], method: str) -> Awaitable[T]:
 
 
 async def step_episode(environment: Environment, reply: str) -> Turn:
-    """Return the environment's turn after the policy's reply. The turn's reward is finite and its metrics are floats."""
+    """Return the environment's turn after the policy's reply. The turn's reward is finite and its metrics are
+    floats."""
     return plain_turn(await _asynchronous(environment.step(reply), "step(self, reply)"))
 
 

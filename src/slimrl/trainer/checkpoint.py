@@ -139,7 +139,8 @@ def save_checkpoint(
 
 @contextmanager
 def _new_shared_directory(directory: Path, ranks: Ranks) -> Iterator[Path]:
-    """Context manager: yield the same temporary directory in all processes. The leading process creates and seals it."""
+    """Context manager: yield the same temporary directory in all processes. The leading process creates and seals
+    it."""
     with ExitStack() as held:
         temporary = Path()
         with ranks.united(), report_write_errors(directory):

@@ -1,4 +1,5 @@
-"""Reads TOML, YAML and JSON with the line number of every key, because the usual libraries do not return line numbers."""
+"""Reads TOML, YAML and JSON with the line number of every key, because the usual libraries do not return line
+numbers."""
 
 import json
 import re

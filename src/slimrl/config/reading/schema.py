@@ -143,7 +143,8 @@ def field_names(section: type[Config]) -> list[str]:
 
 
 def keys_below(spec: Spec) -> list[str]:
-    """Return the keys in a section, in the order of the help; an empty list for a plain value, a list or a dictionary."""
+    """Return the keys in a section, in the order of the help; an empty list for a plain value, a list or a
+    dictionary."""
     return list(dict.fromkeys(key for section in spec.sections for key in field_names(section)))
 
 

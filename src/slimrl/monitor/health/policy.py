@@ -100,7 +100,8 @@ def length(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 
 def repetition(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect replies that repeat their own text (Holtzman et al. 2020, 1904.09751), if repetition rises or stays high."""
+    """Detect replies that repeat their own text (Holtzman et al. 2020, 1904.09751), if repetition rises or stays
+    high."""
     if history.has(REPETITION, NUM):
         value, first = history.now(REPETITION), history.first(REPETITION)
         lasts = history.num(REPETITION) > WINDOW // 2 and value >= history.before(REPETITION) - 0.05
