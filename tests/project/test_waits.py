@@ -110,7 +110,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{CORE}io/test_wheel_file.py::test_an_index_that_does_not_answer_is_given_up_with_what_to_type",
         CORE + SERVER,
     ),
-    "a probe": (f"{TOOLS}doctor/test_doctor.py::test_a_probe_that_hangs_is_left_behind",),
+    "a probe": (f"{TOOLS}doctor/test_doctor.py::test_a_probe_that_fails_or_hangs_is_told_with_its_reason",),
 }
 
 

@@ -16,7 +16,6 @@ from slimrl.launch.supervised import from_experts, load_demonstrations
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
 from slimrl.trainer.sft import data
-from slimrl.trainer.sft.columns import without_padding
 from tests.environments.dataset.files import made, write_rows
 from tests.models.chat import hub_templates
 from tests.tiny import tiny_model_dir, tiny_tokenizer
@@ -171,23 +170,6 @@ def test_a_data_set_may_have_subsets(tmp_path):
 def calling(name: str, arguments: Any) -> list[dict[str, Any]]:
     call = {"id": "c", "type": "function", "function": {"name": name, "arguments": arguments}}
     return [user("q"), assistant("", tool_calls=[call])]
-
-
-def test_padding_of_columns_goes_and_a_null_that_was_written_by_hand_stays():
-    arguments = {"city": None, "a": 1.0, "b": 2.5, "all": [{"x": 3.0, "y": None}]}
-    row = {"messages": calling("add", arguments)}
-    assert without_padding(row, is_columnar=False) is row
-    padded = {"messages": [{"tool_calls": None, **message} for message in row["messages"]]}
-    for cleaned in (without_padding(row, is_columnar=True), without_padding(padded, is_columnar=False)):
-        question, reply = cleaned["messages"]
-        expected = '{"a": 1, "b": 2.5, "all": [{"x": 3}]}'  # 1 is not 1.0
-        assert json.dumps(reply["tool_calls"][0]["function"]["arguments"]) == expected and question == user("q")
-
-
-@pytest.mark.parametrize("row", ["no JSON", 3, None, [], {"messages": 3, "tools": "{"}, {"messages": [3]}])
-@pytest.mark.parametrize("is_columnar", [True, False])
-def test_a_malformed_row_is_left_to_its_reader(row, is_columnar):
-    assert without_padding(row, is_columnar) == row
 
 
 def test_parquet_and_jsonl_from_columns_teach_the_same_calls(tmp_path):

@@ -109,7 +109,7 @@ def _check_names(deal: Deal) -> None:
         if len(names) != deal.size:
             raise ValueError(f"{what} has {len(names)} names, and the table {deal.size}")
         for name in (*names, *short):
-            if name != " ".join(name.split()) or not name or set(name) & set(MARKS):
+            if name != " ".join(name.split()) or not name or (name in short and set(name) & set(MARKS)):
                 raise ValueError(f"{what}: {name!r} is empty, has a line break or needless spaces, or one of {MARKS}")
     for reviewers in (deal.short_reviewers, deal.reviewers):
         name, count = Counter(map(str.casefold, (*deal.short_papers, *reviewers))).most_common(1)[0]
