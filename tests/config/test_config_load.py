@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from slimrl.config.data import ExpertDataConfig, FileDataConfig
 from slimrl.config.reading.flags import names_section
+from slimrl.config.reading.formats import read_toml
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.config.serve import ServeConfig
 from tests.config.reading import ENV, error_of, read, written
@@ -331,3 +333,12 @@ def test_flags_override_a_file_under_either_name_and_a_file_has_a_setting_once(t
     both = written(tmp_path / "both.toml", f"{OTHER_NAMES}[sampling]\nmax_tokens = 8\n")
     message = error_of(EvalRunConfig, "@", both)
     assert message.startswith(f"sampling.max_tokens ({both}:6): is set in {both}:1, too, maybe under another name.")
+
+
+def test_long_lists_with_brackets_in_their_texts_have_lines_in_linear_time() -> None:
+    for text in ("[", "]"):
+        document = "x = [\n" + f'  "{text}",\n' * 3_000 + "]\ny = 1\n"
+        began = time.thread_time()
+        _, lines = read_toml(document)
+        assert lines[("x",)] == 1 and lines[("y",)] == 3_003
+        assert time.thread_time() - began < 2  # 0.05; seconds where it is quadratic

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from slimrl_serve import grammar_trial
 from slimrl_serve.bodies import CompletionBody
 from slimrl_serve.command import InferenceServer
+from slimrl_serve.errors import ApiError
 from slimrl_serve.formats import Formats, source_of
 
 pytest.importorskip("llguidance", reason="the package llguidance is not installed")
@@ -291,3 +292,29 @@ def test_equal_grammars_at_once_are_compiled_once() -> None:
     found = asyncio.run(both(Formats(Slow)))
     assert len(compiled) == 1
     assert len(set(found)) == 1
+
+
+def test_a_kept_grammar_waits_for_no_other_and_a_refused_one_is_compiled_once_for_all_who_ask() -> None:
+    compiled = []
+
+    class Slow:
+        def compile(self, source: str) -> str:
+            compiled.append(source)
+            time.sleep(0.0 if "kept" in source else 0.5)
+            if "refused" in source:
+                raise grammar_trial.GrammarError("no")
+            return source
+
+    def body(regex: str) -> CompletionBody:
+        return CompletionBody.model_validate({"prompt": "a", "structured_outputs": {"regex": regex}})
+
+    async def play(formats: Formats) -> None:
+        await formats.grammar_of(body("kept"))
+        slow = [asyncio.create_task(formats.grammar_of(body("refused"))) for _ in range(4)]
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(0.2):
+            await formats.grammar_of(body("kept"))
+        assert {type(error) for error in await asyncio.gather(*slow, return_exceptions=True)} == {ApiError}
+
+    asyncio.run(play(Formats(Slow)))
+    assert len(compiled) == 2

@@ -28,15 +28,15 @@ def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Me
     return messages
 
 
-def converse(episode: Environment, reply: Callable[[], str]) -> list[Message]:
-    """Play an episode and return its conversation. `reply` is called in every turn and returns the assistant's
-    reply."""
+def converse(episode: Environment, reply: Callable[[], str | None]) -> list[Message]:
+    """Play an episode and return its conversation. `reply` is called in every turn and returns the assistant's reply,
+    or None to stop before the episode ends."""
 
     async def play() -> list[Message]:
         messages, turn = [*await episode.start()], Turn(done=False)
         try:
-            while not turn.done:
-                messages += [*turn.messages, {"role": "assistant", "content": (text := reply())}]
+            while not turn.done and (text := reply()) is not None:
+                messages += [*turn.messages, {"role": "assistant", "content": text}]
                 turn = await episode.step(text)
             return messages
         finally:

@@ -104,6 +104,13 @@ def test_an_expert_makes_the_calls_of_a_column(tmp_path, form):
     expert_calls(tmp_path, form)
 
 
+def test_an_expert_whose_replies_do_not_end_the_episode_stops_after_the_last(tmp_path):
+    rows = [{"question": "q", "answer": "<tool>add(1)</tool>", "calls": [{"tool": "add", "arguments": {"a": 2}}]}]
+    taskset = agent(tmp_path, "add", rows=rows)
+    messages = taskset.scripts["expert"](taskset.tasks("train")[0], 0)
+    assert sum(message["role"] == "assistant" for message in messages) == 2
+
+
 def test_hostile_replies_earn_nothing_and_break_nothing(tmp_path):
     taskset = agent(tmp_path, "add")
     assert [answered(taskset, reply).reward for reply in HOSTILE] == [0.0] * len(HOSTILE)

@@ -239,7 +239,7 @@ class Lacking:
 
 
 def sampling_elsewhere(output_dir: Path, lacking: Any, timeout_s: float = 20.0) -> tuple[SamplingElsewhere, list[str]]:
-    """The trainer's end of sampling, and all that the first rank tells the others."""
+    """Return the trainer's end of sampling, and a list of the values that the first rank sends to the others."""
     parts, told = parts_of(output_dir), list[str]()
     parts.ranks.of_first = lambda value: (told.append(value), value)[1]
     return SamplingElsewhere(parts, roster_of(output_dir, "trainer", timeout_s), lacking, 0), told

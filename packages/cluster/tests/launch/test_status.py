@@ -82,7 +82,7 @@ def test_a_run_of_one_process_says_whether_it_lives_was_interrupted_or_has_ended
     log_steps(directory, 8)
     assert find_status(directory).notes == ["it has ended"]
     (directory / "logs").mkdir()
-    programs(directory, {"trainer": "1", "sampler-0": "2"}, 3)  # what was started once
+    programs(directory, {"trainer": "1", "sampler-0": "2"}, 3)  # processes of an earlier start
     assert find_status(directory).parts == []
     died = "3 of its programs have died so far, and were started again"
     assert find_status(directory).notes == ["it has ended", died, f"logs: {directory / 'logs'}"]
@@ -91,7 +91,7 @@ def test_a_run_of_one_process_says_whether_it_lives_was_interrupted_or_has_ended
 
 
 def programs(directory: Path, started: dict[str, str], deaths: int = 0, **members: dict[str, str]) -> None:
-    """Write what `rl` writes of its programs."""
+    """Write the file in which `rl` lists its programs."""
     write_programs(RunDir(directory), started, deaths, members)
 
 

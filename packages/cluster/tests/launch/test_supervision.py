@@ -55,6 +55,7 @@ class FakePrograms:
 
     def __init__(self) -> None:
         self.all: list[Fake] = []
+        self.parts: tuple[str, ...] = ()  # the members of the run
 
     def start(self, name: str, command: Sequence[str], needs: Needs) -> Fake:
         return self.start_ranks(name, command, 1, needs)
@@ -64,7 +65,7 @@ class FakePrograms:
         return self.all[-1]
 
     def members(self) -> dict[str, dict[str, str]]:
-        return {}
+        return {part: {"part": part} for part in self.parts}
 
     def named(self, name: str) -> list[Fake]:
         return [one for one in self.all if one.name == name]
@@ -271,6 +272,20 @@ def test_a_refusal_of_who_misses_another_is_mended_by_that_others_start(
     assert run.said(f"the {lost} was ")
 
 
+def test_a_part_that_has_left_its_place_is_waited_for_until_its_end_is_known(output_dir: Path) -> None:
+    with supervised(output_dir) as run:
+        run.progress()
+        run.programs.parts = PAIR
+        time.sleep(0.1)  # until they are noticed
+        run.programs.parts = ("orchestrator",)
+        run.programs["orchestrator"].die(2)  # it misses the trainer, whose process has not ended yet
+        time.sleep(0.1)
+        run.programs["trainer"].die(1)
+        run.await_starts("orchestrator", 2)
+        run.finish()
+    assert run.said("the trainer has ended with status 1")
+
+
 def test_more_and_fewer_samplers_while_the_run_goes_on(output_dir: Path) -> None:
     with supervised(output_dir) as run:
         write_scale(RunDir(output_dir), 3)
@@ -283,7 +298,7 @@ def test_more_and_fewer_samplers_while_the_run_goes_on(output_dir: Path) -> None
         run.await_starts("sampler-1", 2)  # and sampler-1 of before counts as no death
         run.finish()
     assert not run.said("deaths")
-    with supervised(output_dir) as run:  # the next start has as many as its settings say
+    with supervised(output_dir) as run:  # a new start takes the number of samplers from its settings
         time.sleep(0.05)
         run.finish()
     assert len(run.programs.all) == 3

@@ -200,7 +200,7 @@ class Dataset(Taskset):
         calls = formats_of(self.format, self._tools, self.max_tool_tokens, self.sandbox)()
         replies = [calls.write_call(call["tool"], **call.get("arguments", {})) for call in task.data["calls"]]
         said = iter([*replies, self._reply_with(answer)["content"]])
-        return converse(self._episode(task, calls), lambda: next(said, ""))
+        return converse(self._episode(task, calls), lambda: next(said, None))
 
     def _repeat(self, task: Task, seed: int) -> list[Message]:
         with self._lock:  # several scripts may run at once; only one computes `_constant`

@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from slimrl.config.deployment import Part
@@ -27,7 +27,7 @@ from slimrl_cluster.launch.status import read_scale, write_programs, write_scale
 from slimrl_cluster.services.children import Children
 from slimrl_cluster.services.programs import ADDRESS, End, Needs, Program, Programs
 from slimrl_cluster.services.ray_programs import RayPrograms
-from slimrl_cluster.transport.roster import file_members
+from slimrl_cluster.transport.roster import Facts, file_members
 
 POLL_S = 0.1
 LOOK_S = 1.0  # seconds between two checks of the requested number of samplers; also between two reports
@@ -170,12 +170,12 @@ class Supervision:
     def _has_lost_a_part(self) -> bool:
         """Return True if trainer or orchestrator has left its place, but its `end` is not known yet. A process needs a
         while to end after that."""
-        present = self._present()
+        present = self._present(self._programs.members())
         return any(part in self._joined - present and not one.end for part, one in zip(PAIR, self._pair, strict=True))
 
-    def _present(self) -> set[str]:
-        """Return the parts of the pair that are members of the run now."""
-        on_cluster = {facts["part"] for facts in self._programs.members().values()}
+    def _present(self, members: Mapping[str, Facts]) -> set[str]:
+        """Return the parts of the pair that are in the run now: as `members` on a cluster, else by their files."""
+        on_cluster = {facts["part"] for facts in members.values()}
         return on_cluster | {part for part in PAIR if file_members(self._run, part)}
 
     def _replace_dead_samplers(self) -> None:
@@ -196,13 +196,14 @@ class Supervision:
         """Start or stop samplers until there are as many as wanted. Write the programs to the run's directory, for
         `slimrl status`."""
         self._looked = time.monotonic()
-        self._joined |= self._present()
+        members = dict(self._programs.members())
+        self._joined |= self._present(members)
         wanted = min(read_scale(self._run) or self._wanted, self._most)
         if not self._config.inference.base_url and not self._pair[1].end and wanted != self._wanted:
             self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
             self._wanted = wanted
             self._fill_samplers()
-        now = self._processes(), self._deaths.num_all, dict(self._programs.members())
+        now = self._processes(), self._deaths.num_all, members
         if now != self._written:
             self._written = now
             write_programs(self._run, *now)

@@ -220,9 +220,9 @@ class PublishedWeights:
 
 
 class WeightSender:
-    """The process group in which the trainer broadcasts weights to samplers. The samplers reach this machine at
-    `address`, 127.0.0.1 if they run on it, too. Call `check` of all `clients` first: it counts the processes of a
-    sampler, because every process gets its own rank."""
+    """Broadcasts the trainer's weights to samplers over a process group. The samplers connect to this machine at
+    `address`, which is 127.0.0.1 if they run on it too. Call `check` of all `clients` first: it counts the processes of
+    a sampler, and every process gets its own rank."""
 
     def __init__(
         self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = GROUP_S

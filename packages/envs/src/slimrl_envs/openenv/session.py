@@ -167,14 +167,14 @@ def passing(said: str) -> HttpError:
     return HttpError(PEER, "", said, "unreachable")
 
 
-def _read(kind: type[M], value: object, what: str) -> M:
-    """Validate `value` as a model of the class `kind`. Raise RolloutError, with the fault `what`, if it is invalid."""
+def _read(model: type[M], value: object, fault: str) -> M:
+    """Return `value` as an instance of `model`. Raise RolloutError with the text `fault` if it is invalid."""
     try:
-        return kind.model_validate(value)
+        return model.model_validate(value)
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         found = f"{value!r:.300}{f' ({place:.100})' if place else ''}"
-        raise RolloutError("environment_error", f"the server answers {what}, but {found}") from error
+        raise RolloutError("environment_error", f"the server answers {fault}, but {found}") from error
 
 
 def _failure(error: _Error) -> Exception:

@@ -94,6 +94,14 @@ def test_an_environment_that_is_not_here_stops_with_the_ones_that_are(tmp_path):
         read(RLConfig, SMALLEST.replace("reverse-text", "gsm8k"), tmp_path)
 
 
+def test_keys_that_become_one_setting_are_read_and_the_last_one_counts(tmp_path):
+    models = "".join(f"[{part}.model]\nname = 'm'\n" for part in ("trainer", "orchestrator", "inference"))
+    runs = "".join(f"[{part}.wandb]\nname = '{part}'\n" for part in ("trainer", "orchestrator"))
+    env = "[[orchestrator.env]]\nid = 'reverse-text'\n"
+    config, _ = read(RLConfig, models + runs + env, tmp_path)
+    assert value_of(config, "model.name") == "m" and value_of(config, "wandb.name") == "orchestrator"
+
+
 def test_the_report_says_which_defaults_are_ours(tmp_path):
     _, notes = read(RLConfig, SMALLEST, tmp_path)
     left_open = notes[notes.index("  not in the file, and another default here:") :]

@@ -65,8 +65,8 @@ class Deal:
     """Full names; see `short_reviewers`."""
     game_id: str
     order: tuple[Assignment, Assignment] = ((), ())
-    """Reviewers and papers in the order in which they were dealt; empty if this is the order of the table. `own_best`
-    uses it to choose between equally good assignments. No player knows it."""
+    """The order in which reviewers and papers were dealt; empty if it is the order of the table. `own_best` uses it to
+    choose between equally good assignments. No player knows it."""
 
     @property
     def size(self) -> int:

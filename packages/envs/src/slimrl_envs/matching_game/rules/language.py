@@ -171,8 +171,7 @@ class QuestionCounts:
     words: int = 0
     """Sentences that start with a question word, or with a phrase such as `do you`."""
     score_seeking: int = 0
-    """Questions about a score. They have a word such as `score`, or a phrase such as `tell me`, `how good` or `do you
-    have`."""
+    """Questions that mention a score, or ask for one without the word: see `_SCORE`."""
 
 
 def count_questions(messages: Iterable[str]) -> QuestionCounts:
