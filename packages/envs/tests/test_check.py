@@ -44,7 +44,9 @@ def is_installed(environment: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "words", [one if one in FIRST else pytest.param(one, marks=pytest.mark.nightly) for one in VARIANTS]
+    "words",
+    [one if one in FIRST else pytest.param(one, marks=pytest.mark.nightly) for one in VARIANTS],
+    ids=[one.split()[0] for one in VARIANTS],
 )
 def test_no_variant_has_a_fault(
     words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from packages.envs.tests.openenv.players import READY, observation, play, played_at, serving
+from packages.envs.tests.openenv.players import play, played_at
+from packages.envs.tests.openenv.scripted import READY, observation, serving
 from slimrl.errors import RolloutError, UserError
 from slimrl.rollout.failures import run_with_timeout
 from slimrl_envs.openenv.session import MAX_MESSAGE
