@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from packages.envs.tests.openenv.players import PYTHON
+from packages.envs.tests.openenv.installed import PYTHON
 from slimrl.cli import run
 from slimrl.plugins import COMMANDS, ENVIRONMENTS, names
 

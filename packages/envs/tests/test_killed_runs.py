@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packages.envs.tests.openenv.players import PYTHON
+from packages.envs.tests.openenv.installed import PYTHON
 from packages.envs.tests.verifiers.plays import HAS_VERIFIERS
 from slimrl.cli import run
 from tests.commands.killed import kill_and_resume

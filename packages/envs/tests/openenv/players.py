@@ -1,20 +1,12 @@
-"""OpenEnv's Python, and episodes with given replies."""
+"""Episodes with given replies, on servers of OpenEnv."""
 
 import asyncio
-import os
 from pathlib import Path
 
-import pytest
-
 from packages.envs.tests.episodes import play as play_episode
+from packages.envs.tests.openenv.installed import PYTHON
 from slimrl.types import Task
 from slimrl_envs.openenv.taskset import OpenEnv
-
-PYTHON = os.environ.get("TEST_OPENENV_PYTHON", "")
-needs_openenv = pytest.mark.skipif(
-    not PYTHON,
-    reason="TEST_OPENENV_PYTHON names no Python with openenv==0.10.0, whose fastmcp contradicts other packages here",
-)
 
 
 def own(monkeypatch, name, **args):

@@ -12,7 +12,8 @@ import pytest
 
 import slimrl
 import slimrl_envs.openenv
-from packages.envs.tests.openenv.players import PYTHON, needs_openenv, own, play, played
+from packages.envs.tests.openenv.installed import PYTHON, needs_openenv
+from packages.envs.tests.openenv.players import own, play, played
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.process_tree import find_process_tree, start_time
 from slimrl_envs.openenv.taskset import OpenEnv

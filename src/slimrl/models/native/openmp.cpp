@@ -9,6 +9,7 @@
 #include <cstdarg>
 #include <cstdint>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 extern "C" {
@@ -20,6 +21,13 @@ bool GOMP_loop_dynamic_start(long begin, long end, long step, long chunk, long* 
 bool GOMP_loop_dynamic_next(long* first, long* last);
 void GOMP_loop_end_nowait();
 }
+
+// clang's code calls these two constructors when it refuses a vector that is too long. GNU's C++ library, which PyTorch
+// has loaded, has them inline only.
+namespace std {
+bad_alloc::bad_alloc() noexcept {}
+bad_array_new_length::bad_array_new_length() noexcept {}
+}  // namespace std
 
 namespace {
 constexpr size_t MOST_ARGUMENTS = 32;
