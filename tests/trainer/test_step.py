@@ -189,6 +189,12 @@ def test_the_guard_lets_agreement_older_samples_and_raised_bounds_pass():
         assert metrics["loss/tokens"] == sum(sum(sample.loss_mask_T) for sample in samples)
 
 
+def test_the_guard_judges_the_fresh_samples_of_a_mixed_batch():
+    wrong, stale = shifted(-0.3, None, version=4), shifted(0.0, None, version=3) * 4
+    with pytest.raises(StepRefusedError, match="mismatch_kl"):
+        trainer(policy_module("llama"))(batch_of([*wrong, *stale]), 1.0, version=4)
+
+
 def test_metrics_of_a_known_gap():
     metrics = trainer(policy_module("llama"))(batch_of(shifted(-0.1, None, version=-1)), 1.0, version=0)
     for name in metrics:

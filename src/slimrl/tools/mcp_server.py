@@ -1,7 +1,7 @@
 """Tools of an MCP server: a command that is started once and shared by all episodes, or a URL.
 
-If a call takes too long or the tool refuses it, the policy reads an error text. If a server dies during calls, the
-rollouts that wait for these calls fail, and the next call restarts the server. The server stops with this process.
+If a call takes too long or the tool refuses it, the policy reads an error text. If a server dies during calls or does
+not start, the rollouts that wait for these calls fail, and the next call restarts the server. The server stops with this process.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class McpServer:
         self._tasks.close()
 
     async def _list(self) -> list[TypedTool]:
-        client, cursor, found = await self._client(), None, []
+        client, cursor, found = await asyncio.shield(self._connection()), None, []
         for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
             for tool in page.tools:
@@ -87,23 +87,20 @@ class McpServer:
         return await self._tasks.run(self._ask(tool, arguments))
 
     async def _ask(self, tool: str, arguments: dict[str, Any]) -> str:
-        ready, limit_s = None, START_S
+        ready, timeout_s = self._connection(), self._settings.timeout_s
         try:
-            client = await asyncio.wait_for(self._client(), limit_s)
-            ready, limit_s = self._ready, self._settings.timeout_s
-            result = await asyncio.wait_for(client.session.send_request(*self._request(tool, arguments)), limit_s)
-        except TimeoutError:
-            raise ToolError(f"{tool}: no answer in {limit_s:g} s.") from None
-        except asyncio.CancelledError:
-            raise
+            client = await asyncio.wait_for(asyncio.shield(ready), START_S)
+            result = await asyncio.wait_for(client.session.send_request(*self._request(tool, arguments)), timeout_s)
         except Exception as error:
-            if self._is_refusal(error):
+            was_called = ready.done() and not ready.exception()
+            if was_called and isinstance(error, TimeoutError):
+                raise ToolError(f"{tool}: no answer in {timeout_s:g} s.") from None
+            if was_called and self._is_refusal(error):
                 raise ToolError(f"{tool}: {error!s:.2000}") from error
             if self._ready is ready:  # otherwise another call has already restarted the server
                 self._disconnect()
-            raise RolloutError(
-                "tool_server_died", f"the MCP server of `{tool}` is gone: {describe(_cause(error))}"
-            ) from error
+            cause = describe(_cause(error)) if ready.done() else f"it did not start in {START_S:g} s"
+            raise RolloutError("tool_server_died", f"the MCP server of `{tool}` is gone: {cause}") from error
         text = text_of(result)
         if result.is_error:
             raise ToolError(f"{tool}: {text or 'it failed, and did not say why'}")
@@ -128,12 +125,13 @@ class McpServer:
         if self._holder:
             self._holder.cancel()
 
-    async def _client(self) -> Any:
-        """Return the connected client. Connect at the first call, and again after the server has died."""
+    def _connection(self) -> "asyncio.Future[Any]":
+        """Return the future of the connected client. The first call connects, and so does a call after the server has
+        died."""
         if self._ready is None or (self._ready.done() and self._ready.exception()):
             self._ready = asyncio.get_running_loop().create_future()
             self._holder = self._tasks.start(self._hold(self._ready))
-        return await asyncio.shield(self._ready)
+        return self._ready
 
     async def _hold(self, ready: "asyncio.Future[Any]") -> None:
         """Keep the connection open. It is opened and closed in one task, as the package requires."""

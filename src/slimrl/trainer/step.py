@@ -31,8 +31,8 @@ from slimrl.types import Metrics, Sample
 # non-finite weights or activations affect all tokens of a sequence, or all tokens after the first affected token.
 MAX_NONFINITE_SHARE = 0.05
 # The names of the totals of a batch over all packs and processes, which are sums or maxima.
-SUMS = ("loss", "entropy", "clipped", "nonfinite", "gap_sum", "mismatch_kl", "tokens", "row_tokens")
-MAXIMA = ("gap_max", "ratio_max")
+SUMS = ("loss", "entropy", "clipped", "nonfinite", "gap_sum", "mismatch_kl", "tokens", "row_tokens", "fresh_kl", "fresh_tokens")
+MAXIMA = ("gap_max", "ratio_max", "fresh_gap_max")
 
 
 class StepRefusedError(UserError):
@@ -47,12 +47,13 @@ class StepRefusedError(UserError):
 @dataclass(frozen=True, slots=True)
 class _SampleTensors:
     """Tensors with a value for each trained token of the batch, one sample after the other. The tokens of sample b
-    start at `offset_B[b]`."""
+    start at `offset_B[b]`. `is_fresh` is true for a token that was sampled from the present weights."""
 
     old: Tensor
     advantage: Tensor
     reward: Tensor
     weight: Tensor
+    is_fresh: Tensor
     offset_B: Tensor
 
 
@@ -91,29 +92,28 @@ class TrainStep:
         """
         if not batch.samples:
             return {}
-        tensors = self._tensors(batch.samples)
+        tensors = self._tensors(batch.samples, version)
         # The packs' losses are weighted by the whole batch, so their gradients add up to the batch's gradient.
         packs = self._ranks.packs(batch.samples, self._config.micro_batch_tokens, self._device)
         found = [self._backward(pack, tensors, batch.temperature, token_log) for pack in packs]
         if token_log:
             token_log.gather(len(tensors.old), self._device)
-        metrics = _metrics(_total(packs, found, self._ranks), batch.samples)
+        totals = _total(packs, found, self._ranks)
+        metrics = _metrics(totals, batch.samples)
         for aux_loss in self._aux_losses:
             metrics |= aux_loss.metrics(self._ranks)
         if token_log:
             token_log.write(version, batch.samples)
         try:
             check_finite(metrics)
-            # Skip stale tokens: they were sampled from older weights, so their log-probabilities differ in any case.
-            if all(sample.version == version for sample in batch.samples):
-                check_agreement(metrics, self._config.guard)
+            check_agreement(totals, self._config.guard, metrics)
         except StepRefusedError:
             # The gradients are already computed. Drop them, so that a later step does not use them.
             self._optimizer.discard()
             raise
         return metrics | self._optimizer.step(lr_factor)
 
-    def _tensors(self, samples: Sequence[Sample]) -> _SampleTensors:
+    def _tensors(self, samples: Sequence[Sample], version: int) -> _SampleTensors:
         lengths = [sum(sample.loss_mask_T) for sample in samples]
         weights = token_weights(lengths, self._aggregation, self._seq_len)
         offsets = [sum(lengths[:b]) for b in range(len(samples))]
@@ -125,10 +125,11 @@ class TrainStep:
         reward = [sample.rewards_T[t] if sample.rewards_T else 0.0 for sample, ts in pairs for t in ts]
         weight = [w for w, length in zip(weights, lengths, strict=True) for _ in range(length)]
 
-        columns = old, advantage, reward, weight
-        old_N, advantage_N, reward_N, weight_N = (to_device(c, torch.float32, self._device) for c in columns)
-        offset_B = to_device(offsets, torch.long, self._device)
-        return _SampleTensors(old_N, advantage_N, reward_N, weight_N, offset_B)
+        fresh = [sample.version == version for sample, ts in pairs for _ in ts]
+
+        columns = (to_device(c, torch.float32, self._device) for c in (old, advantage, reward, weight))
+        fresh_N, offset_B = to_device(fresh, torch.bool, self._device), to_device(offsets, torch.long, self._device)
+        return _SampleTensors(*columns, fresh_N, offset_B)
 
     def _backward(
         self, pack: Pack, tensors: _SampleTensors, temperature: float, token_log: TokenLog | None
@@ -159,8 +160,10 @@ class TrainStep:
         # The rest computes only metrics. The guard reads them.
         with torch.no_grad():
             gap_N = (tokens.new_N - tokens.old_N).abs()
+            fresh_N = tensors.is_fresh[index_N]
             # Use float64: near 0 the terms of rho - log rho - 1 cancel.
             log_rho_N = log_ratio(tokens.new_N, tokens.old_N).double()
+            kl_N = log_rho_N.expm1() - log_rho_N
             if token_log:
                 found = log_rho_N, entropy_N, tokens.advantage_N
                 token_log.add(index_N, *(torch.where(finite_N, values, torch.nan) for values in found))
@@ -171,8 +174,11 @@ class TrainStep:
                 "nonfinite": (~finite_N).sum(),
                 "gap_sum": gap_N.sum(),
                 "gap_max": gap_N.max(),
-                "mismatch_kl": (log_rho_N.expm1() - log_rho_N).sum(),
+                "mismatch_kl": kl_N.sum(),
                 "ratio_max": log_rho_N.exp().max(),
+                "fresh_gap_max": torch.where(fresh_N, gap_N, 0.0).max(),
+                "fresh_kl": torch.where(fresh_N, kl_N, 0.0).sum(),
+                "fresh_tokens": fresh_N.sum(),
             }
 
 
@@ -234,17 +240,19 @@ def check_finite(metrics: Metrics) -> None:
         )
 
 
-def check_agreement(metrics: Metrics, guard: GuardConfig) -> None:
-    """Raise StepRefusedError if the log-probabilities of sampler and trainer differ by more than the guard's bounds."""
+def check_agreement(totals: Mapping[str, float], guard: GuardConfig, metrics: Metrics) -> None:
+    """Raise StepRefusedError if the log-probabilities of sampler and trainer differ by more than the guard's bounds.
+    Only tokens that were sampled from the present weights count, because others differ in any case."""
+    kl = totals["fresh_kl"] / max(1.0, totals["fresh_tokens"])
     bounds = (
-        ("guard/max_logprob_gap", "max_logprob_gap", guard.max_logprob_gap),
-        ("guard/mismatch_kl", "max_mismatch_kl", guard.max_mismatch_kl),
+        ("guard/max_logprob_gap", totals["fresh_gap_max"], "max_logprob_gap", guard.max_logprob_gap),
+        ("guard/mismatch_kl", kl, "max_mismatch_kl", guard.max_mismatch_kl),
     )
-    for name, setting, bound in bounds:
-        if metrics[name] > bound:
+    for name, value, setting, bound in bounds:
+        if value > bound:
             raise StepRefusedError(
-                f"sampler and trainer disagree about tokens sampled from the same weights: {name} is "
-                f"{metrics[name]:.4g}, the bound is {bound:g}. The gradient would be of another distribution than the "
+                f"sampler and trainer disagree about tokens sampled from the same weights: {name} of these is "
+                f"{value:.4g}, the bound is {bound:g}. The gradient would be of another distribution than the "
                 "one sampled from, so the run stops before the update. Usual causes: the module changed while it was "
                 "sampling (dropout, weights edited by hand), an architecture whose attention slimrl misreads, or too "
                 "coarse a dtype: try `--model.dtype float32`. If the gap is expected, raise "

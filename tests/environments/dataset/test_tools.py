@@ -118,6 +118,9 @@ def test_hostile_replies_earn_nothing_and_break_nothing(tmp_path):
 
 SERVER = '''
 import os, sys, time
+from pathlib import Path
+while Path(__file__).with_name("held").exists():
+    time.sleep(0.05)
 from mcp.server import MCPServer
 server = MCPServer("test")
 
@@ -212,6 +215,22 @@ def test_a_server_is_shared_and_started_again_and_a_call_that_hangs_becomes_text
         said(served, "<tool>end('x')</tool>")
     assert said(served, "<tool>pid()</tool>")[1] != first
     assert "no answer in 2 s" in said(served, "<tool>hang('x')</tool>")[1]
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_at_its_restart_costs_these_rollouts_and_is_started_again(served, monkeypatch):
+    """The policy is not blamed for a server that does not start. `served` waits at its start while the file exists."""
+    held = Path(served._servers[0]._settings.mcp.split()[1]).with_name("held")
+    held.touch()
+    with pytest.raises(RolloutError, match="tool_server_died"):
+        said(served, "<tool>end('x')</tool>")
+    monkeypatch.setattr("slimrl.tools.mcp_server.START_S", 1.0)
+    for _ in range(2):
+        with pytest.raises(RolloutError, match="tool_server_died.*did not start in 1 s"):
+            said(served, "<tool>add(2, 3)</tool>")
+    held.unlink()
+    monkeypatch.setattr("slimrl.tools.mcp_server.START_S", 60.0)
+    assert said(served, "<tool>add(2, 3)</tool>")[1] == "<result>\n5\n</result>"
 
 
 @pytest.mark.slow
