@@ -132,8 +132,13 @@ def load_all(group: str, what: str, note: Callable[[str], None]) -> list[Any]:
 
 def call(place: str, *arguments: Any) -> Any:
     """Import the module of `module:function`, call the function and return its result."""
-    module, _, function = place.partition(":")
-    return vars(import_module(module))[function](*arguments)
+    return imported(place)(*arguments)
+
+
+def imported(place: str) -> Any:
+    """Import the module of `module:name`, and return the object of this name."""
+    module, _, name = place.partition(":")
+    return vars(import_module(module))[name]
 
 
 @cache

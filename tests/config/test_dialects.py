@@ -1,4 +1,4 @@
-"""Settings of another trainer, a made-up one, whose plug-in is there, broken or missing."""
+"""Settings of others: another trainer, a made-up one, whose plug-in is there, broken or missing; another's command."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, RLConfig
-from slimrl.plugins import DIALECTS
+from slimrl.plugins import COMMANDS, DIALECTS
 from tests.config.reading import ENV, error_of, read
 from tests.distributions import MadeUp
 
@@ -97,3 +97,22 @@ def test_a_missing_or_broken_plug_in_leaves_own_names(made: MadeUp, capsys: pyte
     note = capsys.readouterr().err
     assert note.startswith("slimrl: the dialect `theirs` of slimrl-theirs cannot be loaded: ")
     assert "division by zero" in note and note.count("\n") == 1
+
+
+def test_a_variable_for_the_command_of_a_plug_in_is_no_fault_of_another_command(made: MadeUp) -> None:
+    made.write(
+        "theirs_of_a_test",
+        """
+from slimrl.config.base import CommandConfig
+from slimrl.plugins import Command
+
+class GreetConfig(CommandConfig):
+    command = "greet"
+    loud_greeting: bool = False
+
+GREET = Command("greet somebody", run="theirs_of_a_test:greet", settings="theirs_of_a_test:GreetConfig")
+""",
+    )
+    made.install(slimrl_theirs={COMMANDS: {"greet": "theirs_of_a_test:GREET"}})
+    read(RLConfig, *ENV, SLIMRL_LOUD_GREETING="true")
+    assert "SLIMRL_LOUD_GREETINGS: this environment variable" in error_of(RLConfig, SLIMRL_LOUD_GREETINGS="true")

@@ -18,7 +18,7 @@ from slimrl.config.data import FileDataConfig
 from slimrl.config.loss import OWN
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.flags import names_section
-from slimrl.config.reading.help import settings_of, show_settings
+from slimrl.config.reading.help import show_settings
 from slimrl.config.reading.load import C, Resolved, load
 from slimrl.config.reading.saved import config_toml
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, TrainingRunConfig
@@ -32,7 +32,7 @@ from slimrl.launch.extensions import part_of
 from slimrl.launch.open_dir import refuse_in_use, refuse_run, refuse_unwritable
 from slimrl.launch.tasksets import args_in, check_environments, origin_of
 from slimrl.models.names import kind_of
-from slimrl.plugins import Command, call
+from slimrl.plugins import Command, call, imported
 
 DRY_RUN = {"--dry-run", "--dry_run"}
 GPU_DEVICES = ("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg")  # for NVIDIA, for AMD, and for Linux inside Windows
@@ -45,7 +45,7 @@ def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
     if command.is_part and (not command.settings or names_section(argv, "orchestrator")):
         # A part shares the directory with other parts, and the process that started the part has checked the directory.
         return run_command(RLConfig, argv, part_of(name), name=name, role="part")
-    config_class = settings_of(command)
+    config_class: type[CommandConfig] = imported(command.settings)
     words = [word for word in argv if word not in command.switches]
     more = [{*argv} & {*command.switches}] if command.switches else []
     if config_class.operand:

@@ -1,7 +1,8 @@
 """Tools of an MCP server: a command that is started once and shared by all episodes, or a URL.
 
 If a call takes too long or the tool refuses it, the policy reads an error text. If a server dies during calls or does
-not start, the rollouts that wait for these calls fail, and the next call restarts the server. The server stops with this process.
+not start, the rollouts that wait for these calls fail, and the next call restarts the server. The server stops with
+this process.
 """
 
 import asyncio

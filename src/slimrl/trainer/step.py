@@ -31,7 +31,8 @@ from slimrl.types import Metrics, Sample
 # non-finite weights or activations affect all tokens of a sequence, or all tokens after the first affected token.
 MAX_NONFINITE_SHARE = 0.05
 # The names of the totals of a batch over all packs and processes, which are sums or maxima.
-SUMS = ("loss", "entropy", "clipped", "nonfinite", "gap_sum", "mismatch_kl", "tokens", "row_tokens", "fresh_kl", "fresh_tokens")
+COUNTS = ("nonfinite", "tokens", "fresh_tokens", "row_tokens")
+SUMS = ("loss", "entropy", "clipped", "gap_sum", "mismatch_kl", "fresh_kl", *COUNTS)
 MAXIMA = ("gap_max", "ratio_max", "fresh_gap_max")
 
 

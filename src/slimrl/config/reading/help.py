@@ -6,14 +6,13 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
 from slimrl.config.reading.schema import Path, Spec, below, describe, keys_below, spec_of, spell
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError, nearest
 from slimrl.io.invocation import HELP, show
-from slimrl.plugins import Command
+from slimrl.plugins import Command, imported
 
 WIDTH = 100
 SYNTAX = """
@@ -46,7 +45,7 @@ The settings are those of `rl`.
 def show_help(name: str, command: Command, argv: Sequence[str]) -> int:
     """Print the help page of a command, or of the section named after `--help`. Returns the exit status."""
     if command.settings:
-        return show_settings(settings_of(command), argv)
+        return show_settings(imported(command.settings), argv)
     show(PART_HELP.format(name=name))
     return show_settings(RLConfig, argv)
 
@@ -57,13 +56,6 @@ def show_settings(config_class: type[CommandConfig], argv: Sequence[str]) -> int
     behind = argv[place + 1 : place + 2]
     section = next((word for word in behind if not word.startswith(("-", "@"))), "")
     return show(help_text(config_class, section))
-
-
-def settings_of(command: Command) -> type[CommandConfig]:
-    """Import and return the class of a command's settings."""
-    module, _, name = command.settings.partition(":")
-    found: type[CommandConfig] = vars(import_module(module))[name]
-    return found
 
 
 def help_text(config_class: type[CommandConfig], wanted: str = "") -> str:
