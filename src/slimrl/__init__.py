@@ -39,7 +39,7 @@ RUNS = ("EvaluationResult", "TrainingResult", "evaluate", "rl", "sft")
 
 
 def __getattr__(name: str) -> Any:
-    """Import the functions for runs at their first use. They need PyTorch, but `--help` of a command does not."""
+    """Import a function for runs, and with it PyTorch, at its first use. `--help` of a command does not need PyTorch."""
     if name not in RUNS:
         raise AttributeError(f"module `slimrl` has no attribute `{name}`")
     from slimrl import api

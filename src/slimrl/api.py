@@ -64,7 +64,7 @@ class EvaluationResult:
     Attributes:
         output_dir: the directory of the evaluation, with the tables in `report.md`.
         rewards: the mean reward as `rewards[name][mode]`, with the name of a model or script and the mode `greedy`,
-            `sampled` or `scripted`. It is an `Estimate`: `mean`, `low` and `high` of its 95% interval, `num` episodes.
+            `sampled` or `scripted`. Each value is an `Estimate`: `mean`, 95% interval `low` to `high`, `num` episodes.
     """
 
     output_dir: Path
@@ -88,8 +88,8 @@ def rl(*sources: Source, **settings: Any) -> TrainingResult:
 
     `sources` are settings files, or one `RLConfig`. `settings` are keys of the command: `max_steps=5`,
     `trainer={"optim": {"lr": 1e-5}}`, or with dots, `**{"trainer.optim.lr": 1e-5}`. `env` is short for
-    `orchestrator.env`. It may be a class, so that a taskset in a notebook needs no file: `env=Shout`. A taskset with
-    arguments is a dictionary: `env={"id": "shout.py:Shout", "args": {"n": 3}}`. Several environments are a list.
+    `orchestrator.env`. Its value may be a class, so that a taskset in a notebook needs no file: `env=Shout`. A taskset
+    with arguments is a dictionary: `env={"id": "shout.py:Shout", "args": {"n": 3}}`. Several environments are a list.
 
     Raises:
         UserError: a setting is wrong, or the run cannot continue; the text has the remedy.
@@ -149,7 +149,7 @@ def _resolve(config_class: type[C], sources: tuple[Source, ...], settings: dict[
 
 
 def _plain(value: Any) -> Any:
-    """Convert Python values to a settings file's values: tuples to lists, paths to texts, taskset classes to names."""
+    """Convert Python values to values of a settings file: tuples to lists, paths to texts, taskset classes to names."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

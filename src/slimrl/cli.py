@@ -1,4 +1,4 @@
-"""The command line: `slimrl rl ...`, or `rl ...`. Finds the command, reads its settings, and calls it.
+"""The command line: `slimrl rl ...`, or `rl ...`. This module finds the command, reads its settings, and calls it.
 
 Commands are entry points (`slimrl.commands`). The commands of the core are in `commands/table.py`.
 """
@@ -56,7 +56,7 @@ inference, orchestrator = (partial(_start, name) for name in ("inference", "orch
 
 def run(argv: Sequence[str], is_process: bool = False) -> int:
     """Run one command line. Return the exit status of the command, 2 after a UserError, or 130 after Ctrl-C. With
-    `is_process`, the process runs only this command, so Ctrl-C may stop it in the middle of a computation."""
+    `is_process`, the process runs only this command, so Ctrl-C may end the process in the middle of a computation."""
     allow_any_letter()
     if not argv or argv[0] in {"help", *HELP}:
         return show(overview())
@@ -82,8 +82,8 @@ def run(argv: Sequence[str], is_process: bool = False) -> int:
 
 
 def find(name: str) -> Command:
-    """Return the command `name`. If it does not exist, raises UserError with the most similar name. If its distribution
-    is not installed, raises UserError with the command to install it."""
+    """Return the command `name`. If there is no such command, raises UserError with the most similar name. If the
+    command's distribution is not installed, the UserError explains how to install it."""
     known = names(COMMANDS)
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(known)}.")

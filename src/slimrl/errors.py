@@ -37,8 +37,8 @@ def install_hint(extra: str) -> str:
 
 
 def require(module: str, extra: str, purpose: str) -> Any:
-    """Import and return the module of a package that an extra installs. If the package is missing, raises UserError
-    with `purpose` and the command to install it. Other errors of the import are not converted."""
+    """Import and return a module that the pip extra `extra` installs. If the package is missing, raises UserError with
+    `purpose` and the command to install it. Other errors of the import are not converted."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -46,8 +46,8 @@ def require(module: str, extra: str, purpose: str) -> Any:
 
 
 def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return a hint for an unknown name: the most similar known name, then all known names. Empty if no name is known.
-    Names less similar than `cutoff`, from 0 to 1, are not suggested.
+    """Return a hint for an unknown name: the most similar known name, then all known names. Return an empty text if no
+    name is known. Names less similar than `cutoff`, from 0 to 1, are not suggested.
 
     >>> nearest("gpro", ["grpo", "rloo"])
     ' Did you mean `grpo`? Known: grpo, rloo.'
@@ -61,10 +61,10 @@ def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:
 
 
 def visible(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
-    """Make a text safe for a terminal: at most `limit` characters, and escapes for unprintable ones.
+    """Make a text safe for a terminal: keep at most `limit` characters, and escape unprintable characters.
 
-    Otherwise a text from other code could repaint the screen, write to the clipboard, or reverse the order of its
-    letters. If an earlier call has cut the text, the characters that it left out are counted too.
+    Otherwise a text from other code could repaint the screen, write to the clipboard, or reverse the order of letters.
+    If an earlier call has shortened the text, the characters that this call removed are counted, too.
 
     >>> visible("a\\x1b[2Jb\\u202e"), visible("a\\tb\\r\\nc"), visible("abcd", limit=2)
     ('a\\\\x1b[2Jb\\\\u202e', 'a\\tb\\nc', 'ab … (2 more characters)')

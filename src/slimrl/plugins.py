@@ -1,7 +1,7 @@
 """Finds plug-ins: extensions of slimrl, such as commands, that installed distributions declare as entry points.
 
-Each group of entry points has one type of extension. An entry maps a name to a location, `module:name`, which is
-imported when it is requested. docs/plugins.md lists the groups. No module of a plug-in is named here.
+Each group of entry points has one type of extension. An entry maps a name to a location, `module:name`. The module is
+imported when the entry is requested. docs/plugins.md lists the groups. This module names no module of a plug-in.
 """
 
 from collections.abc import Callable, Mapping

@@ -15,8 +15,7 @@ Z_95 = 1.959963984540054  # the 97.5% quantile of the standard normal distributi
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean of `num` values and its 95% confidence interval; `low` and `high` are nan if the values do not determine
-    an interval."""
+    """A mean of `num` values and its 95% confidence interval, `low` to `high`; both are nan if there is no interval."""
 
     mean: float
     low: float
@@ -30,8 +29,8 @@ class Estimate:
 
 
 def estimate_mean(values: Sequence[float], counts: bool = False) -> Estimate:
-    """Return the mean of independent values with a 95% interval. The interval is Wilson's if all values are 0 or 1 and
-    `counts` is False, otherwise the bootstrap's.
+    """Return the mean of independent values with a 95% interval. The interval is Wilson's if all values are 0 or 1, and
+    are not counts (`counts`); otherwise the bootstrap's.
 
     Raises ValueError if there are no values, or if a value is not finite.
     """
@@ -98,8 +97,7 @@ def mean_of_few(values: Sequence[float]) -> Estimate:
 
 
 def difference_of_means(values: Sequence[float], others: Sequence[float]) -> Estimate:
-    """Return the difference of the means of two independent samples, `values` minus `others`, with Welch's interval
-    (1947).
+    """Return the difference of the means of independent samples, `values` minus `others`, with Welch's interval (1947).
 
     The interval is nan if a sample has a single value, or if neither sample varies.
 
@@ -121,7 +119,7 @@ def difference_of_means(values: Sequence[float], others: Sequence[float]) -> Est
 def correlation(values: Sequence[float], others: Sequence[float]) -> Estimate:
     """Return Pearson's correlation coefficient of independent pairs, as `mean`, with the interval of Fisher's z (1921).
 
-    Coefficient and interval are nan if one side does not vary; the interval is nan for fewer than 4 pairs.
+    Coefficient and interval are nan if one sequence does not vary; the interval is nan for fewer than 4 pairs.
 
     >>> round(correlation([1, 2, 3, 4], [2, 4, 6, 8]).mean, 6)
     1.0
@@ -145,8 +143,8 @@ def correlation(values: Sequence[float], others: Sequence[float]) -> Estimate:
 def sign_test(values: Sequence[float], others: Sequence[float]) -> float:
     """Return the p-value of the exact two-sided sign test of paired values; ties do not count.
 
-    This is the probability of a split of wins and losses that is at least as uneven, if both were equally likely. For
-    zeros and ones the test is McNemar's exact test (McNemar 1947).
+    This is the probability that wins and losses are split at least as unevenly as observed, if both are equally likely.
+    For zeros and ones the test is McNemar's exact test (McNemar 1947).
 
     >>> sign_test([1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0])
     0.0625

@@ -18,7 +18,7 @@ Metrics = dict[str, float]
 
 
 class Excerpt(TypedDict):
-    """The characters `begin` to `end` of a message's content, limited to `max_tokens` tokens."""
+    """A passage of a message's content, from character `begin` to `end`, shortened to `max_tokens` tokens."""
 
     begin: int
     end: int
@@ -31,7 +31,7 @@ class Message(TypedDict):
     `tools` belongs to the first message of a conversation and lists the functions that the policy may call, as JSON
     schemas. `excerpt` marks a passage that may be long. The chat format shortens it before the policy reads the
     message, because only the chat format knows the policy's tokens. A `weight` of 0 excludes a reply from the loss of
-    supervised training. `reasoning_content` and `tool_calls` are set only if the template is to write them beside the
+    supervised training. `reasoning_content` and `tool_calls` are set only if the chat template writes them beside the
     text of a reply. The arguments of `tool_calls` are objects.
     """
 
@@ -127,14 +127,14 @@ class Taskset:
     def failure_kind(self, rollout: "Rollout") -> str | None:
         """Return the kind of failure of a finished episode without the full reward, in a few words without details.
 
-        Return an empty text if the evaluation's own terms suffice (out of turns, wrong). Return None if it succeeded.
+        Return an empty text if the evaluation's own terms suffice (out of turns, wrong); None if nothing failed.
         """
         return ""
 
     @cached_property
     def roles(self) -> Sequence[str]:
-        """The names of the roles of a game that the policy plays against itself (`rollout/games.py`). It is empty if
-        the policy plays alone, in the episode that `environment` returns."""
+        """The names of the roles of a game that the policy plays against itself (`rollout/games.py`). There are no
+        roles if the policy plays alone, in the episode that `environment` returns."""
         return ()
 
     def self_play(self, task: Task) -> Sequence[Environment]:
@@ -147,22 +147,22 @@ class Taskset:
         return ()
 
     def group_rewards(self, task: Task, rollouts: Sequence["Rollout"]) -> Mapping[str, Sequence[float]]:
-        """Return additional rewards of each finished rollout, by name. They are added to the last turn's reward, and
-        logged as `env/reward_NAME`."""
+        """Return additional rewards by name, with a value for each rollout. The values are added to the last turn's
+        reward, and logged as `env/reward_NAME`."""
         return {}
 
     def prepare(self) -> None:
-        """Do slow work before the first task, such as building an index. It is called once, before a model is loaded.
-        The constructor must be quick, so that the `args` are checked at once."""
+        """Do slow work before the first task, such as building an index. This method is called once, before a model is
+        loaded. The constructor must be quick, so that the `args` are checked at once."""
 
     def offload(self) -> None:
-        """Free memory on the policy's device, such as the memory of a judge model, until the next episode. It is called
-        between steps, when no episode is being played."""
+        """Free memory on the policy's device, such as the memory of a judge model, until the next episode. This method
+        is called between steps, when no episode is being played."""
 
     def begin_step(self, seed: str | None) -> None:
         """Seed random generators that no checkpoint holds, such as a generator of another process, so that a resumed
-        run draws the same numbers as an uninterrupted run. It is called before the episodes of a step or of an
-        evaluation. `seed` is None while episodes are in flight, because the generators must not change then."""
+        run draws the same numbers as an uninterrupted run. This method is called before the episodes of a step or of an
+        evaluation. If `seed` is None, episodes are still in flight, and the generators must not change."""
 
     @cached_property
     def class_name(self) -> str:
@@ -230,11 +230,11 @@ class Rollout:
     The mask is 1 on sampled tokens. All others (the prompt, the environment's turns and the chat template's own tokens)
     have log-probability 0.0 and weight version -1. `reward` is the sum of `turn_rewards`.
 
-    `failure` is the reason why the rollout cannot be trained on (see `errors.RolloutError`), and then the reward is
-    nan. `stop_reason` is FAILED if the failure ended the episode. A rollout that is rejected afterwards, for example
-    because a teacher cannot read it, keeps its stop reason. `role` is the policy's role in self-play. `env_s` are the
-    seconds that the environment took to start and to answer each reply. `task_data` is the data of the task, such as
-    the right answer, for readers of the rollout. A comparison of rollouts ignores `env_s` and `task_data`.
+    `failure` is the reason why the rollout cannot be trained on (see `errors.RolloutError`), or empty. With a failure,
+    the reward is nan. `stop_reason` is FAILED if the failure ended the episode. A rollout that is rejected afterwards,
+    for example because a teacher cannot read it, keeps its stop reason. `role` is the policy's role in self-play.
+    `env_s` are the seconds that the environment took to start and to answer each reply. `task_data` is the data of the
+    task, such as the right answer, for readers. A comparison of rollouts ignores `env_s` and `task_data`.
     """
 
     task_id: str
@@ -277,7 +277,7 @@ class Rollout:
 class Sample:
     """One rollout as the trainer sees it: its tokens, the mask of trained tokens, and the advantage of each token.
 
-    The rollout above, with advantage -0.5 for its first turn and 0.5 for its second:
+    The example of `Rollout`, with advantage -0.5 for the first turn and 0.5 for the second:
 
         token_ids_T      5   6   7    8    9    5  10   7   11    9
         loss_mask_T      0   0   0    1    1    0   0   0    1    1

@@ -45,7 +45,7 @@ NUM_EXAMPLES = 5  # conversations of each kind of failure in failures.md
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The evaluations by name and mode, with the model first. `tasks` are in the order of the rollouts."""
+    """The evaluations by policy and decoding mode, the model first. `tasks` and the rollouts have the same order."""
 
     config: EvalRunConfig
     tasks: list[HeldOutTask]
@@ -56,7 +56,7 @@ class Results:
         return self.config.model.name
 
     def in_mode(self, mode: str) -> dict[str, Evaluation]:
-        """Return the evaluation of every model in a mode, and the only evaluation of every script."""
+        """Return the evaluations of models in a decoding mode, and of scripts, which have no decoding modes."""
         return {
             name: modes[mode] if mode in modes else modes[SCRIPTED]
             for name, modes in self.evaluations.items()
@@ -109,7 +109,8 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
 
 
 def _check_baselines(config: EvalRunConfig, asked: HeldOutTask) -> None:
-    """Raise UserError for wrong baselines before the model plays, which may take an hour."""
+    """Raise UserError if baselines conflict, or if a script fails on the task `asked`. The check is early, because the
+    model may play for an hour."""
     names = [config.model.name, *config.baselines]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(
@@ -134,7 +135,7 @@ def slug_of(name: str) -> str:
 def _eval_policy(
     config: EvalRunConfig, name: str, model: Callable[[], RolloutContext], console: RunConsole
 ) -> Callable[[], EvalPolicy]:
-    """Return a function that makes the policy of this name: the model, another model, or a script."""
+    """Return a function that makes the policy `name`: the evaluated model, another model, or a script."""
 
     def make() -> EvalPolicy:
         if script := script_of(name):

@@ -34,8 +34,8 @@ def run_init(argv: Sequence[str]) -> int:
 
 
 def examples_root() -> Path:
-    """Return the directory with the examples, in a wheel's package or a checkout's root. Raises UserError if there are
-    no examples."""
+    """Return the directory with the examples. It is in the package of a wheel, or the root of a checkout. Raises
+    UserError if there are no examples."""
     package = Path(slimrl.__file__).parent
     for root in (package / "_examples", package.parents[1]):
         if all((root / name).is_dir() for name in DIRECTORIES):
@@ -47,8 +47,8 @@ def examples_root() -> Path:
 
 
 def copy_examples(root: Path, directory: Path, force: bool = False) -> int:
-    """Copy all files below DIRECTORIES and return their number. Raises UserError before the first copy if some files
-    exist and `force` is not set, or if a file cannot be written."""
+    """Copy all files below the `DIRECTORIES` and return their number. Raises UserError if a file cannot be written, and
+    before the first copy if some files exist and `force` is not set."""
     files = [path.relative_to(root) for name in DIRECTORIES for path in sorted((root / name).rglob("*"))]
     files = [path for path in files if (root / path).is_file() and "__pycache__" not in path.parts]
     there = [path for path in files if os.path.lexists(directory / path)]

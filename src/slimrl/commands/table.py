@@ -1,5 +1,4 @@
-"""The commands of the core, for the entry points in pyproject.toml. This module imports none of the commands'
-modules."""
+"""The commands of the core, for the entry points in pyproject.toml. No module of a command is imported here."""
 
 from slimrl.plugins import Command
 

@@ -60,7 +60,7 @@ def check(config: CommandConfig) -> None:
 
 
 def error_of(fault: str, config: Config) -> ConfigError:
-    """Return the error for a fault. Its message is the text of the fault, with names and values of settings filled in.
+    """Return the error for a fault. `<lr>` in the text becomes the setting's name, and `<lr=>` the name with the value.
 
     >>> from slimrl.config.train import OptimConfig
     >>> str(error_of("<lr=> is higher than <beta1>.", OptimConfig(lr=2.0)))
@@ -190,8 +190,7 @@ def _play_rules(config: PlayConfig) -> Rules:
 
 
 def _model_rules(model: ModelConfig, is_trained: bool = True) -> Rules:
-    """Yield the rules about devices and dates. If `is_trained` is False, also yield the rule that the command cannot
-    use LoRA."""
+    """Yield the rules about the device and the date, and against LoRA if the model is not trained (`is_trained`)."""
     is_device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", model.device)
     yield not is_device, "<model.device=> is no device, expected auto, cpu, cuda or cuda:NUMBER."
     no_date = model.date != "auto" and not _is_date(model.date)
@@ -227,7 +226,7 @@ def _schedule_rules(schedule: ScheduleConfig, section: str, config: Config) -> R
 
 
 def _length_rules(max_tokens: int, seq_len: int, key: str) -> Rules:
-    """Yield the rule that `max_tokens` of a reply is below `seq_len`. `key` is the full name of `max_tokens`."""
+    """Yield the rule that a reply's limit, `max_tokens`, is below `seq_len`. `key` is the full name of `max_tokens`."""
     yield max_tokens >= seq_len, f"<{key}=> leaves no room for a prompt in <seq_len=>. Raise seq_len or lower {key}."
 
 

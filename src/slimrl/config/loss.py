@@ -1,10 +1,10 @@
 """The section `[trainer.loss]`: the loss that RL minimises.
 
 A loss consists of four parts: the advantage estimator (`ADVANTAGES`), the credit assignment (`CREDITS`), the policy
-loss of a token (`POLICIES`), and the aggregation over tokens. A `type` is a preset (`PRESETS`): a published combination
-of parts. The tables have the hyperparameters of each part, with the values from its paper. Presets are defined only
-here. The functions with the names of the parts are in `orchestrator/advantages.py` and `trainer/losses.py`. For a
-user-defined function, the setting is the function's location (`OWN`).
+loss of a token (`POLICIES`), and the aggregation over tokens. The tables have the hyperparameters of each part, with
+the values from its paper. The setting `type` names a preset (`PRESETS`): a published combination of parts. Presets are
+defined only here. The functions with the names of the parts are in `orchestrator/advantages.py` and
+`trainer/losses.py`. A user-defined function is set by its location (`OWN`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -97,7 +97,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedLoss:
-    """A loss with values for all its parts. A hyperparameter that none of its parts uses is 0.0.
+    """A loss with values for all its parts. A hyperparameter that none of the parts uses is 0.0.
 
     `policy_args` are the keyword arguments of the policy loss. `advantage_args` are the keyword arguments of a
     user-defined advantage function; the hyperparameters of slimrl's estimators are fields instead. `estimate` is the
@@ -130,7 +130,7 @@ class ResolvedLoss:
 
     @property
     def is_group_relative(self) -> bool:
-        """True if the advantage of a rollout needs other rollouts of its group."""
+        """True if the advantage of a rollout depends on the other rollouts of its group."""
         return self.adv_tau > 0 and self.advantage in ("grpo", "dr_grpo", "rloo", "opo")
 
 

@@ -1,6 +1,6 @@
 """The rules of an RL run about its loss, teacher, sampler, processes and monitors.
 
-A rule consists of a condition, which is true if a configuration breaks the rule, and the text of the fault. In the
+A rule is a pair: a condition that is true if the configuration breaks the rule, and the text of the fault. In this
 text, `<seq_len>` becomes the full name of a setting, and `<seq_len=>` the name with the value.
 """
 
@@ -34,7 +34,7 @@ WHOLE_EPISODE = {
 
 
 def find_changed(config: Config, keys: Sequence[str]) -> list[str]:
-    """Return the full names among `keys` whose settings differ from their defaults."""
+    """Return each full name in `keys` whose setting differs from its default."""
     found = []
     for key in keys:
         above, _, name = key.rpartition(".")
@@ -45,8 +45,8 @@ def find_changed(config: Config, keys: Sequence[str]) -> list[str]:
 
 
 def idle(config: Config, why: str, *keys: str, when: object = True) -> Rules:
-    """Yield a rule for each setting in `keys`: it must have its default, because it has no effect. `why` is the reason
-    for this."""
+    """Yield a rule against each changed setting in `keys`. It is broken if `when` is true: the setting then has no
+    effect. `why` is the reason in the message."""
     mend = "Remove it, or change the other" if "<" in why else "Remove it"
     for key in find_changed(config, keys):
         yield when, f"<{key}=> cannot act: {why}. {mend}."
@@ -54,7 +54,7 @@ def idle(config: Config, why: str, *keys: str, when: object = True) -> Rules:
 
 def loss_rules(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> Rules:
     """Yield the rules about hyperparameters without effect, conflicting parts of a loss, and groups that are too small
-    for a baseline. `group_key` is the name of the setting with the group size."""
+    for a baseline. `group_key` is the full name of the group size."""
     resolved = loss.resolve(teacher)
     yield from _hyperparameter_rules(loss, resolved)
     for part in OWN:
@@ -81,7 +81,7 @@ def loss_rules(loss: LossConfig, rollouts_per_example: int, group_key: str, teac
 
 
 def _hyperparameter_rules(loss: LossConfig, resolved: ResolvedLoss) -> Rules:
-    """Yield a fault for each hyperparameter that none of the chosen parts uses."""
+    """Yield a rule against each hyperparameter that none of the chosen parts of the loss uses."""
     parts = (
         ("advantage", resolved.advantage, ADVANTAGES),
         ("policy", resolved.policy, POLICIES),
@@ -98,8 +98,8 @@ def _hyperparameter_rules(loss: LossConfig, resolved: ResolvedLoss) -> Rules:
 
 
 def distillation_rules(loss: LossConfig, teacher: bool) -> Rules:
-    """Yield the rules about the weights `adv_tau` and `teacher_tau`. A weight may have no effect, turn off learning, or
-    conflict with the advantage "gae"."""
+    """Yield the rules against a weight `adv_tau` or `teacher_tau` that has no effect, leaves nothing to learn from, or
+    conflicts with the advantage "gae"."""
     given, resolved = loss.overrides(), loss.resolve(teacher)
     yield (
         not teacher and "teacher_tau" in given,
@@ -122,8 +122,8 @@ def distillation_rules(loss: LossConfig, teacher: bool) -> Rules:
 
 
 def reward_rules(loss: LossConfig, why: str) -> Rules:
-    """Yield a fault for each changed setting that controls how advantages are computed from rewards. These settings
-    have no effect, because rewards are not used. `why` is the reason for this."""
+    """Yield rules against changed settings for computing advantages from rewards. Call this if rewards are not used.
+    `why` is the reason in the message."""
     resolved, replaced = loss.resolve(), loss.overrides()
     given = [name for name in ("advantage", "credit") if vars(loss)[name] not in ("preset", "episode")]
     given += [name for name in (*ADVANTAGES.get(resolved.advantage, {}), *CREDITS[resolved.credit]) if name in replaced]
@@ -132,8 +132,7 @@ def reward_rules(loss: LossConfig, why: str) -> Rules:
 
 
 def teacher_rules(config: RLConfig, teacher: TeacherConfig) -> Rules:
-    """Yield the rules about a teacher that does not differ from the policy, and about teacher settings without
-    effect."""
+    """Yield the rules about a teacher that does not differ from the policy, and teacher settings without effect."""
     # A server samples one token after the rollout, so it needs room for this token. To drop long rollouts instead would
     # favour short replies.
     needed = config.seq_len + (1 if isinstance(teacher, ServerTeacherConfig) else 0)
@@ -213,13 +212,13 @@ def deployment_rules(config: RLConfig) -> Rules:
 
 
 def settings_of_processes(config: RLConfig) -> list[str]:
-    """Return the changed settings that have an effect only if the parts are processes."""
+    """Return the changed settings that have an effect only if the parts are separate processes."""
     return find_changed(config, OF_PROCESSES)
 
 
 def monitor_rules(config: RLConfig) -> Rules:
     """Yield the rules about bounds of monitors that are off, and about monitors in `stop` that are off or cannot raise
-    an alarm. If all monitors are off, accept their settings, so that one flag can turn the monitors on."""
+    an alarm. If all monitors are off, their settings are accepted, so that one flag can turn them off and on."""
     monitors, loss = config.monitors, config.trainer.loss.resolve(config.has_teacher)
     if not monitors.enabled:
         return

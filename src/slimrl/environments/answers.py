@@ -1,10 +1,10 @@
 """Reads the answer in a reply, and reads and compares numbers with their units.
 
-An answer has the requested form, or the lenient reader finds it in one of the forms that models often use.
+The answer may have the requested form. Otherwise the lenient reader looks for other forms that models often use.
 
-The lenient reader never chooses between candidates. A reply with two different candidates, a negation or an alternative
-has no answer. The reader sees neither the question nor the reference, so it cannot prefer the right candidate. If in
-doubt, it finds no answer.
+The lenient reader never chooses between candidates. It finds no answer in a reply with different candidates, a
+negation, or an alternative ("6 or 7"). It knows neither the question nor the reference, so it cannot prefer the right
+one.
 """
 
 import re
@@ -78,7 +78,7 @@ class Number:
     unit: str = ""
 
     def equals(self, other: "Number") -> bool:
-        """Return True if both are the same amount. A missing currency matches any currency; `5%` is not `5`."""
+        """Return True if both numbers are the same amount. `5` equals `5` in any currency, but not `5%`."""
         units = {self.unit, other.unit}
         return self.value == other.value and (len(units) == 1 or ("" in units and "%" not in units))
 
@@ -104,8 +104,7 @@ Number(value=Fraction(5, 1), unit='$'), Number(value=Fraction(50, 1), unit='%'))
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer in a reply. `text` is None if there is no answer. `is_strict` is True if the reply has the requested
-    form."""
+    """The answer in a reply; `text` is None without an answer. `is_strict` is True for the requested form."""
 
     text: str | None
     is_strict: bool
@@ -139,7 +138,7 @@ def read_answer(reply: str, form: Form = "lenient") -> Answer:
 
 
 def _one_of(found: set[str]) -> str | None:
-    """Return the only text in `found`, or the shortest text if all are the same number. Return None if they differ."""
+    """Return the only text in `found`. If all texts are the same number, return the shortest. Otherwise return None."""
     if len(found) < 2:
         return next(iter(found), None)
     shortest, *others = sorted(found, key=lambda text: (len(text), text))
@@ -150,8 +149,8 @@ def _one_of(found: set[str]) -> str | None:
 
 def candidates(text: str) -> Iterator[str]:
     """Yield all possible answers of a text without answer tags: the text after a broken tag, in `\\boxed{}` or after
-    "the answer is"; each side of an equation that is a plain number. If the text has none of these and at most
-    `MAX_WORDS` words, yield the text itself.
+    "the answer is", and each side of an equation if this side is a plain number. If the text has no tag, box or
+    equation and at most `MAX_WORDS` words, yield the text itself.
 
     >>> list(candidates("2 * 4 = 8 = 5 + 3. The answer is 8."))
     ['8', '8']
@@ -170,8 +169,8 @@ def candidates(text: str) -> Iterator[str]:
 
 
 def _numbers(sides: Sequence[str]) -> Iterator[str]:
-    """Yield the plain numbers among the `sides` of an equation. If an inner side is not an arithmetic expression, the
-    sentence has several equations. Then yield all its numbers and the words that contain them."""
+    """Yield the plain numbers among the `sides` of an equation. If a side between two others is not an arithmetic
+    expression, the sentence has several equations. Then yield all its numbers, and all words with digits."""
     if len(sides) > 1:
         bare = [_clean(side) for side in sides]
         if all(SUM.fullmatch(side) for side in bare[1:-1]):
@@ -185,8 +184,9 @@ def _numbers(sides: Sequence[str]) -> Iterator[str]:
 
 
 def _clean(text: str) -> str:
-    """Strip Markdown, quotes, LaTeX's dollars and punctuation from a candidate. The point of `.5` and the sign of `$5`
-    stay. Return an empty text if the candidate is too long, or if a comma or a detached point precedes its digits."""
+    """Strip Markdown, quotes, LaTeX's dollars and punctuation from a candidate. Keep the point of `.5` and the sign of
+    `$5`. Return an empty text if the candidate is too long, or if a comma or a separate point (`. 5`) precedes its
+    digits."""
     stripped = text.strip(AROUND)
     while len(stripped) > 1 and stripped[0] == stripped[-1] == "$":
         stripped = stripped[1:-1].strip(" ")

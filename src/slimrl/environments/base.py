@@ -24,8 +24,7 @@ class Closing(Protocol):
     """An episode that holds resources, such as a process. They must be released even if the episode fails."""
 
     async def close(self) -> None:
-        """Release the resources. `close` is called once when the episode is over: done, out of turns, failed or
-        cancelled."""
+        """Release the resources. This is called once when the episode is over, failed or cancelled."""
 
 
 class _Completed:
@@ -55,6 +54,5 @@ def is_default(taskset: Taskset, method: str) -> bool:
 
 
 def new_episode(taskset: Taskset, task: Task) -> Environment:
-    """Start an episode on a copy of the task, so that an environment may change the task without effect on later
-    episodes."""
+    """Start an episode on a copy of the task, which the environment may change."""
     return taskset.environment(copy.deepcopy(task))

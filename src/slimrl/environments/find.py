@@ -67,7 +67,7 @@ def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]
 
 
 def is_builtin(env_id: str) -> bool:
-    """Return True if slimrl and its plug-ins contain all code of an environment."""
+    """Return True if all code of an environment is part of slimrl or its plug-ins."""
     if name := _name_of(env_id):
         return not name.endswith(":") and name not in CALLS_USER_CODE and is_ours(ENVIRONMENTS, name)
     module = env_id.rpartition(":")[0]
@@ -93,8 +93,7 @@ def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
 
 
 def _check_data(task: Task, name: str) -> None:
-    """Raise UserError unless a task's data can be written as JSON and read back unchanged. Sets and numeric keys
-    cannot."""
+    """Raise UserError unless JSON can store a task's data unchanged. Sets and numeric keys are refused."""
     if not isinstance(task.data, Mapping):
         raise UserError(f"{name}: the data of task `{task.id}` must be a dictionary, not {type(task.data).__name__}.")
     try:
@@ -112,8 +111,8 @@ def prepare_taskset(taskset: Taskset) -> None:
 
 
 def failure_kind_of(taskset: Taskset, rollout: Rollout) -> str | None:
-    """Return the taskset's name for the failure of an episode; None if nothing failed. If the taskset's method raises
-    an error, return the error's text."""
+    """Return the taskset's name for the kind of failure of an episode; None if the episode did not fail. If the
+    taskset's method raises an error, return the error's text."""
     try:
         kind: object = call_user_code("failure_kind() failed", lambda: taskset.failure_kind(rollout))
     except UserError as error:
@@ -127,8 +126,8 @@ def environment_names() -> list[str]:
 
 
 def _name_of(env_id: str) -> str:
-    """Return the name of an environment that is installed or belongs to slimrl, or `SCHEME:` for an environment of
-    another package. Return an empty text for a location in Python code."""
+    """Return the name in `env_id` if it names an environment that is installed or belongs to slimrl. Return `SCHEME:`
+    for an environment of another package, and an empty text for a location in Python code."""
     scheme, colon, _ = env_id.partition(":")
     given = f"{scheme}{colon}"
     known = {*names(ENVIRONMENTS), *OURS[ENVIRONMENTS]}

@@ -1,5 +1,5 @@
-"""Holds out one in five items of a taskset, by a hash of each text. The result is the same on every machine and does
-not depend on other items."""
+"""Holds out about one in five items of a taskset. A hash of an item's text decides, so the result is the same on every
+machine and does not depend on other items."""
 
 import hashlib
 
@@ -9,5 +9,5 @@ SHARE = 5
 
 
 def split_by_hash(text: str) -> Split:
-    """Return the split of a text, `train` or `test`, a pure function of the text."""
+    """Return the split of a text: `train` or `test`. The split depends only on the text."""
     return "test" if hashlib.sha256(text.encode()).digest()[0] % SHARE == 0 else "train"

@@ -37,7 +37,7 @@ def plain_turn(turn: object) -> Turn:
 
 
 def check_reward(reward: float) -> float:
-    """Return the reward. Raise RolloutError if the trainer cannot compute with it."""
+    """Return the reward. Raise RolloutError if it is not finite in float32, the trainer's dtype."""
     if not math.isfinite(reward):
         raise RolloutError("nonfinite_reward", f"the environment gave reward {reward}")
     if abs(reward) > MAX_REWARD:
@@ -79,7 +79,7 @@ class _Copier:
         raise RolloutError("environment_error", f"a message holds a {type(value).__name__}, which is no JSON")
 
     def key(self, key: object) -> str:
-        """Return the key of a message or the name of a metric. Raise RolloutError if it is not a text."""
+        """Copy a key: the key of a message or the name of a metric. Raise RolloutError if the key is not a text."""
         self._count(VALUE)
         if not isinstance(key, str):
             raise RolloutError("environment_error", f"a message or metric has the key {key!r:.100}, which is no text")

@@ -43,7 +43,8 @@ STYLES: dict[str, Callable[[random.Random, int], str]] = {"code": code, "spelled
 
 @functools.lru_cache(maxsize=8)  # a run asks for a split several times
 def texts_of(split: Split, style: str, lengths: tuple[int, int], num: int) -> tuple[str, ...]:
-    """Return `num` different texts of a split. Raise UserError if too few texts have these lengths."""
+    """Return `num` different texts of a split. `lengths` are the smallest and the largest length. Raise UserError if
+    there are too few such texts."""
     rng = random.Random(f"reverse-text/{split}")
     texts: dict[str, None] = {}  # a set that keeps the order
     for _ in range(100 * num):

@@ -1,4 +1,4 @@
-"""Finds held-out tasks that are also training tasks. It compares the tasks' data, because the ids always differ.
+"""Finds held-out tasks that are also training tasks. The tasks' data are compared, because the ids always differ.
 
 The usual cause is a generator that makes task `i` of a split from `seed + i`: the splits of seeds 1 and 2 share all
 tasks but one.
@@ -16,8 +16,8 @@ Leaf = tuple[str, Any]  # the path of a value in the data, such as `/metadata/di
 def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[Task, Task]]:
     """Return the held-out tasks with the same content as a training task, each with the first such training task.
 
-    A number that only counts the tasks of a split, such as an index or a seed, is ignored. It is compared only if most
-    tasks would be equal without it.
+    Numbers that only count the tasks of a split, such as an index or a seed, are ignored. But if most tasks would be
+    equal without them, they are compared.
     """
     counting = _count_places(train) & _count_places(held_out)
     if counting and not (_are_told_apart(train, counting) and _are_told_apart(held_out, counting)):
@@ -32,7 +32,7 @@ def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[
 
 
 def _count_places(tasks: Sequence[Task]) -> set[str]:
-    """Return the paths at which every task has one integer, if these integers are consecutive numbers in any order."""
+    """Return the paths at which every task has an integer, and these integers are consecutive, in any order."""
     values: dict[str, list[int]] = {}
     for task in tasks:
         for place, value in _leaves(task.data):

@@ -32,7 +32,7 @@ class TurnTaking:
         self._changed = asyncio.Event()
 
     def leave(self, role: str) -> None:
-        """Record that the player of `role` has left. Waits of the other players fail, unless their condition is already
-        true."""
+        """Record that the player of `role` has left. For the other players, `wait_until` then fails, unless the awaited
+        condition is already true."""
         self._left = self._left or role
         self.notify()

@@ -1,5 +1,4 @@
-"""Policies that are scripts: an environment's expert as the upper bound, random play as the lower bound, and other
-scripts.
+"""Policies that are scripts: an environment's expert as the upper bound, random play as the lower bound, and others.
 
 A script writes a whole conversation. A client with the interface of a model then replies with the tokens of the
 conversation's assistant turns. So a script has the same limits, environment and judge as a model.
@@ -28,8 +27,7 @@ NO_VERSION = 0  # weight version of all tokens, because a script has no weights
 
 
 class ReplayClient:
-    """A client that replies with given turns, one after the other, regardless of the prompt; later replies are
-    empty."""
+    """A client that replies with the given turns in order, regardless of the prompt, and then with empty replies."""
 
     version = NO_VERSION
 

@@ -23,10 +23,10 @@ Episodes = Mapping[str, Rollout]  # by the tasks' ids within the evaluation
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The difference of two policies in one score, over the tasks that both finished.
+    """The difference between two policies in one score, over the tasks that both policies finished.
 
-    `first` and `second` are means, `difference` is the first minus the second. `wins` counts the tasks on which the
-    first policy has the higher score. `p` is from the sign test, which for scores of 0 and 1 is McNemar's exact test.
+    `first` and `second` are the two means, and `difference` is the first minus the second. `wins` counts the tasks on
+    which the first policy has the higher score. `p` is the sign test's p-value (McNemar's for scores of 0 and 1).
     """
 
     score: str
@@ -90,8 +90,8 @@ def find_saved_modes(source: Path) -> dict[str, Path]:
 
 
 def compare_saved(first: Path, second: Path) -> Iterator[tuple[str, list[Pair]]]:
-    """Yield each decoding mode that both evaluations have, with the comparison. Two files are compared even if their
-    modes differ."""
+    """Yield each decoding mode that both evaluations have, with the comparison. If both paths are files, compare the
+    two files even if their modes differ."""
     files, others = find_saved_modes(first), find_saved_modes(second)
     if first.is_file() and second.is_file():
         yield f"{first.stem}, {second.stem}", compare(read_episodes(first), read_episodes(second))

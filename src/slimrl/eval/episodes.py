@@ -1,5 +1,4 @@
-"""Files of an evaluation's episodes. Each episode is written when it is over, so that an interrupted evaluation can
-continue.
+"""Files of an evaluation's episodes. Each episode is written when it ends, so that the evaluation can be resumed.
 
 A line is a rollout as in `monitor/rollouts.py`, with its task's id within the evaluation.
 """
@@ -16,8 +15,7 @@ from slimrl.types import Rollout, Task
 
 
 class EpisodeFile:
-    """A file that is open for adding episodes. With `keep`, the existing episodes are kept. `text` decodes token
-    ids."""
+    """A file that is open for adding episodes. `keep` keeps the existing episodes. `text` decodes token ids."""
 
     def __init__(self, path: Path, text: Callable[[list[int]], str], keep: bool) -> None:
         self._path, self._text = path, text
@@ -51,13 +49,12 @@ def read_episodes(path: Path) -> dict[str, Rollout]:
 
 
 def past_episodes(path: Path) -> dict[str, Rollout]:
-    """Return the episodes of a file that need not be repeated. Failed episodes are left out, because they may succeed
-    now."""
+    """Return a file's episodes that need not be repeated. Failed episodes are left out: they may succeed now."""
     found = read_episodes(path) if path.exists() else {}
     return {task_id: rollout for task_id, rollout in found.items() if not rollout.failure}
 
 
 def is_of(rollout: Rollout, task: Task) -> bool:
-    """Return True if an episode from a file belongs to `task`. The data are compared, because an id may only be a
-    line's number."""
+    """Return True if an episode from a file belongs to `task`. The data of the two tasks are compared, because an id
+    may be only a line's number."""
     return bool(rollout.task_data == json.loads(json.dumps(data_for_file(task.data))))

@@ -27,7 +27,7 @@ COUNTS = ("turns", "tokens")  # scores that are counts and not shares, even if a
 
 @dataclass(frozen=True, slots=True)
 class HeldOutTask:
-    """A task to evaluate on. `env` is the name of its environment, which has no slash."""
+    """A task to evaluate on. `env` is the name of the task's environment, without a slash."""
 
     env: str
     taskset: Taskset
@@ -35,8 +35,7 @@ class HeldOutTask:
 
     @property
     def id(self) -> str:
-        """The task's id within the evaluation, such as `wordle/test/0`. `task.id` is unique only within the
-        environment."""
+        """The task's id within the evaluation, as in `wordle/test/0`. `task.id` is unique only in one environment."""
         return f"{self.env}/{self.task.id}"
 
 
@@ -57,8 +56,8 @@ class EvalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The results in one decoding mode. `scores` has the environment's metrics, such as `exact`. It also has `tokens`,
-    the number of sampled tokens per episode. `rollouts` are in the order of the tasks and include failed rollouts. Each
+    """The results in one decoding mode. `scores` has the environment's metrics, such as `exact`, and `tokens`, the
+    number of sampled tokens per episode. `rollouts` are in the order of the tasks and include failed rollouts. Each
     `task_id` is the task's id within the evaluation."""
 
     mode: str
@@ -76,10 +75,9 @@ def mode_of(temperature: float) -> str:
 
 
 def tasks_held_out(tasksets: Mapping[str, Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
-    """Draw `num_examples` tasks from the split of each taskset, the same at every call. `tasksets` has them by name.
+    """Draw `num_examples` tasks from each taskset, the same at every call. `tasksets` has environment names as keys.
 
-    A hash of the id selects the tasks, so that a larger selection includes a smaller one. Raise UserError if there are
-    no tasks.
+    A hash of the ids selects tasks, so that a larger selection includes a smaller one. Raise UserError without tasks.
     """
     chosen = [
         HeldOutTask(env, taskset, task)
@@ -161,7 +159,7 @@ def scores_of(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
 
 def evaluation_metrics(evaluations: Sequence[Evaluation]) -> Metrics:
     """Return the `held_out/...` metrics of evaluations at several temperatures. `held_out/num` is the smallest number
-    of rollouts."""
+    of rollouts in one of them."""
     metrics: Metrics = {"held_out/num": float(min(e.reward.num for e in evaluations))}
     for evaluation in evaluations:
         name, reward = f"held_out/reward_{evaluation.mode}", evaluation.reward

@@ -25,8 +25,8 @@ class FailureKind:
 
 
 def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
-    """Return the kind of failure of an episode. Return an empty text if the episode earned the full reward, or if its
-    taskset does not count it as a failure (`Taskset.failure_kind`)."""
+    """Return the kind of failure of an episode. Return an empty text if the episode earned the full reward, or if the
+    taskset does not count the episode as a failure (`Taskset.failure_kind`)."""
     if rollout.failure:
         return f"dropped: {rollout.failure}"
     if rollout.reward >= SUCCESS:
@@ -46,7 +46,7 @@ def failures_by_kind(tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) 
 
 
 def failures_markdown(title: str, kinds: Sequence[FailureKind], num: int, num_examples: int) -> str:
-    """Return a chapter of Markdown: the number of failures of each kind among `num` episodes, and up to `num_examples`
+    """Return a section in Markdown: the number of failures of each kind among `num` episodes, and up to `num_examples`
     conversations of each kind."""
     lines = [f"## {title}", "", f"{sum(kind.num for kind in kinds)} of {num} episodes failed.", ""]
     lines += ["| kind | episodes |", "|---|---|", *(f"| {kind.name} | {kind.num} |" for kind in kinds), ""]

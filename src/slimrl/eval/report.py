@@ -16,7 +16,7 @@ FIRST = ("correct", "tool_calls", "right_page_first", "right_page", "invalid_cal
 
 
 def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
-    """Return a table with a row for every score, and a column with a title for every evaluation."""
+    """Return a table with a row for every score and a column for every evaluation. The keys are the columns' titles."""
     found = {name for evaluation in evaluations.values() for name in evaluation.scores}
     names = [*(name for name in FIRST if name in found), *sorted(found - set(FIRST))]
     rows = [("", *evaluations), ("episodes", *(str(e.reward.num) for e in evaluations.values()))]

@@ -43,8 +43,8 @@ MOST_PADDED, FEWEST_PAIRS = 1.5, 1 << 14
 class SlotCache:
     """A KV cache. Each layer has keys and values of shape (slots + 1, capacity, H_kv * D), allocated on first use.
 
-    The last slot belongs to no sequence: idle rows of a graph write there (`inference/graphs.py`). The capacity is
-    rounded up to whole blocks of positions; the plans decide on the layout within a block.
+    The last slot is a spare: idle rows of a CUDA graph write to it (`inference/graphs.py`). The capacity is rounded up
+    to whole blocks of positions; each attention plan chooses the layout within a block.
     """
 
     def __init__(self, num_slots: int, capacity: int) -> None:
@@ -56,7 +56,7 @@ class SlotCache:
     def layer(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return the (keys, values) of a layer, with the dtype and device of `like`.
 
-        New memory is filled with zeros: masked positions are multiplied by 0, and a NaN there would stay NaN.
+        New memory is filled with zeros. Attention multiplies masked positions by 0, and 0 times NaN would be NaN.
         """
         if layer not in self._layers:
             shape = (self.num_slots + 1, self.capacity, width)
@@ -64,7 +64,7 @@ class SlotCache:
         return self._layers[layer]
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` tokens of slot `source` to slot `target`, with their record."""
+        """Copy the first `length` tokens of slot `source` to slot `target`: their keys and values, and their record."""
         if source != target:
             # Copy whole blocks: within a block, the layout may interleave positions.
             end = _blocks(length)
@@ -80,8 +80,8 @@ class SlotCache:
         return sum(part.nbytes for layer in self._layers.values() for part in layer)
 
     def offload(self) -> None:
-        """Free the memory of the cache. The content of every slot is lost. The next use of a layer allocates its memory
-        again."""
+        """Free the memory of the cache. The content of every slot is lost. The memory of a layer is allocated again
+        when the layer is used."""
         self.clear()
         self._layers.clear()
 
@@ -109,7 +109,8 @@ def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The tokens `start..end` of the sequence in `slot`, which are computed in one forward pass."""
+    """The tokens of the sequence in `slot` from position `start` up to `end` (exclusive). One forward pass computes
+    them."""
 
     slot: int
     start: int
@@ -147,8 +148,8 @@ class CachePlan:
 
     @functools.cached_property
     def _without_blocks(self) -> AttentionPlan:
-        """This plan, computed with PyTorch's operations. It is used for head sizes, dtypes and devices without a
-        kernel."""
+        """The same attention plan, computed with PyTorch's operations. It is used for head sizes, dtypes and devices
+        that the kernels do not support."""
         if all(span.end - span.start == 1 for span in self._sequences):
             return _DecodePlan(self._cache, self._sequences, self._device)
         return _PrefillPlan(self._cache, self._sequences, self._device)
@@ -157,8 +158,8 @@ class CachePlan:
 class _PrefillPlan:
     """An attention plan for prefill, with one attention call per group of spans.
 
-    The spans of a group are the rows of a batch, padded to the group's earliest start and latest end. Any query can
-    fill the padding: its output is dropped, and no query sees a key after its own position.
+    The spans of a group are the rows of a batch, padded to the group's earliest start and latest end. The padding may
+    have any queries, because its outputs are dropped. The causal mask hides the keys of the padding.
     """
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
@@ -186,8 +187,8 @@ class _PrefillPlan:
 
 
 class _Group:
-    """Spans whose attention is computed in one call. Each span is a row of a batch: the positions `start` to `end` of
-    its slot.
+    """Spans whose attention is computed in one call. Each span is a row of a batch, padded to the positions from
+    `start` to `end` of the span's slot.
 
     `first_rows` maps each span to the row of its first token in the forward pass.
     """
@@ -207,7 +208,7 @@ class _Group:
         self._masks: dict[int, Tensor] = {}
 
     def attend(self, inputs: LayerInputs, keys: Tensor, values: Tensor) -> Tensor:
-        """Return the outputs (G * positions, H, D), padding included."""
+        """Return the attention outputs (G * num_queries, H, D), padding included."""
         G, H_kv = len(self.slots_G), inputs.key.shape[1]
         query = inputs.query[0].index_select(1, self._rows).unflatten(1, (G, self.num_queries)).transpose(0, 1)
         # A prefill may follow a reused prefix, so its queries also attend to earlier positions of the slot, as far as
@@ -218,8 +219,8 @@ class _Group:
         return out.transpose(1, 2).flatten(0, 1)
 
     def _mask(self, first: int, window: int, device: torch.device) -> Tensor | None:
-        """Return the mask of the queries over the positions from `first` to `end`; None if all positions are
-        visible."""
+        """Return the mask of the queries over the slot's positions from `first` to `end`; None if every query sees all
+        of them."""
         if self.num_queries == 1:
             return None  # all positions are visible
         if not window or window >= self.end:
@@ -233,7 +234,8 @@ class _Group:
 
 
 def _similar(spans: Sequence[Span]) -> list[list[Span]]:
-    """Group similar spans. A span joins the last group if padding then costs at most `MOST_PADDED` times as much."""
+    """Group similar spans. A span joins the last group if the padded group's attention then costs at most `MOST_PADDED`
+    times as much as without padding."""
 
     def pairs(start: int, end: int) -> int:
         return FEWEST_PAIRS + (end - start) * end
@@ -254,10 +256,10 @@ def _similar(spans: Sequence[Span]) -> list[list[Span]]:
 class RowsPlan:
     """An attention plan for several sequences with one new token each, in one batched attention call.
 
-    Row r of the batch is slot r, read in place. `positions_R` has the position of each row's new token, and `places_B`
-    the rows of the cache, seen as (slots * capacity, H_kv * D), for the new keys and values. Reading stops after
-    `num_keys` positions. This suits a CUDA graph, because all numbers that differ between decoding steps are in
-    tensors.
+    Row r of the batch is slot r, read in place. `positions_R` has the position of each row's new token. The new keys
+    and values are written to the rows `places_B` of the cache, seen as (slots * capacity, H_kv * D). Only the first
+    `num_keys` positions are read. CUDA graphs can record this plan, because all numbers that differ between steps are
+    in tensors.
     """
 
     _num_shared = 0  # the length of a prefix that all sequences share, which is read once
@@ -329,7 +331,8 @@ class _DecodePlan(RowsPlan):
 def _num_shared(sequences: Sequence[Sequence[int]]) -> int:
     """Return the length of the prefix that all sequences share; 0 if sharing would gain nothing.
 
-    Slots with the same tokens have the same keys and values, because records of older weights were cleared.
+    `sequences` are records of slots. Equal records mean equal keys and values, because a weight update clears all
+    records.
     """
     if len(sequences) < MIN_SHARING:
         return 0

@@ -204,7 +204,7 @@ class Engine:
         return self._forward.last_hidden(self._tensor(token_ids), self._tensor(positions), plan)
 
     def _score_prompt(self, sequence: Request, span: Span, hidden_TD: torch.Tensor) -> None:
-        """Score the next token of the prompt after each token of the span. Work in chunks, so that the logits (T, V) of
+        """Score the prompt's tokens that follow the tokens of the span. Work in chunks, so that the logits (T, V) of
         the whole span never exist at once."""
         for start in range(span.start, span.end, SCORED_ROWS):
             end = min(start + SCORED_ROWS, span.end)
@@ -213,8 +213,8 @@ class Engine:
             sequence.scored += score_tokens(logits_NV, targets_N, sequence.options.prompt_logprobs)
 
     def _guess(self, sequences: list[Request]) -> list[list[int]]:
-        """Guess the next tokens of each sequence. Guess nothing if there are many sequences, or if a sequence needs its
-        logits."""
+        """Guess the next tokens of each sequence. Guess nothing if there are many sequences, or if `needs_logits` is
+        true for any sequence."""
         left = GUESSED_ROWS - len(sequences)
         if not self._lookup_tokens or left <= 0 or any(sequence.needs_logits for sequence in sequences):
             return [[] for _ in sequences]
@@ -323,7 +323,7 @@ def is_kept(cache_bytes: int, device_bytes: int) -> bool:
 
 
 def _forbid_early_stops(logits_BV: torch.Tensor, sequences: list[Request]) -> None:
-    """Give stop tokens no probability in sequences that are shorter than `min_tokens`."""
+    """Give stop tokens zero probability in sequences with fewer than `min_tokens` sampled tokens."""
     short = ((row, s) for row, s in enumerate(sequences) if len(s.versions) < s.options.min_tokens)
     places = [(row, token) for row, sequence in short for token in sequence.stop_ids]
     if places:

@@ -24,7 +24,7 @@ Recorder = Callable[[Callable[[], Tensor]], tuple[Tensor, Callable[[], None]]]
 
 
 def cuda_recorder(device: torch.device) -> Recorder:
-    """Return a recorder of CUDA graphs that share one memory pool, because only one graph runs at a time."""
+    """Return a recorder of CUDA graphs. All graphs share one memory pool, because only one graph runs at a time."""
     pool = torch.cuda.graph_pool_handle()
 
     def record(work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
@@ -72,8 +72,8 @@ class DecodeGraphs:
         self._record = self._make_recorder()  # PyTorch destroys a memory pool with its last graph
 
     def logits(self, fed: Sequence[tuple[int, int, int]]) -> Tensor:
-        """Return the logits (B, V) after each token of `fed`: slot, token id, position. The next call overwrites the
-        logits."""
+        """Return the logits (B, V) after each fed token. An entry of `fed` is (slot, token id, position). The next call
+        overwrites the logits."""
         num_rows = _round_up(max(slot for slot, _, _ in fed) + 1, 1, self._cache.num_slots)
         num_keys = _round_up(max(position for _, _, position in fed) + 1, FEWEST_KEYS, self._cache.capacity)
         self._fill(fed)
@@ -113,5 +113,6 @@ class DecodeGraphs:
 
 
 def _round_up(number: int, least: int, most: int) -> int:
-    """Round up to a power of two, between `least` and `most`. So there are few different shapes, and few graphs."""
+    """Round up to a power of two, between `least` and `most`. This keeps the number of different shapes, and so of
+    graphs, small."""
     return min(max(least, 1 << (number - 1).bit_length()), most)

@@ -44,7 +44,8 @@ class LocalClient:
             self._tasks.wait(self._set_gate(True))
 
     def sample_on(self, num_tokens: int) -> None:
-        """Wait until no request is open, or until `num_tokens` tokens have been sampled since `resume`."""
+        """Sample until no request has been open for `LULL_S` seconds, or `num_tokens` tokens have been sampled since
+        `resume`."""
         if self._tasks:
             self._tasks.wait(self._sample_on(num_tokens))
 
@@ -56,8 +57,8 @@ class LocalClient:
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Sample until a stop token, a stop string, `max_tokens` or the end of the context.
 
-        If the asyncio task of a call is cancelled, its slot is freed. An exception of the engine is raised in every
-        open call.
+        If the asyncio task of a call is cancelled, the slot of its request is freed. An exception of the engine is
+        raised in every open call.
         """
         work = self._sample(prompt, params)
         return await (self._tasks.run(work) if self._tasks else work)

@@ -3,8 +3,8 @@
 A policy that quotes, sorts or reverses a part of the prompt repeats pieces of the prompt. The engine feeds the guessed
 tokens together with the last token, and samples after each of them. While a sampled token equals its guess, the next
 sample is valid, too. Every token is drawn from the model's own distribution with the same random number as without
-guessing. So guessing changes neither the distribution nor, up to rounding, the tokens of a seed. It only changes the
-number of tokens per forward pass.
+guessing. So guessing does not change the distribution. The same seed also gives the same tokens, up to rounding.
+Guessing only changes the number of tokens per forward pass.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Lookup:
         self._known = 2  # the next index to enter in `_follower`
 
     def guess(self, tokens: Sequence[int], room: int) -> list[int]:
-        """Return up to `room` likely next tokens; empty if the last two tokens have not occurred together before."""
+        """Return up to `room` likely next tokens; empty if the last two tokens have not occurred before as a pair."""
         for place in range(self._known, len(tokens)):
             # The last two tokens are entered later: otherwise the search below would find them and no earlier
             # occurrence.
@@ -30,9 +30,10 @@ class Lookup:
         return [] if found is None else list(tokens[found : found + min(self._length, room)])
 
     def learn(self, guessed: int, right: int) -> None:
-        """Double the length of guesses if all `guessed` tokens were right, and halve it if none of them was right.
+        """Double the length of future guesses if all `guessed` tokens were right. Halve the length if none of them was
+        right.
 
-        Each token of a wrong guess costs a row of the forward pass.
+        Each wrong token costs a row of the forward pass.
         """
         if right == guessed:
             self._length = min(self._limit, 2 * self._length)

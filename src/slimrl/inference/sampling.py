@@ -71,7 +71,8 @@ def top_tokens(logits_BV: Tensor, params_B: Sequence[SamplingParams], num: int) 
 
 
 def score_tokens(logits_NV: Tensor, tokens_N: Tensor, num: int) -> list[ScoredToken]:
-    """Return the scores of given tokens under the plain softmax, with the `num` likeliest tokens at each position."""
+    """Return the scores of given tokens under the plain softmax, each with the `num` likeliest tokens at its
+    position."""
     logprobs_NV = logits_NV.float().log_softmax(-1)
     own_N1 = logprobs_NV.gather(-1, tokens_N[:, None])
     rank_N = (logprobs_NV > own_N1).sum(-1) + 1
@@ -81,8 +82,8 @@ def score_tokens(logits_NV: Tensor, tokens_N: Tensor, num: int) -> list[ScoredTo
 
 
 def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
-    """Return the logits, divided by the temperature and shifted to maximum 0, and their probability mass. The mass is
-    truncated, but not normalised."""
+    """Return two tensors (B, V): the logits, divided by the temperature and shifted to maximum 0, and the probability
+    masses of the tokens. Masses are truncated, but not normalised."""
     scaled_BV = logits_BV.float()
     if any(p.temperature not in (0.0, 1.0) for p in params_B):
         temperature_B = to_device([_temperature(p) or 1.0 for p in params_B], torch.float32, logits_BV.device)
@@ -98,7 +99,8 @@ def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tens
 
 
 def _temperature(params: SamplingParams) -> float:
-    """Return a temperature that does not overflow when it divides a float32 logit; 0 for greedy sampling."""
+    """Return the temperature, but at least `MIN_TEMPERATURE`, so that divided logits do not overflow; 0 for greedy
+    sampling."""
     return max(params.temperature, MIN_TEMPERATURE) if params.temperature else 0.0
 
 

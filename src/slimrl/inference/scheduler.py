@@ -5,7 +5,7 @@ A sequence is a list of token ids. Its slot holds the keys and values of the fir
 longest prefix that any slot holds. If a longer prefix is being prefilled, the sequence waits for it. So a group's
 prompt, and the conversation so far, are computed once.
 
-A group of two samples of the prompt p q r, with two slots, and the second turn p q r a <e> u of the first sample:
+An example with two slots: samples 1 and 2 of the prompt p q r, and then turn two of sample 1, p q r a <e> u:
 
     admit          1 gets slot 0; 2 waits, because 1 is about to compute the prefix p q
     prefill        1: p q                            computed = 2, so 1 is ready
@@ -37,7 +37,7 @@ class Shaper(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """True if the sequence is complete, so that only a stop token may follow."""
+        """True if the text is complete for this object's grammar, so that only a stop token may follow."""
 
     @property
     def error(self) -> str:
@@ -59,7 +59,7 @@ class RequestOptions:
     `min_tokens` tokens, no stop token can be drawn, and no stop string ends the sequence. `top_logprobs` is the number
     of likeliest tokens to record with each sampled token. `prompt_logprobs` is the number of likeliest tokens to record
     with each prompt token; with -1, the prompt is not scored. A scored prompt is always computed completely, without
-    the cache. `make_shaper` is called with the prompt and makes the object that changes the sequence's logits.
+    the cache. `make_shaper(prompt)` makes the sequence's `Shaper`.
     """
 
     stop_ids: frozenset[int] = frozenset()
@@ -80,12 +80,12 @@ PLAIN = RequestOptions()
 class Request:
     """A prompt to continue, and the sequence so far. Requests are compared by identity.
 
-    After each sampled token, `finished` is called with all sampled tokens, and returns True to end the sequence.
-    `logprobs`, `top` (if requested) and `versions` have one entry per sampled token. `versions` is appended to last, so
-    another thread may read the first `len(versions)` entries of each list. `scored` are the scores of the prompt's
-    tokens after the first, if requested. The scheduler sets `computed` and `slot`. `held` is the cache's record of the
-    slot, and `cached` the number of prompt tokens found in the cache. `lookup` guesses the next tokens, and `shaper`
-    changes the logits. `failure` is the reason of an "abort" that the request itself has caused.
+    `finished` is called after each sampled token (`Engine.submit`). `logprobs`, `top` (if requested) and `versions`
+    have one entry per sampled token. `versions` is appended to last, so another thread may read the first
+    `len(versions)` entries of each list. `scored` are the scores of the prompt's tokens after the first, if requested.
+    The scheduler sets `computed` and `slot`. `held` is the cache's record of the slot. `cached` is the number of prompt
+    tokens that were found in the cache. `lookup` guesses the next tokens, and `shaper` changes the logits. `failure` is
+    the reason of an "abort" that the request itself has caused.
     """
 
     prompt: list[int]
@@ -137,13 +137,13 @@ class Request:
 
     @property
     def needs_logits(self) -> bool:
-        """True if a step needs this sequence's logits for more than sampling. Then the engine guesses no tokens
-        ahead."""
+        """True if the options of the request need its logits, not only its sampled tokens. Then the engine guesses no
+        tokens ahead."""
         return self.options.top_logprobs > 0 or self.options.min_tokens > 0 or self.shaper is not None
 
 
 class Scheduler:
-    """The waiting and running sequences of one cache."""
+    """The waiting and running sequences that share one cache."""
 
     def __init__(self, cache: SlotCache) -> None:
         self._cache = cache
@@ -188,8 +188,8 @@ class Scheduler:
     def prefill_spans(self, budget: int) -> list[Span]:
         """Return the next tokens to prefill, at most `budget`, in order of admission; empty if all sequences are ready.
 
-        The order of slots would be unfair: sequences that repeatedly enter a low slot would starve a long prompt in a
-        high one.
+        The order of slot numbers would be unfair: new sequences in low slots would repeatedly overtake a long prompt in
+        a high slot.
         """
         spans, left = [], budget
         for slot, sequence in self.running.items():
@@ -210,7 +210,8 @@ class Scheduler:
         return [sequence for _, sequence in sorted(self.running.items()) if sequence.ready]
 
     def remove(self, sequence: Request) -> None:
-        """Remove a sequence, finished or not. The slot keeps its content, for later requests with the same prefix."""
+        """Remove a sequence, finished or unfinished. Its slot keeps the keys and values for later requests with the
+        same prefix."""
         if sequence.slot < 0:
             self.waiting.remove(sequence)
         else:
@@ -220,8 +221,8 @@ class Scheduler:
     def clear(self) -> None:
         """Stop using the slots as sources of prefixes, because the weights have changed.
 
-        Running sequences continue with their keys and values. They extend their old record, `Request.held`, while the
-        cache has a new, empty record for the slot. So keys and values of mixed weights are never reused.
+        Running sequences continue with their keys and values. Each extends its old record, `Request.held`, while the
+        cache has a new, empty record for its slot. So other sequences never reuse keys and values of old weights.
         """
         self._cache.clear()
 

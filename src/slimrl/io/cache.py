@@ -31,11 +31,11 @@ def say(text: str) -> None:
 
 
 def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> Path:
-    """Return `directory`. Build it first if it is missing, damaged, or was built by another `recipe`.
+    """Return `directory`. Build it first if it is missing, damaged, or was built with another `recipe` (such as a
+    version).
 
-    `build(temporary)` fills an empty directory and may raise UserError. If several processes request the same directory
-    at once, one process builds it and the others wait. Raise UserError if the cache cannot be written (permissions,
-    disk full).
+    `build(temporary)` fills the empty directory `temporary`, and may raise UserError. If several processes request the
+    same directory at once, one process builds it and the others wait. Raise UserError if the cache cannot be written.
     """
     # The common case needs no lock, because a finished entry never changes.
     if directory.is_dir() and not find_fault(directory, recipe):
@@ -61,7 +61,7 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
 
 
 def find_fault(directory: Path, recipe: str) -> str:
-    """Describe the fault of a cache entry. Return an empty text if it is undamaged and was built by `recipe`."""
+    """Return the fault of a cache entry as text; empty if the entry is undamaged and was built with `recipe`."""
     if damage := find_damage(directory):
         return damage
     made_by = (directory / RECIPE).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 """A client of chat servers with OpenAI's HTTP protocol.
 
-A request is repeated after a temporary failure. A permanent failure raises `RolloutError`. Its reason starts with the
-kind of server (`judge_busy`). Many failures in a row stop the run.
+A request is repeated after a temporary failure. A permanent failure raises a `RolloutError`. The error's reason starts
+with the kind of server, as in `judge_busy`. After many failures in a row, the run stops.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ class ChatServer:
     row the run stops.
 
     The API key is read from the environment variable `api_key_variable`. `extra` is added to the body of each request,
-    for example `{chat_template_kwargs = {enable_thinking = false}}`. With `sleeps`, a vLLM server that was started with
-    `--sleep` frees its memory while the policy trains.
+    for example `{chat_template_kwargs = {enable_thinking = false}}`. With `sleeps`, a vLLM server that was started by
+    `scripts/run_vllm.py --sleep` frees its memory while the policy trains.
     """
 
     who: ClassVar[str] = "server"  # the noun in messages, and the prefix of the reasons of failures
@@ -83,7 +83,7 @@ class ChatServer:
 
     @property
     def root(self) -> str:
-        """The address of the server without its `/v1`."""
+        """The server's address without the path `/v1`."""
         return self.base_url.rstrip("/").removesuffix("/v1")
 
     def body(self, messages: Sequence[Message]) -> dict[str, Any]:
@@ -100,8 +100,8 @@ class Reply:
 
 
 class ChatClient:
-    """A client of one chat server. It counts the failures in a row. `ask` may be awaited from any event loop. The
-    connections and the calls of `attempt` always run in `PROCESS_LOOP`."""
+    """A client of one chat server, which counts the failures in a row. `ask` may be awaited from any event loop. The
+    connections, and the function that is passed to `ask`, always run in `PROCESS_LOOP`."""
 
     def __init__(self, server: ChatServer) -> None:
         self._server = server
@@ -114,9 +114,9 @@ class ChatClient:
         self._replied_at = -math.inf  # by the clock of the event loop
 
     async def ask(self, attempt: Callable[[Sequence[HttpError]], Awaitable[T]]) -> T:
-        """Call `attempt` with the failures so far until it succeeds, and return its result.
+        """Call `attempt` until a call succeeds, each time with the failures so far. Return the result.
 
-        Raise RolloutError if no try is left. Raise UserError after too many of these RolloutErrors in a row.
+        Raise RolloutError if no try is left. Raise UserError after `max_failures` RolloutErrors in a row.
         """
         return await self._tasks.run(self._ask(attempt))
 
@@ -160,7 +160,7 @@ class ChatClient:
         raise self.unusable(f"gave a completion without text: {text!r:.200}{hint}")
 
     def unusable(self, said: str, kind: str = "error") -> HttpError:
-        """Return the error for an unusable reply. After this error the request may be repeated."""
+        """Return the error for an unusable reply, described by `said`. The request may be repeated after this error."""
         return HttpError(self._peer, self._url, said, kind, status=200)
 
     def check(self, body: Mapping[str, Any]) -> None:
@@ -197,8 +197,7 @@ class ChatClient:
                 self._awake = True
 
     async def _switch(self, route: str) -> None:
-        """Call vLLM's route `sleep` or `wake_up`. Raise HttpError if the server is unreachable, UserError if it
-        refuses."""
+        """Call vLLM's `sleep` or `wake_up`. Raise HttpError if the server is unreachable, UserError if it refuses."""
         url, limits = f"{self._server.root}/{route}", Limits(SWITCH_S, "SWITCH_S", patience_s=0.0)
         try:
             await ask_again(self._peer, lambda _: self._client.send("POST", url, {}), limits)
@@ -221,7 +220,7 @@ class ChatClient:
 
 def _read_content(content: Any, refusal: Any) -> tuple[Any, Any]:
     """Return the text and the refusal of a message. If `content` is a list, join its text parts to the text and its
-    refusal parts to the refusal. Ignore other parts, such as thoughts. Return a list without any text unchanged."""
+    refusal parts to the refusal. Ignore other parts, such as thoughts. If there is no text, return the list itself."""
     if not isinstance(content, list):
         return content, refusal
     parts = [part for part in content if isinstance(part, dict)]

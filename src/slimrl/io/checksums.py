@@ -37,8 +37,7 @@ def file_sha256(path: Path) -> str:
 
 
 def seal(directory: Path) -> None:
-    """Write `SHA256SUMS` with a line for every file below the directory, and wait until all these files are on the
-    disk.
+    """Write `SHA256SUMS` with a line for every file below the directory. Wait until all these files are on the disk.
 
     Raise OSError if a file cannot be written.
     """
@@ -64,9 +63,9 @@ def is_sealed(directory: Path) -> bool:
 
 
 def find_damage(directory: Path, names: Collection[str] | None = None, sums: str = SUMS) -> str:
-    """Describe the first missing file, or the changed files. Return an empty text if no file is missing or changed.
+    """Return a text about the first missing file, or else about all changed files; empty if there are none.
 
-    `names` limits the check to these files; names are relative to the directory. `sums` is the name of the file with
+    With `names`, only these files are checked; names are relative to the directory. `sums` is the name of the file with
     the checksums. If this file is missing or damaged, it is reported. Files that it does not list are not checked.
     """
     try:
@@ -87,7 +86,7 @@ def find_damage(directory: Path, names: Collection[str] | None = None, sums: str
 def check_sums(directory: Path, names: Collection[str] | None = None) -> None:
     """Raise UserError if a directory has checksums and a file in it is damaged. For `names` see `find_damage`.
 
-    Directories without checksums are accepted: they are from the Hub, another program or an earlier version.
+    Directories without checksums are accepted.
     """
     if is_sealed(directory) and (damage := find_damage(directory, names)):
         raise UserError(
@@ -99,12 +98,12 @@ def check_sums(directory: Path, names: Collection[str] | None = None) -> None:
 @contextlib.contextmanager
 def new_directory(directory: Path, lasts: bool = True) -> Iterator[Path]:
     """Context manager: yield an empty temporary directory. If the body succeeds, seal this directory and rename it to
-    `directory`. An older `directory` is replaced. With `lasts=False` the directory is not sealed, which saves most of
-    the time. This is for data that need not survive a power cut or years on a disk.
+    `directory`. An older `directory` is replaced. With `lasts=False`, for data that need not survive a power cut or
+    years on a disk, the directory is not sealed, which saves most of the time.
 
-    The files get the permissions of the umask, because safetensors writes files that only their owner can read. Only
-    one process may write at a time, because the remains of killed writers are deleted first. A kill never leaves a
-    half-written `directory`. But if an older `directory` is being replaced, a kill may leave no `directory`.
+    The files get the permissions of the umask. Otherwise only the owner could read files that safetensors writes. Only
+    one process may write at a time, because this function first deletes what killed writers have left. A kill never
+    leaves a half-written `directory`. But if an older `directory` is being replaced, a kill may leave no `directory`.
     """
     remove_unfinished(directory.parent, directory.name)
     temporary = directory.with_name(f".{directory.name}.tmp-{os.getpid()}")
@@ -145,7 +144,7 @@ def add_digest(json_object: bytes) -> bytes:
 
 
 def has_wrong_digest(json_object: bytes) -> bool:
-    """Return True if the text has a wrong digest. Return False without a digest, as in files of earlier versions."""
+    """Return True if the text has a wrong digest, False if it has none, as in files of earlier versions."""
     found = DIGEST.fullmatch(json_object)
     return found is not None and hashlib.sha256(found[1]).hexdigest().encode() != found[2]
 

@@ -1,5 +1,4 @@
-"""Raises the limit of open files. Each connection is an open file, and shells allow only 1,024 open files per
-process."""
+"""Raises the limit of open files. Each connection is an open file, and shells allow only 1,024 per process."""
 
 import os
 import resource

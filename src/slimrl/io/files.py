@@ -1,8 +1,8 @@
 """Reads and appends JSON lines, and replaces files in one step.
 
 A line reaches the operating system before `append` returns, so `kill -9` loses at most the line that is being written.
-Readers skip an incomplete last line. A line that exists in only one file, such as a played episode, has a digest
-(`io/checksums.py`), so that damage is detected. Errors of the disk are converted to `UserError`s.
+Readers skip an incomplete last line. If a line is the only copy of its data, for example of a played episode, the line
+has a digest (`io/checksums.py`), so that damage is detected. Errors of the disk are converted to `UserError`s.
 """
 
 import errno
@@ -69,8 +69,7 @@ class LineFile:
             self._file = path.open("ab" if keep else "wb", buffering=0)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write one JSON object as one line. Raise UserError if the disk is full, ValueError for a non-finite
-        number."""
+        """Write one JSON object as a line. Raise UserError if the disk is full, ValueError for a non-finite number."""
         left = encode_line(record, self._digests)
         with explain_write_errors(self.path):
             while left:  # a nearly full disk writes part of a line without an error; writing the rest raises one
@@ -83,15 +82,14 @@ class LineFile:
 
 
 def encode_line(record: dict[str, Any], digest: bool = False) -> bytes:
-    """Encode one JSON object and a newline as UTF-8. With `digest`, add a digest. Only lone surrogates become JSON
-    escapes, because UTF-8 cannot encode them."""
+    """Encode one JSON object and a newline as UTF-8. With `digest`, add a digest. Lone surrogates become JSON escapes,
+    because UTF-8 cannot encode them."""
     line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace")
     return (add_digest(line) if digest else line) + b"\n"
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file with one object per line, without their digests. An incomplete last line is
-    skipped.
+    """Return the JSON objects of a file with an object per line, without their digests. Skip an incomplete last line.
 
     Raise UserError if the file cannot be read, or if a complete line is not a JSON object or has a wrong digest.
     """
@@ -127,8 +125,7 @@ def parse_object(text: bytes) -> dict[str, Any]:
 
 def replace_file(path: Path, chunks: Iterable[bytes], chosen_by: str = "--output_dir") -> None:
     """Replace the content of `path` in one step: a reader finds either the old or the new content, even after a crash.
-    For `chosen_by` see `explain_write_errors`. If `chunks` raises an error before its first chunk, nothing is
-    created."""
+    For `chosen_by` see `explain_write_errors`. If `chunks` fails before its first chunk, nothing is created."""
     temporary = path.with_name(f".{path.name}.new")
     made = iter(chunks)
     first = [*islice(made, 1)]

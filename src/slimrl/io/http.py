@@ -1,7 +1,7 @@
 """A client for HTTP servers of other programs, and a rule for retries.
 
-A request without a usable answer raises `HttpError`. `ask_again` repeats a request while another try may help. Its
-total time is limited, and a cancellation of the task stops it at once.
+A request without a usable answer raises `HttpError`. `ask_again` repeats a request while another try may help. The
+total time of all tries is limited, and a cancellation of the task stops them at once.
 """
 
 import asyncio
@@ -77,9 +77,9 @@ class Limits:
     """The limits for repeating a request.
 
     `within_s` limits the total time of all tries and pauses. `knob` is the name of this limit in messages. A request to
-    a busy server is repeated during all of this time. After other temporary failures, a request is repeated until
-    `patience_s` after the first failure. At most `max_tries` tries may fail with a status code. `passing` has the
-    status codes of temporary failures.
+    a busy server is repeated until `within_s`. After other temporary failures, a request is repeated until `patience_s`
+    after the first failure. At most `max_tries` tries may fail with a status code, not counting those of a busy server.
+    `passing` has the status codes of temporary failures.
     """
 
     within_s: float = math.inf
@@ -89,7 +89,7 @@ class Limits:
     passing: frozenset[int] = PASSING
 
     def allow(self, failures: Sequence[HttpError], pause_s: float) -> bool:
-        """Return True if a request with these failures may be repeated after a pause."""
+        """Return True if a request with these failures may be repeated after a pause of `pause_s`."""
         last = failures[-1]
         if last.kind == "busy":
             return True
@@ -101,8 +101,8 @@ class Limits:
 
 
 async def ask_again(peer: Peer, ask: Callable[[Sequence[HttpError]], Awaitable[T]], limits: Limits) -> T:
-    """Call `ask` with the failures so far until it succeeds, and return its result. Raise the last HttpError if it is
-    permanent, or if another try would exceed the limits."""
+    """Call `ask` until a call succeeds, each time with the failures so far. Return the result. Raise the last HttpError
+    if it is permanent, or if another try would exceed the limits."""
     failures: list[HttpError] = []
     try:
         async with asyncio.timeout(limits.within_s if limits.within_s < math.inf else None) as limit:
@@ -130,9 +130,9 @@ class HttpClient:
     """A client with connections to one server, for one event loop. At most `num_concurrent` requests are open at once;
     other requests wait.
 
-    At most `max_bytes` of a reply are read. Replies are not decompressed, because a short reply could become very long.
-    The API key is removed from replies. Raise UserError if the address has a key in it, or if the proxy in the
-    environment variables is invalid.
+    At most `max_bytes` of a reply are read. Replies are not decompressed, because a short compressed reply could become
+    very long. The API key is removed from replies. Raise UserError if the address has a key in it, or if the proxy in
+    the environment variables is invalid.
     """
 
     def __init__(self, peer: Peer, num_concurrent: int, max_bytes: int = MAX_REPLY_BYTES) -> None:
@@ -144,8 +144,7 @@ class HttpClient:
         self._client = _connections(peer)
 
     async def send(self, method: str, url: str, body: Any = None) -> Any:
-        """Send a request once, and return the JSON of the reply; None if the reply is empty. Raise HttpError if the
-        request fails."""
+        """Send a request once, and return the JSON of the reply; None if it is empty. Raise HttpError on failure."""
         data = await self._fetch(method, url, body)
         try:
             return json.loads(data) if data else None
@@ -178,8 +177,8 @@ class HttpClient:
         raise HttpError(self._peer, url, f"answers {said}", failure, status, _retry_after_s(response.headers))
 
     async def _read(self, response: httpx.Response) -> tuple[bytes, str]:
-        """Return the body of a reply, and a description of its fault; empty if it has none. The body is streamed, so a
-        server that never stops writing cannot fill the memory."""
+        """Return the body of a reply, and a description of the reply's fault, or an empty text. The body is streamed,
+        so a server that never stops writing cannot fill the memory."""
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             return b"", f"with a body that is compressed ({encoding!r:.60}), which was not asked for"

@@ -1,8 +1,8 @@
 """Decides which requests a server answers. The decision depends on a key or on the client's address.
 
-Without a key, a server answers only programs on its machine. Web pages are refused, although a web page can make a
-browser on this machine send requests to the loopback address. Requests of web pages have the page's address in
-`Origin`. If the page's host name resolves to this machine (DNS rebinding), they have this name in `Host`.
+Without a key, a server answers only programs on its machine. Requests of web pages are refused, too: a web page can
+make a browser on this machine send requests to the loopback address. Such a request has the page's address in the
+header `Origin`. If the page's host name resolves to this machine (DNS rebinding), the name is in `Host`.
 """
 
 import hmac
@@ -25,9 +25,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rule for permitted clients. With a `key`, all clients that send it are permitted; the environment variable
-    `variable` sets the key. Without a key, programs on this machine and clients with an address in `forwarders` are
-    permitted."""
+    """The rule for permitted clients. With a `key`, all clients that send this key are permitted. `variable` is the
+    name of the environment variable that sets the key. Without a key, programs on this machine and clients with an
+    address in `forwarders` are permitted."""
 
     key: str
     variable: str

@@ -15,16 +15,14 @@ PROGRAM = ["-m", "slimrl"]
 
 
 def allow_any_letter() -> None:
-    """Make the standard output and the standard error write characters as escapes if a terminal or a log cannot encode
-    them."""
+    """Make the standard streams write escapes for characters that a terminal or a log cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def show(text: str) -> int:
-    """Print text to the standard output, and return the exit status. It is no error if a reader such as `head` closes
-    the output early."""
+    """Print text to the standard output, and return the exit status: 0 even if a reader such as `head` stops early."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

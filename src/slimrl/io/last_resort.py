@@ -21,7 +21,8 @@ INTERRUPTED = 130
 def end_when_interrupted(last_words: str) -> None:
     """Print `last_words` and kill this process `LIMIT_S` seconds after the first Ctrl-C, if it still runs.
 
-    The files are then in the same state as after `kill -9`, so a run can be resumed. On Linux its children die, too.
+    The files of a run are then in the same state as after `kill -9`, so the run can be resumed. On Linux, the child
+    processes die, too.
     """
     heard, written = socket.socketpair()
     written.setblocking(False)
@@ -49,7 +50,7 @@ def end_quietly(work: Callable[[], int]) -> int:
 
 
 def end_by_itself() -> None:
-    """Turn off the kill after Ctrl-C, for a process that must first end its child processes."""
+    """Turn off `end_when_interrupted`, for a process that must first end its child processes."""
     signal.set_wakeup_fd(-1)
 
 

@@ -22,8 +22,7 @@ STOPPED_S = 5.0  # seconds that a holder may be stopped before the wait fails
 @contextmanager
 def hold_lock(path: Path, work: str, note: Callable[[str], None]) -> Iterator[None]:
     """Context manager: hold the lock file `path`. While another process holds the lock, log this process and `work`,
-    such as "building an index". Raise UserError if the holder is stopped (SIGSTOP), OSError if the file cannot be
-    written."""
+    such as "building an index". Raise UserError if the holder is stopped (SIGSTOP), OSError if writing fails."""
     lock = FileLock(path)
     began, noted, stopped_since = time.monotonic(), -NOTICE_S, 0.0
     while not acquire(lock, POLL_S):

@@ -23,8 +23,7 @@ _running: set[threading.Thread] = set()  # threads of `start_in_daemon`
 
 
 class LoopThread:
-    """An event loop that runs coroutines for other threads. Its thread is a daemon, so it does not delay the program's
-    end."""
+    """An event loop in a daemon thread, which does not delay the program's end. It runs coroutines for other threads."""
 
     def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
         self._name, self._new_loop = name, new_loop
@@ -50,12 +49,12 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     def abandon(self) -> None:
-        """Stop using a loop whose thread is blocked. The next call, for example in a notebook, starts another loop."""
+        """Stop using a loop whose thread is blocked. The next call of `start` makes another loop."""
         self._loop = None
 
     def wait(self, work: Coroutine[Any, Any, T], check: Callable[[], None] = lambda: None) -> T:
         """Run `work` and return its result. This is for synchronous callers. Ctrl-C cancels the work. `check` is called
-        every `CHECK_S` seconds. If it raises an exception, the work is cancelled, too."""
+        every `CHECK_S` seconds. If `check` raises an exception, the work is cancelled, too."""
         assert threading.current_thread() is not self._thread, "the loop cannot wait for itself"
         ended = threading.Event()
         future = self.start(_note_end(work, ended))
@@ -89,8 +88,7 @@ class LoopTasks:
         return self._loop.start(self._track(work))
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` and return its result. This may be awaited from any event loop. If the caller is cancelled, the
-        work is cancelled, too."""
+        """Run `work` and return its result, for callers in any event loop. Cancelling the caller cancels the work."""
         return await asyncio.wrap_future(self.start(work))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -154,14 +152,13 @@ def start_in_daemon(call: Callable[[], T], name: str) -> "Future[T]":
 
 
 async def call_in_daemon(call: Callable[[], T], name: str) -> T:
-    """Run a call in a daemon thread, and return its result. A cancellation does not stop the thread, but its result is
-    dropped."""
+    """Run a call in a daemon thread, and return its result. A cancellation drops the result, but the call continues."""
     return await asyncio.wrap_future(start_in_daemon(call, name))
 
 
 def has_blocked_calls() -> bool:
-    """Return True if a call of `start_in_daemon` is still running. The process must then not exit normally, because
-    PyTorch aborts when its thread is ended."""
+    """Return True if a call of `start_in_daemon` is still running. In that case the process must not exit normally:
+    ending a thread inside PyTorch's code aborts the process."""
     return bool(_running)
 
 
@@ -183,8 +180,8 @@ async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
 def _end_tasks(
     loop: LoopThread, tasks: set[asyncio.Task[Any]], connections: Sequence[Callable[[], Awaitable[None]]]
 ) -> "Future[None] | None":
-    """Start work that cancels the tasks and then closes the connections. Return its future; None if the loop never
-    started."""
+    """Start a coroutine in `loop` that cancels the tasks and then closes the connections. Return its future, or None if
+    the loop never started."""
 
     async def end() -> None:
         await _cancel(tasks)
@@ -195,7 +192,7 @@ def _end_tasks(
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until the process ends. This is the main function of the loop's thread."""
+    """Run the loop in its thread until the process ends."""
     while not loop.is_closed():
         try:
             loop.run_forever()

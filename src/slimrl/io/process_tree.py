@@ -34,7 +34,7 @@ class Process:
 
 
 def start_time(pid: int) -> str:
-    """Return the start time of a process; empty if it does not exist, or is a zombie."""
+    """Return the start time of a process; empty if the process does not exist, or is a zombie."""
     found = processes(pid).get(pid)
     return "" if found is None or found.ended else found.began
 
@@ -90,8 +90,7 @@ def find_marked(name: str, value: str) -> dict[int, str]:
 
 
 def end(known: StartTimes, patience_s: float) -> tuple[list[int], list[int]]:
-    """Send SIGTERM to a process tree. After `patience_s` seconds or Ctrl-C, send SIGKILL to the processes that still
-    run.
+    """Send SIGTERM to a process tree. After `patience_s` seconds or Ctrl-C, send SIGKILL to processes that still run.
 
     Return the ids that needed SIGKILL, and the ids that survived it.
     """
@@ -132,7 +131,7 @@ def _send(number: signal.Signals, to: StartTimes) -> None:
 
 
 def _from_ps(pid: int) -> dict[int, Process]:
-    """Return the processes as `ps` lists them: macOS has no /proc."""
+    """Return the processes that `ps` lists. This is for macOS, which has no /proc."""
     which = ["-p", str(pid)] if pid else ["-ax"]
     command = ["ps", *which, "-o", "pid=,ppid=,pgid=,stat=,lstart="]
     shown = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})

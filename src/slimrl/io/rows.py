@@ -64,8 +64,8 @@ def preview(row: Any) -> str:
 
 
 def hash_fraction(content: Any) -> float:
-    """Hash the content, as JSON, to a number in [0, 1). With this number, callers decide if an item is held out. So the
-    decision does not depend on the item's position or on other items."""
+    """Return a hash of the content, as JSON, in [0, 1). Callers compare this number with a share to decide whether an
+    item is held out. So the decision does not depend on the item's position or on other items."""
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
@@ -111,7 +111,7 @@ def _parse_line(line: str, where: str) -> Any:
 
 
 def _object_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object from pairs of key and value. Raise KeyError with the key if a key is duplicate."""
+    """Build a JSON object from pairs of key and value. If a key occurs twice, raise KeyError with this key."""
     row = dict(pairs)
     if len(row) < len(pairs):
         raise KeyError(Counter(key for key, _ in pairs).most_common(1)[0][0])
@@ -122,5 +122,5 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object_of)
 
 
 def _datasets() -> Any:
-    """Import the module `datasets`."""
+    """Import the module `datasets`. Raise UserError if it is not installed."""
     return require("datasets", "data", "reading parquet files and Hub data sets (JSONL needs no extra)")

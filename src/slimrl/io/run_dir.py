@@ -1,16 +1,17 @@
-"""Defines the paths of a run's files. It does not open or create them.
+"""Defines the paths of a run's files, without opening or creating them.
 
 This is the directory of a run. The directory of an evaluation has only the files marked `e`:
 
-    config.toml  .lock  run_id              e  settings, lock, and the id of the run
-    metrics.jsonl  monitors.jsonl              a line for each step; a line for each alarm
-    plan.json  summary.json  eval.toml         the prediction, the closing table, settings that evaluate again
-    results.json  report.md  failures.md    e  the result of an evaluation, its report, its failed episodes
-    rollouts/step_000010.jsonl, .tokens.npz    the rollouts of a step, the trainer's numbers for their tokens
-    held_out/start.json, start_greedy.jsonl e  the result of a stage, its episodes by decoding
-    checkpoints/step_10/  weights/step_10/     from which the run resumes; in Hugging Face format
+    config.toml  .lock  run_id              e  the settings, the lock, and the id of the run
+    metrics.jsonl  monitors.jsonl              a line for each step, and a line for each alarm
+    plan.json  summary.json                    the prediction of time and memory, and the closing table
+    eval.toml                                  settings for evaluating the weights again
+    results.json  report.md  failures.md    e  the results, the report, and the failed episodes
+    rollouts/step_000010.jsonl, .tokens.npz    a step's rollouts, and the trainer's values for their tokens
+    held_out/start.json, start_greedy.jsonl e  a stage's result, and its episodes with one decoding mode
+    checkpoints/step_10/  weights/step_10/     the state to resume from, and the Hugging Face weights
     warmup/                                    the directory of the warm-up, with the same layout
-    logs/                                      of a run in several processes
+    logs/                                      the logs of a run in several processes
     transport/batches/step_9.safetensors       the batch of a step, for the trainer
     transport/weights/step_10/                 the weights of a version, for samplers
 """
@@ -46,11 +47,11 @@ class RunDir:
         return RunDir(self.path / "warmup")
 
     def stage(self, slug: str) -> Path:
-        """Return the path of the result of an evaluation, such as `start` or `step_10`."""
+        """Return the path of the result of the evaluation `slug`, such as `start` or `step_10`."""
         return self.held_out / f"{slug}.json"
 
     def episodes(self, slug: str, mode: str) -> Path:
-        """Return the path of the episodes of an evaluation with one decoding mode, such as `greedy`."""
+        """Return the path of the episodes of the evaluation `slug` in the decoding mode `mode`, such as `greedy`."""
         return self.held_out / f"{slug}_{mode}.jsonl"
 
     def checkpoint_of(self, step: int) -> Path:
@@ -78,8 +79,8 @@ class RunDir:
         return self.rollouts / f"step_{step:06d}.tokens.npz"
 
     def rollout_files(self) -> dict[int, list[Path]]:
-        """Return a dict from each step to its files, oldest step first. The rollouts of a step precede its tokens.
-        Files with other names, such as a user's copies, are left out."""
+        """Return a dict from each step to its files, oldest step first: the rollouts, then the trainer's values. Files
+        with other names, such as a user's copies, are left out."""
         files: dict[int, list[Path]] = {}
         for path in sorted(self.rollouts.glob("step_*")):
             if named := ROLLOUTS.fullmatch(path.name):

@@ -1,4 +1,5 @@
-"""Type checks of an environment's `args`. The configuration cannot check them, because it does not know their names."""
+"""Checks the types of an environment's `args`. The configuration does not know the names of these arguments, so it
+cannot check them."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -21,8 +22,7 @@ PLAIN: dict[str, Any] = {
 
 
 def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) -> None:
-    """Raise UserError if a value in `args` does not have the type of its parameter. For example, the text "False" would
-    count as true.
+    """Raise UserError if a value in `args` lacks the type of its parameter. Otherwise "False" would count as true.
 
     Only the types in `PLAIN` are checked. `who` is the start of the message.
     """
@@ -47,8 +47,8 @@ def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:
 
 
 def refuse_idle(settings: Any, names: Iterable[str], who: str, why: str) -> None:
-    """Raise UserError if one of the fields `names` of the dataclass `settings` differs from its default, because these
-    fields have no effect. `why` is the reason in the message."""
+    """Raise UserError if one of the fields `names` of the dataclass `settings` differs from its default. The caller
+    knows that these fields have no effect. `why` is the reason in the message."""
     defaults = {one.name: one.default for one in fields(settings)}
     for name in names:
         if getattr(settings, name) != defaults[name]:

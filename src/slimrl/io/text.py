@@ -1,4 +1,4 @@
-"""Checks of texts that are still being streamed, or that other programs sent."""
+"""Checks texts that are still being streamed, or that other programs sent."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ MAX_DEPTH = 64  # levels of nested JSON; the reader and the writer of JSON recur
 
 def byte_alphabet() -> dict[str, int]:
     """Return a dict from the characters of byte-level tokens to bytes, as in GPT-2. A printable byte is written as its
-    Latin-1 character."""
+    Latin-1 character, any other byte as a character from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
@@ -35,7 +35,7 @@ def partial_mark_length(text: str, marks: Sequence[str]) -> int:
 
 
 def spans_between(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each text between the two marks, from left to right. Nested texts are skipped.
+    """Yield the start and end of each text between the two marks, from left to right. Opening marks inside are ignored.
 
     The time is linear, unlike with a regular expression such as `<a>(.*?)</a>`, which reads the rest of the text for
     each `<a>`.
@@ -53,8 +53,7 @@ def spans_between(text: str, opening: str, closing: str) -> Iterator[tuple[int, 
 
 
 def is_writable(value: Any) -> bool:
-    """Return True if a value from JSON can be encoded as UTF-8. A lone surrogate, which JSON allows, cannot be
-    encoded."""
+    """Return True if a value from JSON can be encoded as UTF-8. A lone surrogate, which JSON allows, cannot."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

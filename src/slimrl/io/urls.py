@@ -1,5 +1,5 @@
-"""Checks of host names, URLs and names of variables. Only the text is checked: host names are not resolved, so an
-unknown name counts as another machine."""
+"""Checks host names, URLs and names of environment variables. Only the text is checked: host names are not resolved, so
+an unknown host name counts as another machine."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -44,9 +44,9 @@ def is_http_url(url: str) -> bool:
 
 
 def fault_of_base_url(url: str) -> str:
-    """Describe the part that a server's address must not have, such as a query or a password. Return an empty text if
-    the address is valid. A query is refused because a path will be added to the address, a password because files and
-    messages show the address. In text that is not a valid URL, any `@` counts as a user or a password.
+    """Describe a part that a server's address must not have: a query, a user or a password. Return an empty text if
+    there is none. A query is refused because a path will be appended to the address. A password is refused because
+    files and messages show the address. In text that is not a valid URL, any `@` counts as a user or a password.
 
     >>> fault_of_base_url("http://localhost/v1"), fault_of_base_url("http://localhost/v1?key=abc")
     ('', 'a query in it (`...?...`)')
@@ -59,8 +59,8 @@ def fault_of_base_url(url: str) -> str:
 
 
 def is_variable_name(name: str) -> bool:
-    """Return True if `name` is a valid name of an environment variable. Users sometimes give the API key instead of a
-    name.
+    """Return True if `name` is a valid name of an environment variable. Users sometimes write the API key itself
+    instead of this name.
 
     >>> is_variable_name("OPENAI_API_KEY"), is_variable_name("sk-abc")
     (True, False)

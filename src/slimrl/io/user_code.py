@@ -20,8 +20,7 @@ T = TypeVar("T")
 
 
 def call_user_code(failure: str, call: Callable[[], T]) -> T:
-    """Return the result of a call into a user's code. Convert all its exceptions to UserError, prefixed with
-    `failure`."""
+    """Call a user's code and return the result. Convert all exceptions to UserError, prefixed with `failure`."""
     try:
         return call_outside_loop(call)
     except (UserError, KeyboardInterrupt):
@@ -35,9 +34,9 @@ def call_user_code(failure: str, call: Callable[[], T]) -> T:
 def load_named(
     location: str, what: str, loaded: dict[str, Any], is_kind: Callable[[object], bool] = inspect.isfunction
 ) -> Any:
-    """Return the object at `location` in a user's module. If it does not exist, raise UserError, prefixed with `what`.
-    The message suggests the most similar name of an object for which `is_kind` is True. `loaded` is a cache of modules,
-    so that each module is run only once."""
+    """Return the object at `location` in a user's module. If the object does not exist, raise UserError, prefixed with
+    `what`. The message suggests the most similar name among the objects for which `is_kind` returns True. `loaded` is a
+    cache of modules, so that each module is run only once."""
     module_name, _, name = location.rpartition(":")
     if not module_name or not name:
         raise UserError(f"{what} `{location}` is named as `path/to/file.py:function` or `package.module:function`.")
@@ -51,8 +50,8 @@ def load_named(
 
 
 def load_function(location: str, what: str, args: Mapping[str, Any], num_values: int) -> Callable[..., Any]:
-    """Return the function at `location`. Callers will pass `num_values` positional values and the keyword arguments
-    `args`. Raise UserError, prefixed with `what`, if the function does not exist or does not accept these arguments."""
+    """Return the function at `location`. Raise UserError, prefixed with `what`, if the function does not exist, or does
+    not accept `num_values` positional values and the keyword arguments `args`."""
     function = load_named(location, what, {})
     who = f"{what} `{location}`"
     if not callable(function):

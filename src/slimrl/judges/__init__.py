@@ -1,1 +1,1 @@
-"""Judges of answers: one compares words, another asks a language model."""
+"""Defines two judges of answers: one compares words, the other asks a language model."""

@@ -1,8 +1,8 @@
-"""Judges of answers: one compares words, another asks a language model behind any OpenAI-compatible server.
+"""Defines two judges of answers: one compares words, the other asks a language model at any OpenAI-compatible server.
 
 A model's verdict is yes or no. If the server is dead, slow or busy, or if its reply is neither yes nor no, the rollout
-fails with a reason. It never gets a reward of 0 instead. Many failures in a row stop the run. Verdicts are stored on
-disk, so that no question is repeated. `docs/judge.md` has measurements of judges.
+fails with a reason; it does not get a reward of 0. Many failures in a row stop the run. Verdicts are stored on disk, so
+that no question is repeated. `docs/judge.md` has measurements of judges.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """Decides if a response answers a question correctly."""
+    """Decides whether a response answers a question correctly."""
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
         """Return the verdict on a response; each of `references` is a right answer. Raise RolloutError if there is no
@@ -119,9 +119,9 @@ class JudgeServer(ChatServer):
 
 
 def read_judge(settings: Mapping[str, Any]) -> "MatchJudge | JudgeServer":
-    """Return the judge that the settings describe. With `base_url` and `model`, they have the fields of `JudgeServer`;
-    no request is sent yet. Otherwise the judge compares words, and they have the fields of `MatchJudge`. Raise
-    UserError for invalid settings."""
+    """Return the judge that the settings describe. Settings with `base_url` and `model` are the fields of a
+    `JudgeServer`, to which no request is sent yet. Other settings are the fields of a `MatchJudge`. Raise UserError for
+    invalid settings."""
     if not {"base_url", "model"} & set(settings):
         return read_settings(MatchJudge, settings, "judge")
     if missing := [name for name in ("base_url", "model") if name not in settings]:
@@ -145,11 +145,9 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
 
 
 class LLMJudge:
-    """A judge that asks the server of a language model, unless the verdict is in the cache. `offload` and `close` are
-    methods of its `ChatClient`.
+    """A judge that asks the server of a language model, unless the verdict is in the cache.
 
-    Equal requests at the same time are sent once. The first request is greedy. If its reply is not a verdict, the next
-    replies are constrained to yes or no, if the server supports this.
+    Equal requests at the same time are sent once.
     """
 
     def __init__(self, server: JudgeServer, cache: Path | None) -> None:
@@ -162,9 +160,9 @@ class LLMJudge:
         self._asking: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
-        """Return the server's verdict. An empty response is wrong without a request. The metrics are `judge_cached`,
-        `judge_s` (seconds, unless cached), `judge_yes`, and `judge_disagrees` (with the comparison of words). Raise
-        RolloutError without a verdict, and UserError after too many of these errors."""
+        """Return the server's verdict. An empty response is wrong, and no request is sent. The metrics are
+        `judge_cached`, `judge_s` (seconds, unless cached), `judge_yes`, and `judge_disagrees` (1 if a `MatchJudge`
+        would disagree). Raise RolloutError if there is no verdict, and UserError after too many of these errors."""
         response = without_thoughts(response).strip()
         if not response:
             return Verdict(False)
@@ -201,9 +199,9 @@ class LLMJudge:
         return await self._chat.ask(attempt)
 
     async def _reply(self, body: dict[str, Any], failures: Sequence[HttpError]) -> Reply:
-        """Return the reply to the next try of a request, after the `failures` of earlier tries. A second greedy reply
-        would equal the first, so later replies are sampled. After a reply that was not a verdict, they are constrained
-        to yes or no."""
+        """Send a request and return the reply; `failures` are the errors of earlier tries. The first reply is greedy.
+        Later replies are sampled, because a second greedy reply would equal the first. After a reply that was not a
+        verdict, they are constrained to yes or no, if the server supports this."""
         num_tries = sum(failure.status > 0 and failure.kind != "busy" for failure in failures)
         if not num_tries:
             return await self._chat.reply(body | GREEDY)
@@ -227,7 +225,7 @@ class LLMJudge:
         return self._server.body([{"role": "user", "content": prompt}])
 
     def _key(self, body: Mapping[str, Any]) -> str:
-        """Return a digest of all inputs of a verdict: the request, and the server, because another server may have
-        another model with the same name."""
+        """Return a digest of all inputs of a verdict: the request, and the server's address, because another server may
+        have another model with the same name."""
         asked = [self._server.base_url.rstrip("/"), {**body, **GREEDY}]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

@@ -37,8 +37,8 @@ def _visible(character: str) -> str:
 
 
 def _round(character: str) -> str:
-    """Return a round bracket for any other bracket or a similar sign. Signs such as "＜" count, because tokenizers may
-    normalise them to "<". Return any other character unchanged."""
+    """Return a round bracket for any bracket except a brace, and for similar signs such as "＜", which tokenizers may
+    normalise to "<". Return any other character unchanged."""
     if character in ROUND or character in QUOTES:
         return character
     normal, category = unicodedata.normalize("NFKD", character), unicodedata.category(character)

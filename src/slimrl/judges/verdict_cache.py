@@ -1,4 +1,4 @@
-"""A cache of verdicts on disk, by key. This module is independent of the judge."""
+"""Stores verdicts on disk, each under a key."""
 
 import hashlib
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from slimrl.errors import UserError
 
 
 class VerdictCache:
-    """A cache in one file. The file is read once, and several processes may append to it. Without a path, the cache is
-    in memory only.
+    """A cache in one file. The constructor reads the file, and several processes may append to it. Without a path, the
+    cache is in memory only.
 
-    Each line has a key, and a digest of the key and the verdict. A damaged line is ignored, so its question is asked
-    again. Raises UserError if the file cannot be used.
+    Each line has a key, and a digest of the key with its verdict. A reader computes the digests for both verdicts, and
+    ignores a line that has neither digest. Raises UserError if the file cannot be used.
     """
 
     def __init__(self, path: Path | None) -> None:

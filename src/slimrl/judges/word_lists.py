@@ -1,4 +1,4 @@
-"""The English words of `word_lists.toml`, which explains the role of each list in the comparison of words."""
+"""Reads the lists of English words in `word_lists.toml`. That file explains the role of each list in a comparison."""
 
 import tomllib
 from pathlib import Path

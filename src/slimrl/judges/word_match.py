@@ -1,8 +1,8 @@
 """Compares the words of a short answer with the words of a reference: the judge that needs no model.
 
-It compares words, not meanings. If in doubt, it answers no. It rejects all answers that could exploit it: a part of a
-name that many things share, several candidates, a withdrawn answer, another order. So it also rejects some right
-answers. `docs/judge.md` has the error rates and the limits.
+This judge compares words, not meanings. If in doubt, it answers no. It rejects all answers that could exploit it: a
+word that is part of many names, several candidates, a withdrawn answer, words in another order. So it also rejects some
+right answers. `docs/judge.md` has the error rates and the limits.
 """
 
 import re
@@ -27,7 +27,7 @@ MIN_F1 = 0.8
 
 
 class Asked:
-    """The words of a question. An answer that repeats them adds no information."""
+    """The words of a question. If an answer repeats these words, they add no information."""
 
     def __init__(self, question: str) -> None:
         self._question = question
@@ -53,7 +53,7 @@ class Asked:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """The capitalised words, except at the start of a sentence."""
+        """The capitalised words of the question, except at the start of a sentence."""
         pairs = pairwise(self._question.split())
         inner = (raw for before, raw in pairs if raw != raw.lower() and not before.endswith(SENTENCE_END))
         return frozenset(_plain(word) for raw in inner for word in normalise(raw))
@@ -144,16 +144,16 @@ def _places(words: list[str], wanted: list[str]) -> list[int]:
 
 
 def _is_named(wanted: list[str], asked: Asked) -> bool:
-    """Return True if the question has a word of the reference. Fillers, kinds and units of numbers are ignored if the
-    reference has other words."""
+    """Return True if the question contains a word of the reference. If the reference has other words, its fillers, its
+    units after numbers, and kinds of things such as "river" do not count."""
     units = {word for number, word in pairwise(wanted) if NUMBER.fullmatch(number)}
     return any(map(asked.has, [word for word in wanted if word not in FILLERS | KINDS | units] or wanted))
 
 
 def _changes(before: list[str], behind: list[str], asked: Asked) -> bool:
     """Return True if the words around a reference change its meaning: a modifier shortly before it ("before the year
-    1874"), a name of the question directly before it ("New York"), a word and "of" before it ("the mother of Ada"; not
-    "the city of Rome"), or a word after it that changes a number ("5 million")."""
+    1874"), a name from the question directly before it ("New York"), a word and "of" before it ("the mother of Ada",
+    but not "the city of Rome"), or after it a word that changes a number ("5 million")."""
     if not MODIFIERS.isdisjoint(before[-REACH:]) or not OF_NUMBERS.isdisjoint(behind[:1]):
         return True
     is_across = before[-1:] == ["of"] and not {*before[-2:-1]} <= FILLERS | KINDS
@@ -162,8 +162,8 @@ def _changes(before: list[str], behind: list[str], asked: Asked) -> bool:
 
 def _is_nearly(words: list[str], wanted: list[str], reference: str, asked: Asked, min_f1: float) -> bool:
     """Return True if enough words are equal and in the same order, all other words of the answer are fillers, and all
-    missing words are optional. The F1 score alone would accept another name next to a short reference, and a part of a
-    common name."""
+    missing words are optional. The F1 score alone would accept a short reference with a second name beside it, or only
+    a part of a common name."""
     kept = [word for word in words if word in wanted]
     due = [word for place, word in enumerate(wanted) if word in kept or not _is_said(wanted, place, asked)]
     return (
@@ -176,19 +176,21 @@ def _is_nearly(words: list[str], wanted: list[str], reference: str, asked: Asked
 
 
 def _is_said(wanted: list[str], place: int, asked: Asked) -> bool:
-    """Return True if an answer may omit the word at `place` of a reference. The word is a filler, or in the question as
-    a kind of thing or as the unit of a number: "44" for "44 years", if the question was how many years."""
+    """Return True if an answer may omit the word at index `place` of a reference. This holds for a filler. It also
+    holds for a kind of thing ("river") or the unit of a number if the question has the word: to "How many years?", the
+    answer "44" is enough for "44 years"."""
     word = wanted[place]
     is_unit = place > 0 and NUMBER.fullmatch(wanted[place - 1]) is not None
     return word not in OF_NUMBERS and (word in FILLERS or ((word in KINDS or is_unit) and asked.has(word)))
 
 
 def _optional_words(reference: str, asked: Asked) -> frozenset[str]:
-    """Return the optional words of a reference: initials, a person's given names, and the kind of any other thing.
+    """Return the words of a reference that an answer may omit: initials, given names of a person, and for anything else
+    the word for its kind ("River").
 
-    A person's name has capitals, and may have particles such as "van". It has no "of", "and", number or comma, and no
-    word for a kind of thing. Only if the question asks who, the last word may be a kind, as in Martin Luther King. The
-    first name is optional if the question asks who, or if the last name has two parts.
+    A reference counts as a person's name if its first and last word have capitals, and if it has no "of", "and",
+    number, comma or word for a kind of thing. If the question asks who, the last word may be such a word, as in Martin
+    Luther King. The first name is optional if the question asks who, or if the last name has two parts.
     """
     parts, words = reference.split(), normalise(reference)
     initials = frozenset(word for part in parts[:-1] if INITIAL.fullmatch(part) for word in normalise(part))

@@ -1,7 +1,7 @@
-"""The words of a short text, in one spelling if different spellings have the same meaning.
+"""Splits a short text into words. Different spellings with the same meaning become the same word.
 
 Case, articles, punctuation and separators of thousands are removed. Everything that distinguishes two answers is kept:
-signs, decimal points, powers, fractions, symbols, and marks that make another letter.
+signs, decimal points, powers, fractions, symbols, and the marks of letters.
 """
 
 import re
@@ -64,8 +64,8 @@ DECORATION = re.compile(
 
 def normalise(text: str) -> list[str]:
     """Return the words of a text in lower case, without articles, punctuation and separators of thousands. Number words
-    up to twenty, and Roman numerals after a word, become digits. A symbol counts as a word. Marks are kept, each after
-    its letter. A month is put after its day.
+    up to twenty, and Roman numerals after a word, become digits. A symbol counts as a word. An accent or other mark
+    becomes a character after its letter. If a month precedes a day, the two are exchanged.
 
     >>> normalise("The U.S. has 1,000 km²"), normalise("−5 ≠ .5"), normalise("World War I, May 5")
     (['u.s', 'has', '1000', 'km2'], ['-5', '!=', '0.5'], ['world', 'war', '1', '5', 'may'])
@@ -117,7 +117,7 @@ def units_of(text: str) -> frozenset[str]:
 
 
 def bare(word: str) -> str:
-    """Return the word without optional marks.
+    """Return the word without marks that people often omit, such as accents in Latin.
 
     >>> bare(normalise("Málaga")[0]), bare(normalise("パ")[0]) == normalise("ハ")[0]
     ('malaga', False)
@@ -126,8 +126,8 @@ def bare(word: str) -> str:
 
 
 def spell_as(word: str, wanted: Collection[str]) -> str:
-    """Return the word of `wanted` that differs from `word` only in marks, if one of the two has no marks. Otherwise
-    return `word`. Two different marks on a letter make two words."""
+    """Return the word of `wanted` that equals `word` except for optional marks, if one of the two has no such marks.
+    Otherwise return `word`. Words with different marks on the same letter stay different."""
     if word in wanted:
         return word
     plain = bare(word)
@@ -146,8 +146,8 @@ def _without_separators(number: re.Match[str]) -> str:
 
 
 def _counts(sign: str) -> bool:
-    """Return True if a sign may change an answer: a symbol, a stroke, or an exclamation mark (`WORD` finds only
-    exclamation marks that may negate). Punctuation, currencies, and accents without a letter do not count."""
+    """Return True if a sign may change an answer: a symbol, a stroke, or an exclamation mark (`WORD` only matches an
+    exclamation mark that may negate). Return False for punctuation, currencies, and accents without a letter."""
     return any(
         mark not in HARMLESS
         and (mark == "!" or unicodedata.category(mark) in SYMBOLS or unicodedata.combining(mark) == 1)
@@ -156,5 +156,5 @@ def _counts(sign: str) -> bool:
 
 
 def _tidy(word: str) -> str:
-    """Return a number without the currency after its sign, and with a zero before a leading point."""
+    """Return a number without a currency after its minus, and with a zero before a leading point: "-0.5" for "-$.5"."""
     return re.sub(r"^(-?)\.", r"\g<1>0.", UNIT.sub("", word)) if word[0] in "-." else word

@@ -1,5 +1,4 @@
-"""Logs notes about unusual settings, which may be mistakes, and about a run that cannot learn. A note does not stop the
-run."""
+"""Logs notes about unusual settings, which may be mistakes, and about a run that cannot learn. The run continues."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -47,9 +46,9 @@ def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, cons
 
 
 class EnvironmentShare:
-    """A sink that measures the share of a step's time in which all episodes wait for their environment. It reports a
-    large share once in a run. It is used at `max_async_level = 0`, because above this level training continues while
-    episodes wait."""
+    """A sink that measures the share of a step's time in which all episodes wait for their environment. The sink
+    reports a large share once in a run. It is used only at `max_async_level = 0`: at higher levels, training continues
+    while episodes wait."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note

@@ -1,6 +1,6 @@
-"""Loads the plug-ins of a run, which are deployments and hooks. A deployment (`slimrl.deployments`) starts the parts of
-a run in other processes. A hook (`slimrl.hooks`) is called at the start and the end of a run. The plan and the model
-card are hooks."""
+"""Loads the plug-ins of a run: deployments and hooks. A deployment (`slimrl.deployments`) starts the parts of a run in
+other processes. A hook (`slimrl.hooks`) is called at the start and the end of a run. The plan and the model card are
+hooks."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +20,8 @@ WHAT = "the deployment"
 
 
 def run_rl(resolved: Resolved[RLConfig]) -> int:
-    """Run the `rl` command in this process or with the deployment in its settings. Returns the exit status. Raises
-    UserError if the deployment is not installed or the run fails."""
+    """Run the `rl` command in this process, or with the deployment that the settings name. Returns the exit status.
+    Raises UserError if the deployment is not installed or the run fails."""
     if resolved.config.deployment.type in HERE:
         status: int = call("slimrl.commands.rl:run_rl", resolved)
         return status
@@ -36,8 +36,7 @@ def find(name: str) -> Deployment:
 
 
 def part_of(name: str) -> Callable[[Resolved[RLConfig]], int]:
-    """Return a function that runs the part `name` of an `rl` run. Raises UserError if the deployment `processes` is not
-    installed."""
+    """Return a function that runs the part `name` of an `rl` run. Raises UserError without the deployment `processes`."""
     place = find("processes").parts[name]
     return lambda resolved: int(call(place, resolved))
 
@@ -51,8 +50,7 @@ class Hook(Protocol):
         refuse the run."""
 
     def end(self, output_dir: Path, step: int, console: "RunConsole") -> None:
-        """Finish the work of the hook. This is called after all files of the run, including the last weights, have been
-        written."""
+        """Finish the work of the hook. This is called when all files of the run, with the last weights, are written."""
 
 
 def begin_hooks(config: RLConfig, output_dir: Path | None, note: Note) -> None:

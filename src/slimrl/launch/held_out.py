@@ -54,9 +54,9 @@ def note_short_splits(tasks: Sequence[HeldOutTask], num_examples: int, note: Cal
 
 
 class HeldOut:
-    """The held-out evaluation of a policy with its current weights. `eval_policy` makes the policy. It is called only
+    """The held-out evaluation of a policy with its current weights. `eval_policy` makes the policy, and is called only
     if some episodes must still be played. `constant` makes the baseline that always gives the best constant answer. A
-    result is stored in `output_dir/held_out/<stage>.json`, and the rollouts in the same directory."""
+    stage's result is stored in `output_dir/held_out/<stage>.json`, and its rollouts in the same directory."""
 
     def __init__(
         self,
@@ -78,14 +78,12 @@ class HeldOut:
         return self._plan.samplings
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
-        """Evaluate now, and store the result. `slug` is the stage's name in file names, `name` its name in the closing
-        table."""
+        """Evaluate now, and store the result. `slug` names the stage in file names, `name` in the closing table."""
         self._measure_constant()
         return self.record(slug, name, [self.play(slug, name, sampling) for sampling in self._plan.samplings])
 
     def _measure_constant(self) -> None:
-        """Evaluate the best constant answer once in a run, on the tasks of environments with a script for this
-        answer."""
+        """Evaluate the best constant answer once in a run, on the tasks of environments with a script `constant`."""
         tasks = [asked for asked in self.tasks if CONSTANT in asked.taskset.scripts]
         if self._constant is None or not tasks or RunDir(self._output_dir).stage(CONSTANT).exists():
             return
@@ -108,9 +106,8 @@ class HeldOut:
         return Stage(name, held_out), metrics
 
     def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:
-        """Play every task once, and return the evaluation. `mode` is the name of the decoding mode; if it is empty, the
-        temperature determines the name. The file may have an earlier process's episodes of other tasks. They are kept
-        but not counted."""
+        """Play every task once, and return the evaluation. `mode` is the name of the decoding mode; by default it
+        depends on the temperature. Episodes of other tasks, from an earlier process, are kept but not counted."""
         mode = mode or mode_of(sampling.temperature)
         path = RunDir(self._output_dir).episodes(slug, mode)
         past = past_episodes(path) if self._plan.keep else {}

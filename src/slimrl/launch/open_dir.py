@@ -2,7 +2,8 @@
 
 A process that has opened a directory locks it until the end of the `with` block. If the process dies, the operating
 system releases the lock, so a killed run can be resumed. A run may be refused before it has measured or saved anything,
-for example because its model cannot be loaded. Then a new directory is removed again. The checks do not import PyTorch.
+for example because its model cannot be loaded. If the directory is new, it is then removed again. The checks do not
+import PyTorch.
 """
 
 import contextlib
@@ -36,8 +37,7 @@ EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines
 
 
 def initial_weights(config: RLConfig) -> str:
-    """Return the name or path of the weights with which RL starts. They are the warm-up's weights, or, without a
-    warm-up, the base model."""
+    """Return the name or path of the weights with which RL starts: the warm-up's, or else the base model's."""
     if not config.warmup.max_steps:
         return config.model.name
     return str(RunDir(Path(config.output_dir)).warmup.weights_of(config.warmup.max_steps))
@@ -57,11 +57,11 @@ def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:
 def open_training_dir(
     resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]
 ) -> Iterator[Path]:
-    """Context manager: create the directory of a training run, or open it again with `resume`. Settings that differ
-    from the settings of the run so far are logged.
+    """Context manager: create the directory of a training run, or open it again with `resume`. With `resume`, settings
+    that differ from the stored settings of the run are logged.
 
-    Raises UserError if the directory cannot be written or another process uses it. Also raises UserError if it holds a
-    run and `resume` is not set, so that nothing is overwritten by accident.
+    Raises UserError if the directory cannot be written or another process uses it. Without `resume`, also raises
+    UserError if the directory holds a run, so that nothing is overwritten by accident.
     """
     with _lock(output_dir, lock_patience_s(resolved.config), note):
         call("slimrl.trainer.recovery:tidy", output_dir, resume, note)  # imports PyTorch
@@ -141,8 +141,8 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
 
 
 def _remove(directories: Sequence[Path]) -> None:
-    """Remove the first directory with its content. The other directories are its parents: remove them in order, up to
-    the first that is not empty."""
+    """Remove the first directory with its content. The other directories are its parents, the nearest first. Remove
+    them, too, up to the first that is not empty."""
     shutil.rmtree(directories[0])
     for parent in directories[1:]:
         if any(parent.iterdir()):  # another run may have started there
@@ -151,9 +151,8 @@ def _remove(directories: Sequence[Path]) -> None:
 
 
 def _changes(resolved: Resolved[C], output_dir: Path, may_differ: Collection[str]) -> Iterator[str]:
-    """Compare the stored settings of the run so far with the current settings. Yield each difference as
-    `key: old -> new`. Settings that an older version of slimrl did not have are compared only if the user has set them.
-    """
+    """Compare the stored settings of the run so far with the current settings. Yield each difference as `key: old ->
+    new`. Settings that an older version did not have are compared only if the user has set them now."""
     if not RunDir(output_dir).settings.exists():
         return
     before, now = read_flat_settings(output_dir, resolved.config.command), flat_settings(resolved.config)

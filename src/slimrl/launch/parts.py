@@ -1,7 +1,7 @@
 """Makes the parts of a run from its settings: tasksets, policy, engine, held-out evaluation, sinks, monitors.
 
-In one process, trainer and engine share a module. So sampling and training take turns, and no weights must be copied. A
-trainer in a separate process has only `TrainerParts`.
+In one process, the trainer and the engine share one PyTorch module. So sampling and training take turns, and no weights
+are copied. A trainer in a separate process has only `TrainerParts`.
 """
 
 import os
@@ -132,8 +132,8 @@ def concurrent_episodes(config: RLConfig) -> int:
 
 
 def restore_measured(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
-    """Return the model's settings. For a resumed run, replace each `auto` of dtype, number of threads and date with the
-    value from the first start, because other values would change the results."""
+    """Return the model's settings. If the run is resumed and `dtype`, `num_threads` or `date` is `auto`, replace `auto`
+    with the value from the run's first start, because another value would change the results."""
     progress = (read_progress(output_dir) or read_progress(RunDir(output_dir).warmup.path)) if resume else None
     if progress is None:
         return config
@@ -165,7 +165,7 @@ def _make_engine(module: nn.Module, chat: ChatFormat, config: InferenceConfig, s
 def make_context(
     module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: LimitsConfig, seq_len: int
 ) -> RolloutContext:
-    """Return a context of episodes with a new engine, which samples from `module` in the calling thread."""
+    """Return a context for episodes. It has a new engine, which samples from `module` in the calling thread."""
     client = LocalClient(_make_engine(module, chat, config, seq_len), chat.text)
     return RolloutContext(client, chat, limits, seq_len, config.max_slots)
 
@@ -221,8 +221,7 @@ class BestWeights:
 
 
 def best_metric(config: RLConfig | SFTConfig | TrainerOnlyConfig) -> str:
-    """Return the name of the metric that determines a command's best weights; empty if the command does not have such a
-    metric."""
+    """Return the name of the metric that determines a command's best weights; empty if there is no such metric."""
     match config:
         case RLConfig():
             return f"held_out/reward_{mode_of(config.eval.temperatures[0])}"

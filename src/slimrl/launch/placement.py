@@ -21,9 +21,9 @@ AGE = 2  # versions that a rollout may lag behind if sampling and training overl
 
 
 def place(config: C, note: Callable[[str], None], part: Part | None = None, can_be_apart: bool = True) -> C:
-    """Choose the processes and devices of a run's parts on this machine. Return the settings with values for `auto` and
-    for the `..._gpu_ids`. Log the choice if the settings name GPUs or the machine has several GPUs. If this process is
-    the part `part` of a run, the run has several processes. If `can_be_apart` is False, `auto` means one process.
+    """Choose the processes and devices of a run's parts on this machine. Return the settings with values in place of
+    `auto`, and with all `..._gpu_ids`. Log the choice if the settings name GPUs or the machine has several GPUs. `part`
+    is the part in this process, if the run has several. If `can_be_apart` is False, `auto` means one process.
 
     Raises:
         UserError: a GPU in the settings does not exist, though this machine has others; or a part cannot be a separate
@@ -162,7 +162,7 @@ def _with_type(config: C, kind: str) -> C:
 
 
 def with_level(config: C, have_own_gpus: bool) -> C:
-    """Return the settings with `max_async_level` as a number. By default sampling and training overlap if they have
+    """Return the settings with a number as `max_async_level`. For `auto`, sampling and training overlap if they have
     separate GPUs."""
     if config.max_async_level != "auto":
         return config

@@ -1,5 +1,5 @@
-"""Connects the processes that share the work of one trainer. They join a group, the first process opens the run's
-directory, and they agree on a dtype before the first training step.
+"""Connects the processes that share the work of one trainer. The processes join a group, the first process opens the
+run's directory, and all agree on a dtype before the first training step.
 
     uv run torchrun --nproc-per-node 2 -m slimrl trainer @ configs/debug/rl/train.toml
 
@@ -41,8 +41,7 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class SharedRun:
-    """The processes that share a run (`ranks`), and the model's settings for this process: its device and the common
-    dtype."""
+    """The processes that share a run (`ranks`), and the model's settings with this process's device and the dtype."""
 
     ranks: Ranks
     model: ModelConfig
@@ -73,8 +72,8 @@ def join_ranks(
     environment: Mapping[str, str], model: ModelConfig, gpus: Sequence[int] = ()
 ) -> Iterator[tuple[Ranks, ModelConfig]]:
     """Context manager: join the group of processes that torchrun's variables in `environment` describe. Without these
-    variables the process is alone. Yields the ranks, and the model's settings with the device of this process. If
-    `gpus` is not empty, the device is one of these GPUs.
+    variables, the group has only this process. Yields the ranks, and the model's settings with the device of this
+    process. If `gpus` is not empty, this device is one of `gpus`.
 
     Raises UserError if another process dies, or does not respond for `TIMEOUT`.
     """
@@ -96,8 +95,8 @@ def join_ranks(
 
 
 def own_device(model: ModelConfig, local_rank: int, num: int, gpus: Sequence[int] = ()) -> torch.device:
-    """Return the device of the process `local_rank`, one of `num` processes on this machine. The device is the CPU, or
-    `gpus[local_rank]`, or, if `gpus` is empty, the GPU with the index `local_rank`.
+    """Return the device of the process `local_rank`, one of `num` processes on this machine. It is the CPU or
+    `gpus[local_rank]`. If `gpus` is empty, it is the CPU or the GPU `local_rank`.
 
     Raises UserError if there are fewer GPUs than processes.
     """
@@ -126,8 +125,8 @@ def run_on_first(ranks: Ranks, action: Callable[[], object]) -> None:
 
 
 def agree_on_dtype(model: ModelConfig, ranks: Ranks) -> ModelConfig:
-    """Return the model's settings with one dtype for all processes. With `auto`, the first process measures the speeds
-    and chooses, because the measurements of several processes may differ."""
+    """Return the model's settings with one dtype for all processes. For `auto`, the first process measures the speeds
+    and chooses for all, because the measurements of several processes may differ."""
     if ranks.num == 1 or model.dtype != "auto":
         return model
     set_threads(model.num_threads)

@@ -1,6 +1,6 @@
-"""The sampling half of a run makes batches and evaluations. This module has its interface to the trainer, and the
-implementation in the trainer's process. Deployments (`slimrl.deployments`) have implementations in other processes,
-which make batches before the trainer requests them."""
+"""The sampling half of a run makes batches and evaluations. This module has the interface of the sampling half to the
+trainer, and an implementation in the trainer's process. Deployments (`slimrl.deployments`) have implementations in
+other processes, which make batches before the trainer requests them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -54,10 +54,10 @@ class Sampling(Protocol):
         """Return the batch of a step."""
 
     def publish(self, version: int) -> None:
-        """Sample from the module's current weights from now on. `version` is the version of these weights."""
+        """Sample from the trainer's current weights from now on. `version` is the version of these weights."""
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
-        """Return the held-out evaluation of the newest published weights."""
+        """Evaluate the newest published weights on held-out tasks; see `HeldOut.measure`."""
 
     def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
         """Return the result of a stage that an earlier process of the run evaluated; None if there is no result."""

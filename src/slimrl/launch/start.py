@@ -2,7 +2,7 @@
 
 Modules are imported by name when they are needed, so that `--help` and errors in settings do not wait for PyTorch. The
 early checks refuse an unusable directory, a missing extra, a missing GPU, an invalid model name, and an unreadable data
-file. The code that uses them later repeats the checks.
+file. The code that uses these things later repeats the checks.
 """
 
 import os
@@ -54,7 +54,7 @@ def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
 
 
 def _with_operand(name: str, key: str, words: list[str]) -> list[str]:
-    """Convert the first word to the setting `key` if the word is not a flag. Raises UserError if there are no words."""
+    """Convert the first word to the setting `key` unless it is a flag or a file. Raises UserError without words."""
     if not words:
         known = ", ".join(environment_names())
         raise UserError(f"{name} needs an environment, as in `slimrl {name} reverse-text`. Known: {known}.")

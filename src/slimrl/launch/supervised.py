@@ -39,8 +39,8 @@ BEGIN, END = "⟦", "⟧"
 
 
 def load_experts(config: SFTConfig, console: RunConsole) -> list[Taskset]:
-    """Return the tasksets in the config's `data` section; empty for a file or data set. Raises UserError if a taskset
-    has no expert."""
+    """Return the tasksets in the section `data`, or an empty list if the section names a file or a data set. Raises
+    UserError if a taskset has no expert."""
     if not isinstance(config.data, ExpertDataConfig):
         return []
     tasksets = load_tasksets([config.data.env], TIMEOUT_S)
@@ -52,15 +52,15 @@ def load_experts(config: SFTConfig, console: RunConsole) -> list[Taskset]:
 def load_demonstrations(
     config: SFTConfig, experts: Sequence[Taskset], chat: ChatFormat, console: RunConsole
 ) -> Conversations:
-    """Return the training and validation samples of the config's `data` section. `experts` are the tasksets of
-    `load_experts`."""
+    """Return the training and validation samples of the section `data`. `experts` is the result of `load_experts`."""
     if isinstance(config.data, ExpertDataConfig):
         return from_experts(config, experts, chat)
     return _from_data(config, config.data, chat, console)
 
 
 def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatFormat) -> Conversations:
-    """Return demonstrations of the tasksets' experts. The tasksets take turns. Validation uses held-out tasks.
+    """Return samples of demonstrations by the tasksets' experts. The tasksets take turns. Validation uses held-out
+    tasks.
 
     Raises UserError if a taskset has no expert, or if a demonstration is longer than `seq_len`.
     """
@@ -152,12 +152,12 @@ def encode_row(read: Conversation | PlainText, chat: ChatFormat) -> tuple[list[i
 
 
 def show_rows(config: SFTConfig) -> str:
-    """Return the first rows as text for `sft --dry-run`, rendered with a chat template, with the trained tokens marked.
-    The rows are written as comments, so that the output is still a valid settings file. Return an empty text for
-    experts, and only a remark for a data set on the Hub, because a dry run does not download data.
+    """Return the first rows as text for `sft --dry-run`. A chat template renders the rows, and the trained tokens are
+    marked. The rows are written as comments, so that the output is still a valid settings file. For experts, return an
+    empty text. For a data set on the Hub, return only a remark, because a dry run does not download data.
 
-    The template is from the model if the model is in a local directory; otherwise it is ChatML. Raises UserError with
-    the place of the first bad row.
+    The model's own template is used if the model is in a local directory; otherwise ChatML is used. Raises UserError
+    with the place of the first bad row.
     """
     data = config.data
     if not isinstance(data, FileDataConfig | HubDataConfig):
@@ -203,8 +203,8 @@ class WarmUp:
 
 
 def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
-    """Remove the warm-up from the settings if slimrl has already trained the model with supervision, and log this. With
-    `warmup.repeat`, keep the warm-up."""
+    """Remove the warm-up from the settings, and log this, if slimrl has already trained the model with supervision.
+    With `warmup.repeat`, keep the warm-up."""
     trained = SUPERVISED in read_history(Path(config.model.name)).trained
     if not config.warmup.max_steps or config.warmup.repeat or not trained:
         return config

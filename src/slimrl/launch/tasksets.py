@@ -43,8 +43,9 @@ _made: dict[str, Taskset] = {}
 
 
 def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float, starts: Sequence[Start] = ()) -> list[Taskset]:
-    """Return the prepared tasksets of `envs`, in the same order. `timeout_s` limits each call to an episode in a
-    worker. Each function in `starts` starts a worker process, and each taskset gets one worker for each function."""
+    """Return the prepared tasksets of `envs`, in the same order. `timeout_s` limits each call to an episode in a worker
+    process. Each function in `starts` starts one worker for each taskset; by default, there is one worker on this
+    machine."""
     tasksets = [_load(env, timeout_s, starts) for env in envs]
     for taskset in tasksets:
         prepare_taskset(taskset)
@@ -53,8 +54,9 @@ def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float, starts: Sequence[
 
 def check_environments(config: CommandConfig, make: bool, provenance: Mapping[str, str] | None = None) -> None:
     """Raise UserError if an environment in the settings does not exist, or does not accept its `args`. The message is
-    prefixed with the origin of the wrong setting from `provenance` (`config/reading/load.py`). With `make`, or if the
-    environment uses a worker process, also make the environment, which checks the values of its `args`."""
+    prefixed with the origin of the wrong setting from `provenance` (`config/reading/load.py`). With `make`, or if an
+    environment uses a worker process, also make the environment, so that its constructor checks the values of the
+    `args`."""
     envs, timeout_s = _environments(config)
     if isinstance(config, RLConfig) and config.deployment.num_workers and not any(map(has_worker, envs)):
         raise UserError(
@@ -77,8 +79,7 @@ def check_environments(config: CommandConfig, make: bool, provenance: Mapping[st
 
 
 def drop_made() -> None:
-    """Stop the worker processes that the check of the settings started. This is for runs in which other processes play
-    the episodes."""
+    """Stop the workers that `check_environments` started, for runs in which other processes play the episodes."""
     _made.clear()  # a deleted taskset stops its processes
 
 
@@ -88,8 +89,8 @@ def args_in(error: UserError) -> list[str]:
 
 
 def origin_of(keys: Iterable[str], provenance: Mapping[str, str]) -> str:
-    """Return a prefix for an error message: the first key of `keys` that was set, with its file and line. Return an
-    empty text if this key was set on the command line."""
+    """Return a prefix for an error message: the first of the `keys` that was set, with its file and line. Return an
+    empty text if this key was set on the command line, or if none of the keys was set."""
     key = next((key for key in keys if key in provenance), "")
     return f"{where((key,), provenance[key])}: " if key and not provenance[key].startswith("--") else ""
 
@@ -105,8 +106,7 @@ def _load(env: EnvConfig, timeout_s: float, starts: Sequence[Start] = ()) -> Tas
 
 
 def has_worker(env: EnvConfig) -> bool:
-    """Return True if an environment's code runs in a worker process. Raises UserError if the environment's settings
-    conflict."""
+    """Return True if an environment's code runs in a worker process. Raises UserError if its settings conflict."""
     is_written_here = env.id.startswith(f"{NOTEBOOK}:")
     if env.worker == "process" and is_written_here:
         raise UserError(
@@ -146,8 +146,7 @@ def _environments(config: CommandConfig) -> tuple[Sequence[EnvConfig], float]:
 
 
 def teacher_environments(config: RLConfig) -> list[EnvConfig]:
-    """Return the student's environments with `teacher.env_args` added to their arguments; empty without
-    `teacher.env_args`."""
+    """Return the student's environments with `teacher.env_args` added to their arguments; empty without them."""
     if not isinstance(config.teacher, TeacherConfig) or not config.teacher.env_args:
         return []
     more = config.teacher.env_args
@@ -160,7 +159,7 @@ def environment_to_play(config: PlayConfig) -> EnvConfig:
 
 
 def check_experts(tasksets: Sequence[Taskset], command: str) -> None:
-    """Raise UserError if a taskset has no expert. The message names the alternative for `command`."""
+    """Raise UserError if a taskset has no expert. The message suggests how to use `command` without an expert."""
     for taskset in tasksets:
         if EXPERT not in taskset.scripts:
             raise UserError(f"{explain_missing_script(taskset.class_name, EXPERT, {})} Or {INSTEAD[command]}.")

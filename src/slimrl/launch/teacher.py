@@ -31,8 +31,8 @@ Load = Callable[[], nn.Module]
 
 
 class ModuleTeacher:
-    """A teacher with its weights in this process. `load` returns the module. It is called at the first use, because the
-    initial weights of RL may not exist earlier. `make_room` frees the sampler's memory."""
+    """A teacher with its weights in this process. The function `load` returns the module. It is first called when the
+    teacher is used, because the initial weights of RL may not exist earlier. `make_room` frees the sampler's memory."""
 
     def __init__(self, load: Load, micro_batch_tokens: int, make_room: Callable[[], None]) -> None:
         self._load, self._micro_batch_tokens, self._make_room = load, micro_batch_tokens, make_room
@@ -59,11 +59,10 @@ def make_distillation(
     parts: SamplingParts, dtype: str, here: Parts | None = None, reference: Load | None = None
 ) -> Distillation | None:
     """Make the distillation from `[teacher]`; None without a teacher. `dtype` is the policy's dtype. In the policy's
-    process, `here` has the run's parts, and `reference` loads the initial weights of RL. The KL divergence may use the
-    same weights.
+    process, `here` has the run's parts, and `reference` loads the initial weights of RL, which the KL divergence may
+    share.
 
-    Raises UserError if the teacher cannot be loaded or does not fit the policy. This is checked before the first slow
-    stage.
+    Raises UserError if the teacher cannot be loaded or does not fit the policy. This is checked before any slow stage.
     """
     config, teacher = parts.config, parts.config.teacher
     if isinstance(teacher, NoTeacherConfig):
@@ -104,9 +103,8 @@ def _loader(
     here: Parts | None,
     reference: Load | None,
 ) -> Load:
-    """Return a function that returns the module of a teacher in this process. If the settings name a model, it is
-    loaded now. Otherwise the teacher is the initial weights of RL, which are loaded at the first call. On the policy's
-    device, `reference` loads them.
+    """Return a function that returns the module of a teacher in this process. A model that the settings name is loaded
+    now. Otherwise the first call loads the initial weights of RL, on the policy's device with `reference`.
 
     Raises UserError if the GPU does not exist, or if the teacher's vocabulary differs from the policy's vocabulary.
     """
@@ -153,8 +151,8 @@ def _device_of(config: RLConfig, teacher: ModelTeacherConfig, default: str) -> s
 
 
 def _plain_tokens(parts: SamplingParts) -> dict[int, str]:
-    """Return tokens of the policy with their texts, evenly drawn from the vocabulary. Only tokens of plain letters are
-    included, because all tokenizers write them in the same way."""
+    """Return a dict from token ids of the policy to texts, spread evenly over the vocabulary. It has only tokens of
+    plain letters, because all tokenizers write these texts in the same way."""
     num, text = len(parts.context.chat.vocabulary), parts.context.chat.full_text
     # Take every n-th token, about 512 in total. They suffice to distinguish vocabularies, and fit into one request.
     texts = {token: text([token]) for token in range(0, num, max(1, num // 512))}

@@ -48,8 +48,8 @@ from slimrl.types import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The trainer's stages of a run. `past` is the progress of earlier processes. `began` is the start of this process,
-    in seconds of the monotonic clock."""
+    """The trainer's stages of a run. `past` is the progress of earlier processes, or None. `began` is the start of this
+    process, in seconds of the monotonic clock."""
 
     parts: TrainerParts
     sampling: Sampling
@@ -124,8 +124,8 @@ def reference_module(parts: TrainerParts) -> nn.Module:
 
 
 def train_rl(parts: TrainerParts, sampling: Sampling, state: TrainState, monitor: Monitor, before: Metrics) -> None:
-    """Train with RL to the last step. `before` are the held-out metrics of the evaluation before training. They are
-    logged with step 0."""
+    """Train with RL to the last step. `before` are the held-out metrics of the evaluation before training. These
+    metrics are logged with step 0."""
     sampling.restore(state.progress.orchestrator_state)
 
     def receive(step: int) -> Batch:
@@ -150,8 +150,8 @@ def _evaluate_if_due(parts: TrainerParts, sampling: Sampling, step: int) -> Metr
 
 
 def _own_engine(config: InferenceConfig) -> InferenceConfig:
-    """Return the settings for slimrl's engine in this process, even if the run has sampled in other processes or on a
-    server."""
+    """Return settings for sampling with slimrl's engine in one process, even if the run has sampled in other processes
+    or on a server."""
     return InferenceConfig(
         max_slots=config.max_slots, lookup_tokens=config.lookup_tokens, quantization=config.quantization
     )
@@ -183,7 +183,7 @@ def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> N
 
 def _evaluate_command(path: Path, config: RLConfig) -> str:
     """Return the command that evaluates the weights again. If an environment is defined in a notebook, return a Python
-    call."""
+    call instead."""
     if any(env.id.startswith(f"{NOTEBOOK}:") for env in config.orchestrator.env):
         return f'slimrl.evaluate("{path}")'
     return f"{command_prefix()}slimrl eval @ {path}"

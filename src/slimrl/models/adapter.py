@@ -41,8 +41,8 @@ PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA adapter. `pairs` maps the name of each adapted weight to its matrices (A, B). `scale` is the factor of
-    their product. `base` is the fingerprint of the base model's weights; empty if unknown."""
+    """A LoRA adapter. `pairs` maps the name of each adapted weight to its matrices (A, B). Their product B A is
+    multiplied by `scale`. `base` is the fingerprint of the base model's weights; empty if unknown."""
 
     scale: float
     pairs: dict[str, tuple[Tensor, Tensor]]
@@ -101,8 +101,8 @@ def make_adapter(
     known: Mapping[str, Tensor],
 ) -> Adapter:
     """Build an adapter from tensors with PEFT's names. `kinds` has the tensors' shapes and dtypes. `read` returns the
-    tensors. It is called only after the shapes and dtypes were checked against the `known` weights. `source` names the
-    adapter in messages. Raises UserError if the adapter does not fit."""
+    tensors; it is called only after `kinds` was checked against the `known` weights. `form` has the rank and scale.
+    `source` names the adapter in messages. Raises UserError if the adapter does not fit."""
     places = {name: _place(source, name, kind, known, form.rank) for name, kind in kinds.items()}
     weights = {weight for weight, _ in places.values()}
     if not weights or sorted(places.values()) != sorted((weight, part) for weight in weights for part in "AB"):
@@ -144,10 +144,10 @@ def _read_config(directory: Path) -> dict[str, Any]:
 def _place(
     source: Path | str, name: str, kind: ShapeAndType, known: Mapping[str, Tensor], rank: int
 ) -> tuple[str, str]:
-    """Return the name of the weight that the tensor `name` adapts, and the tensor's part in the pair: "A" or "B".
+    """Return the name of the weight that the tensor `name` adapts, and the letter of the matrix: "A" or "B".
 
-    Raises UserError if the tensor does not belong to a pair or does not fit the weight and the rank, or if the weight
-    is tied.
+    Raises UserError if the tensor is neither A nor B of a weight in `known`, if it does not fit the weight and the
+    rank, or if the weight is tied.
     """
     pair = PAIR.fullmatch(name)
     weight = f"{pair['layer']}.weight" if pair else ""

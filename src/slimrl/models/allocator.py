@@ -9,8 +9,8 @@ A heap that is never returned becomes fragmented. Every training step has tensor
 outlive a step lie between them. Larger blocks do not fit the gaps, so they extend the heap (measured: 3 to 7 GB in 40
 steps of a model of 135 million parameters). `HeapTrimmer` calls `malloc_trim`, which returns the free pages between
 blocks to the operating system and moves no block. Many of the blocks that outlive a step belong to oneDNN. oneDNN
-caches the machine code of up to 1,024 matrix products, at 0.3 to 0.7 MB each. Every new number of tokens adds products.
-So this module makes oneDNN's cache smaller, too. It knows nothing of models.
+caches the machine code of up to 1,024 matrix products, at 0.3 to 0.7 MB each. A step with a new number of tokens adds
+new products. So this module makes oneDNN's cache smaller, too. Knows nothing of models.
 """
 
 import ctypes
@@ -37,7 +37,8 @@ GROWTH = 1.2  # trim when a process has grown by this factor
 def keep_freed_memory() -> bool:
     """Make malloc keep freed memory, and return True on success. Call this before the first matrix product.
 
-    Without glibc, do nothing and return False. After `return_freed_memory`, malloc still returns large blocks.
+    Without glibc, do nothing and return False. After `return_freed_memory`, large blocks are still returned to the
+    system.
     """
     if not _is_glibc():
         return False
@@ -52,9 +53,8 @@ def return_freed_memory() -> None:
     now.
 
     A sharded module gathers and frees every layer twice a step. With recomputed activations, each layer frees its
-    activations separately. If the heap kept the freed blocks between long-lived blocks, this would waste more memory
-    than sharding and recomputation save. Call this before loading a module that will be sharded: otherwise loading
-    leaves gaps that the heap fills again.
+    activations separately. A heap that kept these freed blocks would waste more memory than sharding and recomputation
+    save. Call this before loading a module that will be sharded: the heap would keep the memory that loading frees.
     """
     global _returns
     _returns = True

@@ -53,7 +53,8 @@ def check_forward(module: nn.Module) -> None:
     logits.
 
     Raises UserError if the logits differ by more than rounding, or if a layer does not call the attention plan. The
-    second check swaps the two sequences, because rounding depends on a tensor's shape, and the shape stays the same.
+    second check computes the two sequences in both orders, so that the rows have the same shape. Rounding depends on
+    the shape.
     """
     check_attention(module.config)
     rows = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
@@ -90,8 +91,8 @@ def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
     """Compare each layer of the training forward with the module's layer, on the input that the module's layer gets.
 
     Each layer is compared alone, because rounding errors grow over many layers until they look like a mistake. The test
-    tokens are not real text. For such text, rounding can change a trained model's logits completely. Raises UserError
-    if a layer or the last norm differs by more than rounding.
+    tokens are not real text, and for them rounding can change a trained model's logits completely. Raises UserError if
+    a layer or the last norm differs by more than rounding.
     """
     causal: Any = module
     decoder = causal.get_decoder()
@@ -108,8 +109,8 @@ def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
 
 
 def _compare(module: nn.Module, ours_TD: Tensor, theirs_TD: Tensor, change_TD: Tensor) -> None:
-    """Raise UserError if slimrl's output of a layer or a norm differs from the module's. `change_TD` is the part of the
-    output that the layer adds to its input."""
+    """Raise UserError if slimrl's output of a layer or a norm differs from the module's. The allowed difference is
+    relative to `change_TD`, the part of the output that the layer adds to its input."""
     # The tolerance is relative to the layer's change. Adding the change to the layer's input rounds once or twice more.
     allowed_T = _tolerance(theirs_TD) * _norms(change_TD) + 2 * torch.finfo(theirs_TD.dtype).eps * _norms(theirs_TD)
     ratio_T = _norms(ours_TD.float() - theirs_TD.float()) / allowed_T

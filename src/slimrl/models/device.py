@@ -79,8 +79,8 @@ def set_threads(num_threads: Literal["auto"] | int) -> None:
 def choose_dtype(device: torch.device) -> DtypeChoice:
     """Return the faster dtype, bfloat16 or float32, for a linear layer of training size.
 
-    On a CPU, both dtypes are timed alternately: for up to 0.5 s, or for 0.1 s if bfloat16 is faster at once. On a GPU,
-    nothing is timed: the result is bfloat16 if the hardware supports it.
+    On a CPU, both dtypes are timed alternately, for up to 0.5 s. The timing ends after 0.1 s if bfloat16 is clearly
+    faster in the first round. On a GPU, nothing is timed: the result is bfloat16 if the hardware supports it.
     """
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -99,8 +99,8 @@ def choose_dtype(device: torch.device) -> DtypeChoice:
 
 @torch.inference_mode()
 def _gflops(dtype: torch.dtype) -> float:
-    """Return the speed in GFLOP/s of the fastest product within `BUDGET_S`. Other processes can only slow a product
-    down."""
+    """Return the highest speed of a matrix product in `BUDGET_S` seconds, in GFLOP/s. Slower products were delayed by
+    other processes."""
     inputs = torch.ones(TOKENS, WIDE, dtype=dtype)
     weight = torch.ones(NARROW, WIDE, dtype=dtype)
     torch.nn.functional.linear(inputs[:32], weight)  # the first call prepares kernels

@@ -105,9 +105,9 @@ def _module(header: GgufHeader) -> Any:
 
 
 def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str, GgufTensor]:
-    """Map each tensor of the model to its source in the file. Tensors that the file lacks are left out.
+    """Map the names of the model's tensors to the tensors in the file. Names without a tensor in the file are left out.
 
-    Raises ValueError if the model lacks a tensor of the file.
+    Raises ValueError if a tensor in the file does not belong to the model.
     """
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 

@@ -1,4 +1,5 @@
-"""Builds the config of a model from the metadata of its GGUF file. Every key that affects results is read or refused.
+"""Builds the config of a model from the metadata of its GGUF file. Keys that affect the model's results are either read
+or refused, but never ignored.
 
 Raises ValueError, with the key's name, for a key that transformers' config cannot express.
 """
@@ -104,8 +105,8 @@ def _read_keys(header: GgufHeader) -> _Keys:
 
 
 def _read_windows(architecture: str, keys: _Keys) -> dict[str, Any]:
-    """Return the settings of sliding attention: the width of the window, and the type of each layer. In the file,
-    either each layer has a flag, or a number n means that every n-th layer has no window."""
+    """Return the settings of sliding attention: the width of the window, and the type of each layer. The file has
+    either a flag for each layer, or a number n: then every n-th layer has no window."""
     # A window as long as the context hides no position.
     if keys.get("attention.sliding_window", 0) >= keys["context_length"]:
         del keys["attention.sliding_window"]
@@ -120,8 +121,8 @@ def _read_windows(architecture: str, keys: _Keys) -> dict[str, Any]:
 
 
 def _read_rope(fields: dict[str, Any], keys: _Keys, width: int, tensors: Mapping[str, list[float]]) -> None:
-    """Write the base, width and scaling of the rotary positions to `fields`. `width` is the size of an attention
-    head."""
+    """Write the base, width and scaling of the rotary positions to `fields`. `width` is the size of an attention head.
+    `tensors` has the file's frequency factors by name."""
     rope = fields["rope_parameters"]
     # Models with two kinds of layers have parameters for each kind. Only layers without a window are scaled.
     full = rope.get("full_attention", rope)
@@ -163,8 +164,8 @@ def _read_scaling(
 
 
 def _read_frequencies(fields: dict[str, Any], rope: Mapping[str, Any], factors: list[float]) -> dict[str, Any]:
-    """Return the parameters that divide the rotary frequencies by `factors`: empty if all factors are 1, else Llama
-    3's. Raises ValueError for any other factors."""
+    """Return the parameters that divide the rotary frequencies by `factors`; empty if all factors are 1. Raises
+    ValueError unless they are the factors of Llama 3's scaling."""
     if all(factor == 1.0 for factor in factors):
         return {}
     llama3 = {"rope_type": "llama3", "factor": max(factors), **LLAMA3}

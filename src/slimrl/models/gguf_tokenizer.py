@@ -86,7 +86,8 @@ def _byte_level(metadata: Mapping[str, Any]) -> tuple[Tokenizer, bool]:
 
 
 def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
-    """Build a BPE tokenizer over characters. It writes a space as `▁`, and splits an unknown character into bytes."""
+    """Build a BPE tokenizer over characters. The tokenizer writes a space as `▁`, and splits an unknown character into
+    bytes."""
     architecture = str(metadata["general.architecture"])
     gemma = architecture.startswith("gemma")
     # In Gemma's files, tokens that consist only of spaces are written with spaces instead of `▁`.
@@ -122,7 +123,7 @@ def _vocabulary(tokens: Sequence[str]) -> dict[str, int]:
 
 
 def _merges(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, str]]:
-    """Return every split of a token into two other tokens, the best split first."""
+    """Return every split of a token into two other tokens, the token with the highest score first."""
     known = frozenset(tokens)
     cuts = (
         (-score, token[:cut], token[cut:])

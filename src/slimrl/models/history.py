@@ -1,5 +1,5 @@
-"""Reads and writes the history of saved weights, a file beside the weights: their trainings and the run that saved
-them."""
+"""Reads and writes the history of saved weights: their training stages, and the run that saved them. It is a file
+beside the weights."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SUPERVISED = "sft"  # a run of `sft`, or the warm-up of `rl`
 
 @dataclass(frozen=True, slots=True)
 class TrainingHistory:
-    """The history of saved weights. `trained` lists the trainings in order, such as ("sft", "rl"). `name` is the
+    """The history of saved weights. `trained` lists the training stages in order, such as ("sft", "rl"). `name` is the
     directory's name when the weights were saved. `run` is the id of the run that saved them (`trainer/records.py`);
     empty if unknown."""
 

@@ -61,8 +61,8 @@ class Policy:
 def load_policy(config: ModelConfig) -> Policy:
     """Load the policy of this configuration: a causal LM without dropout and without its own KV cache.
 
-    The model is downloaded or converted first if necessary. This sets the process's number of threads, and makes malloc
-    keep freed memory. Raises UserError if the model cannot be found, read, or trained by slimrl.
+    The model is downloaded or converted first if necessary. The call sets the process's number of threads, and makes
+    malloc keep freed memory. Raises UserError if the model cannot be found, read, or trained by slimrl.
     """
     set_threads(config.num_threads)
     keep_freed_memory()
@@ -116,10 +116,9 @@ def save_policy(
 
     The tensors are the module's, in the compute dtype: exactly the policy that was sampled and evaluated. A LoRA
     adapter is merged into the tensors, and is also saved separately in `adapter/`, in PEFT's format. `history` names
-    the trainings so far, and `run` is the id of the run. The files are written to a temporary directory, with their
-    checksums (`io/checksums.py`). Then it is renamed to `directory` and replaces an older directory. All processes that
-    share a sharded module must call this, but only the process with `leads` writes. Raises OSError if the files cannot
-    be written.
+    the training stages so far, and `run` is the id of the run. The files and their checksums (`io/checksums.py`) are
+    written to a temporary directory. Then this directory replaces `directory`. All processes that share a sharded
+    module must call this, but only the process with `leads` writes. Raises OSError if the files cannot be written.
     """
     module: Any = policy.module
     state = _state_to_save(module, leads)
@@ -142,8 +141,8 @@ def save_policy(
 
 def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter: AdapterForm | None = None) -> None:
     """Save only the weights, for samplers that load them immediately. With `adapter`, the form of a LoRA adapter, save
-    only that adapter. The directory appears only when it is complete. It has no checksums, and may be lost in a power
-    cut. Raises OSError if the files cannot be written."""
+    only that adapter. The directory gets its name only when it is complete. It has no checksums, and may be lost in a
+    power cut. Raises OSError if the files cannot be written."""
     module: Any = policy.module
     state = adapter_tensors(module) if adapter else _state_to_save(module, leads)
     if not leads:
@@ -156,7 +155,8 @@ def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter: A
 
 
 def _state_to_save(module: nn.Module, leads: bool) -> dict[str, Tensor]:
-    """Return the tensors of a module, sharded or not, in the compute dtype, with adapters merged."""
+    """Return the tensors of a module, sharded or not, in the compute dtype, with adapters merged. Only the process with
+    `leads` gets the parameters."""
     # Merge parameters instead of `state_dict()`: tied weights then appear once, as transformers expects.
     state, buffers = merge_parameters(module, keep=leads, device="cpu"), dict(module.named_buffers())
     return state | {name: tensor for name, tensor in module.state_dict().items() if name in buffers}
@@ -167,8 +167,8 @@ def explain_failure(what: str, where: object) -> Iterator[None]:
     """Context manager: convert any exception to a UserError that names the failed part, `what`, and the place of its
     files, `where`.
 
-    transformers raises many kinds of exceptions here, and tokenizers raises plain `Exception`; the files are always the
-    cause.
+    transformers raises many kinds of exceptions here, and the library tokenizers raises plain `Exception`. The cause is
+    always in the files.
     """
     try:
         yield

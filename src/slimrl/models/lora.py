@@ -1,11 +1,11 @@
 """LoRA (2106.09685): trains low-rank adapters beside a policy's frozen weight matrices.
 
 An adapted matrix W (N, K) acts as W + scale B A, with A (r, K), B (N, r) and scale = alpha / r. PEFT injects the pairs
-(A, B) into the module, so names, initial values and files are PEFT's. PEFT's forward runs unless there is a faster
-forward. The forwards for CPUs (`fused.py`, `tiled.py`, `training.py` in `models/forward/`) compute with one merged
-matrix. The layer keeps this matrix in the weights' dtype, in addition to the pair, so that sampler and trainer use the
-same values. Call `refresh_merged` after the pairs have changed. Knows nothing of optimizers, nor of adapters on disk
-(`models/adapter.py`).
+(A, B) into the module, so names, initial values and files are the same as in PEFT. PEFT's forward runs unless there is
+a faster forward. The forwards for CPUs (`fused.py`, `tiled.py`, `training.py` in `models/forward/`) compute with one
+merged matrix. The layer keeps this matrix in the weights' dtype, in addition to the pair, so that sampler and trainer
+use the same values. Call `refresh_merged` after the pairs have changed. Knows nothing of optimizers, nor of adapters on
+disk (`models/adapter.py`).
 """
 
 import copy
@@ -41,8 +41,8 @@ PERIOD = 1 << 18  # number of rounding thresholds: 1 MiB, which stays in the CPU
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A linear layer for the fast forwards: the matrix (N, K) to compute with, and the trained pair (A, B) if there is
-    one."""
+    """A linear layer for the fast forwards: the `weight` (N, K) to compute with, and the trained pair (A, B) if the
+    layer has an adapter."""
 
     weight: Tensor
     bias: Tensor | None
@@ -119,8 +119,9 @@ def refresh_merged(module: nn.Module) -> None:
 
 
 def shard_apart(module: nn.Module) -> list[nn.Module]:
-    """Return the frozen base layers of an adapted module. Shard them separately, before the layers that contain them,
-    because no fused forward reads them. The merged matrices become parameters, because buffers are not sharded."""
+    """Return the frozen base layers of an adapted module. The caller shards them separately, before the decoder layers,
+    because fused forwards need not gather them. The merged matrices become parameters, because buffers are not
+    sharded."""
     parts = []
     for _, layer in _lora_layers(module):
         parts.append(layer.base_layer)
@@ -226,8 +227,8 @@ def _import_peft() -> Any:
 
 
 def target_names(module: nn.Module, targets: Sequence[str]) -> list[str]:
-    """Return the endings of the names of the layers to adapt, for PEFT's `target_modules`. The LM head is left out,
-    because it may be tied to the embeddings. Raises UserError for a target that matches no layer."""
+    """Return the last parts of the names of the layers to adapt (such as `q_proj`), for PEFT's `target_modules`. The LM
+    head is left out, because it may be tied to the embeddings. Raises UserError for a target that matches no layer."""
     causal: Any = module
     head = causal.get_output_embeddings()
     names = [name for name, layer in module.named_modules() if type(layer) is nn.Linear and layer is not head]
@@ -260,8 +261,8 @@ def _lora_layers(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _is_adapted(layer: nn.Module) -> bool:
-    """Return True if a layer has an adapter of PEFT. The check looks at the layer's children, so that PEFT need not be
-    imported."""
+    """Return True if a layer has an adapter of PEFT. The test uses only the names and types of the layer's children, so
+    that PEFT need not be imported."""
     parts = dict(layer.named_children())
     rows = parts.get("lora_A")
     # `isinstance`, because a sharded layer belongs to a subclass.

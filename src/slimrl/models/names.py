@@ -31,8 +31,8 @@ class ModelKind(Enum):
 
 
 def kind_of(name: str, setting: str = "model.name") -> ModelKind:
-    """Return the kind of model that a name refers to. Raises UserError, with the name of the `setting`, if no kind
-    fits.
+    """Return the kind of model that a name refers to. Raises UserError if no kind fits; the message names the
+    `setting`.
 
     This does not check whether a directory holds a model, or whether the Hub has a model of this name.
     """
@@ -66,7 +66,7 @@ def read_packaged_config(name: str) -> dict[str, Any]:
 
 
 def find_packaged_file(name: str) -> Path:
-    """Return the path of a packaged model's weights. They are in the installed package, or are downloaded once.
+    """Return the path of a packaged model's weights. The weights are in an installed package, or are downloaded once.
 
     Raises UserError if the download fails.
     """

@@ -1,4 +1,4 @@
-"""Returns the parts of sharded parameters: the rows that this process holds, or the whole tensor."""
+"""Returns a sharded parameter's rows that this process holds, or the whole tensor."""
 
 from torch import Tensor
 from torch.distributed.tensor import DTensor

@@ -29,8 +29,8 @@ Clock = Callable[[], float]
 
 
 class _Visible:
-    """A wrapper of a rich renderable that passes all texts through `visible`, because a table may contain control
-    characters from other programs."""
+    """A wrapper of a rich renderable. All texts pass through `visible`, because a table may contain control characters
+    from other programs."""
 
     def __init__(self, shown: RenderableType) -> None:
         self._shown = shown
@@ -131,13 +131,13 @@ class Bar:
             self._console.note(f"{self._description}: {self._completed}/{self._total} · {text}")
 
     def show(self, completed: int, info: str) -> None:
-        """Set the progress of a live bar and the text after it. The text may contain rich markup."""
+        """Set the progress of a live bar and `info`, the text after the bar. The text may contain rich markup."""
         if self._task is not None:
             self._console.bars.update(self._task, completed=completed, info=visible(info))
 
     def time_left(self, done: int) -> str:
-        """Return the estimated time until the end. If the work is complete, return the time that it took. Work of an
-        earlier process of the run is not counted."""
+        """Return the estimated time until the end of the job. If the job is complete, return the time that it took.
+        Work of an earlier process is not counted."""
         spent = self._console.clock() - self._started
         left = spent / max(1, done - self._first) * (self._total - done)
         return f"{format_clock(left)} left" if done < self._total else format_clock(spent)
@@ -154,7 +154,7 @@ class Bar:
 
 class StepDisplay:
     """A sink that shows a run's steps on a console. Steps are counted from 1. Results of evaluations are printed as
-    notes. The bar advances only for metrics that include `headline`."""
+    notes. The bar advances only if the metrics include `headline`."""
 
     def __init__(
         self, console: RunConsole, total: int, first_step: int, headline: str, before: Sequence[float]

@@ -73,7 +73,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON on standard output. A reader may close the output early, as `head` does."""
+    """Print JSON on standard output. It is not an error if the reader closes the output early, as `head` does."""
     show(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 

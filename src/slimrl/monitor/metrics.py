@@ -2,7 +2,7 @@
 
 A metric's name is `group/name`. A new metric needs a line in `metrics.csv`; logging an unregistered name is an error. A
 name with `<...>` at its end means all names with this prefix. After a change, run `python -m tests.monitor.pages >
-docs/metrics.md` to render the page from the table. A test checks that the page is current.
+docs/metrics.md` to render the page from the table. A test checks that the page is up to date.
 """
 
 import csv

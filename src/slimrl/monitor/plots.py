@@ -1,7 +1,7 @@
 """Plots a run from its metrics.jsonl: reward.png, and training.png with other important metrics.
 
 The plots use matplotlib's object API with the backend Agg, which needs no display and has no global state. The colours
-are from Okabe and Ito (2008). Colour-blind readers can distinguish them.
+(Okabe and Ito 2008) suit colour-blind readers.
 """
 
 import itertools
@@ -48,8 +48,8 @@ def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
 
 
 def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
-    """Return the panels that have a metric in `series`, and a panel for each environment's metric that is not
-    constant."""
+    """Return the panels that have a metric in `series`, and a panel for each environment metric (`env/...`) that is not
+    constant, up to `MAX_OWN`."""
     own = [name for name in sorted(series) if name.startswith("env/") and len(set(series[name][1].tolist())) > 1]
     panels = [panel for panel in PANELS if any(name in series for name in panel.names)]
     return panels + [Panel(name, (name,)) for name in own[:MAX_OWN]]

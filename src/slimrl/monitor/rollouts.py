@@ -1,7 +1,7 @@
 """Writes rollouts to `output_dir/rollouts/step_000010.jsonl`, one rollout per line, for people and viewers.
 
-The caller provides the text, so this module needs no tokenizer. Each line ends with a digest of the line. JSON has no
-nan, so a reward, advantage or log-probability that is not finite is written as null and read as nan.
+The caller provides the text, so this module needs no tokenizer. Each line ends with a digest of its content. JSON has
+no nan, so a reward, advantage or log-probability that is not finite is written as null and read as nan.
 """
 
 import json
@@ -27,9 +27,9 @@ ROOM = 0.9  # delete files down to this fraction of `max_bytes`, so that not eve
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
-    """A rollout with the advantage of each turn, and the text of all its tokens. `environment` is the name of its
-    environment. `draw` is the position of its task in the run's order of tasks; rollouts of a group have the same
-    position. `has_signal` is True if the group had a gradient, so that it was trained on."""
+    """A rollout with the advantage of each turn, and the text of all tokens. `environment` is the environment's name.
+    `draw` is the task's position in the run's order of tasks; rollouts of a group have the same position. `has_signal`
+    is True if the group had a gradient, so that it was trained on."""
 
     rollout: Rollout
     advantages: tuple[float, ...]

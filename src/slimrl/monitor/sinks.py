@@ -80,7 +80,7 @@ class JsonlSink:
     """
 
     def __init__(self, path: Path, first_step: int = 0) -> None:
-        """Open the file. Remove the lines of steps from `first_step` on, and an incomplete last line, atomically.
+        """Open the file. Remove an incomplete last line and all lines of steps >= `first_step`, atomically.
 
         A new run has `first_step` 0, so its file is empty. A run that resumes at step k logs step k and later steps
         again.

@@ -35,7 +35,7 @@ class Prediction:
 
 
 def recall_prediction(output_dir: Path) -> Prediction | None:
-    """Return the prediction that is stored in `output_dir`; None if its file is missing or damaged."""
+    """Return the prediction that is stored in `output_dir`; None if the file is missing or damaged."""
     try:
         content = json.loads(RunDir(output_dir).prediction.read_text(encoding="utf-8"))
         return Prediction(float(content["peak_gb"]), float(content["step_s"]))
@@ -68,7 +68,8 @@ class RunSummary:
 
 
 def show_summary(console: RunConsole, summary: RunSummary) -> None:
-    """Print the table. Below it, print the path of the weights and the command, so that users can copy them."""
+    """Print the summary as a table. Below it, print the path of the weights and the command, so that users can copy
+    both."""
     console.show(render(summary, live=console.is_live))
 
 

@@ -1,4 +1,5 @@
-"""Sinks for experiment trackers: Weights & Biases, Trackio and TensorBoard. Each needs an extra of slimrl.
+"""Sinks for experiment trackers: Weights & Biases, Trackio and TensorBoard. Each needs one of slimrl's optional
+dependencies (an extra).
 
 A tracker cannot stop a run. Its first failure is logged, and then the sink is disabled. A resumed run continues the
 same run in the tracker. `metrics.jsonl` (`monitor/sinks.py`) is always written.
@@ -33,8 +34,8 @@ class TrackedRun:
     resume: bool
 
     def keep_name(self, file_name: str, new: str) -> str:
-        """Return the run's name in the tracker. A resumed run reads the name from the file `file_name` in its
-        directory. A new run has the name `new`, which is stored in this file."""
+        """Return the run's name in the tracker. A resumed run reads the name from the file `file_name` in the run's
+        directory. A new run gets the name `new` and stores it in this file."""
         file = self.output_dir / file_name
         name = file.read_text().strip() if self.resume and file.is_file() else new
         self.output_dir.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
 """Computes advantages from the rewards of a group. The functions are pure; docstrings give formulas and papers.
 
 Two settings define an algorithm. The estimator (`grpo`, `rloo`, ...) compares rewards and returns advantages. The
-credit selects the rewards to compare: the rewards of whole episodes, of turns with the same number, or of turns with
-the same state.
+credit decides which rewards are compared: the rewards of whole episodes, of turns with the same number, or of turns
+with the same state.
 
-Index suffixes: _G the rollouts of one group, all on one task; _K the turns of a rollout. R = reward, l = number of
-sampled tokens.
+Index suffixes: _G for the rollouts of one group, which have the same task; _K for the turns of a rollout. R = reward, l
+= number of sampled tokens.
 """
 
 import math
@@ -54,10 +54,10 @@ def opo(rewards_G: Sequence[float], lengths_G: Sequence[int]) -> list[float]:
 
 
 def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss: ResolvedLoss) -> list[float]:
-    """Return one advantage per reward, computed with the loss's estimator. Equal rewards give exactly 0, except with
-    `reinforce`, because its baseline is a constant, and with a user-defined function. For `rae`, `roles.py` calls this
-    with `reinforce` and the baseline of a role. The trainer computes `gae`. Raises UserError if a user-defined function
-    does not return one number per reward."""
+    """Return one advantage per reward, computed with the loss's estimator. Equal rewards give exactly 0, except with a
+    user-defined function and with `reinforce`, which subtracts a constant. For `rae`, `roles.py` calls this function
+    with `reinforce` and the baseline of a role. The trainer, not this function, computes `gae`. Raises UserError if a
+    user-defined function does not return one number per reward."""
     if loss.estimate:
         found = call_user_code(f"advantage `{loss.advantage}`", partial(loss.estimate, rewards_G, lengths_G))
         is_list = isinstance(found, Sequence) and len(found) == len(rewards_G)
@@ -101,7 +101,7 @@ def turn_advantages(rollouts_G: Sequence[Rollout], loss: ResolvedLoss) -> list[l
 
 
 def token_advantages(rollout: Rollout, advantages_K: Sequence[float]) -> tuple[float, ...]:
-    """Return the advantages (T,) of the tokens. A sampled token has the advantage of its turn, other tokens have 0."""
+    """Return the advantages (T,) of the tokens. A sampled token has the advantage of its turn. Other tokens have 0."""
     advantages_T = [0.0] * len(rollout.token_ids_T)
     for turn, advantage in zip(rollout.turns, advantages_K, strict=True):
         for t in turn:
@@ -142,7 +142,8 @@ def states(rollout: Rollout) -> list[Hashable]:
 def _compare_turns(
     rollouts_G: Sequence[Rollout], keys_GK: Sequence[Sequence[Hashable]], loss: ResolvedLoss
 ) -> list[list[float]]:
-    """Return the advantages (G, K) of the turns. The return of a turn is compared with all turns with the same key."""
+    """Return the advantages (G, K) of the turns. The return of a turn is compared with the returns of all turns with
+    the same key in `keys_GK`."""
     # key -> (rollout, turn, return, number of tokens) of the turns that are compared with one another
     turns: dict[Hashable, list[tuple[int, int, float, int]]] = defaultdict(list)
     for g, (rollout, keys_K) in enumerate(zip(rollouts_G, keys_GK, strict=True)):

@@ -31,7 +31,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One task and its position in the order of tasks. `env` is the index of its taskset."""
+    """One task and its position in the order of tasks. `env` is the index of the task's taskset."""
 
     position: int
     env: int

@@ -48,9 +48,10 @@ class Teacher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """A teacher, and its input. `tasksets` has one taskset for each taskset of the student. The teacher reads the
-    openings of their episodes, with additional context. Without `tasksets` the teacher reads the student's input. A
-    rollout is marked as failed if it has more than `seq_len` tokens together with the teacher's opening."""
+    """A teacher and its input. `tasksets` has one taskset for each taskset of the student. The teacher reads the
+    openings of episodes of these tasksets, which contain additional context. Without `tasksets`, the teacher reads the
+    student's input. A rollout is marked as failed if it has more than `seq_len` tokens together with the teacher's
+    opening."""
 
     teacher: Teacher
     tasksets: Sequence[Taskset]
@@ -58,7 +59,8 @@ class Distillation:
     seq_len: int
 
     def openings(self, draws: Sequence[Draw]) -> list[Opening | RolloutError]:
-        """Return for each draw the teacher's opening, or the error if the teacher's environment could not start."""
+        """Return for each draw the teacher's opening, or an error if the teacher's environment could not start. Without
+        `tasksets`, all openings are None."""
         if not self.tasksets:
             return [None] * len(draws)
         slots = asyncio.Semaphore(self.context.num_concurrent)
@@ -112,7 +114,8 @@ def teacher_terms(sample: Sample, teacher_N: Sequence[float], loss: ResolvedLoss
     """Return teacher_tau log p_T - student_tau log p_S of every trained token of a sample, given log p_T.
 
     A value is exactly 0 if both log-probabilities and both taus are equal. It is also 0 if the sampler's
-    log-probability is not finite: the trainer masks this token, and its value must not affect the baseline of others.
+    log-probability is not finite: the trainer masks this token, and the token's value must not affect the baseline of
+    other tokens.
     """
     pairs = zip(teacher_N, _select_trained(sample.logprobs_T, sample.loss_mask_T), strict=True)
     return [loss.teacher_tau * t - loss.student_tau * s if math.isfinite(s) else 0.0 for t, s in pairs]
@@ -120,9 +123,9 @@ def teacher_terms(sample: Sample, teacher_N: Sequence[float], loss: ResolvedLoss
 
 def subtract_baseline(samples: Sequence[Sample], values_BN: Sequence[Sequence[float]]) -> list[list[float]]:
     """Return each trained token's value minus a baseline. The baseline is the mean value of the other samples' tokens
-    after the same prefix: all tokens before them are equal. If no other sample has this prefix, the baseline is 0.
+    after the same prefix. The prefix is all earlier tokens. If no other sample has this prefix, the baseline is 0.
 
-    The baseline does not depend on the token, so the expected gradient is unchanged (leave-one-out, as in RLOO,
+    The baseline does not depend on the sampled token, so the expected gradient is unchanged (leave-one-out, as in RLOO,
     2402.14740).
     """
     # The samples' tokens form a trie. `nodes` maps a parent node's number and the next token to the number of a node,
@@ -166,8 +169,8 @@ def with_advantages(sample: Sample, values_N: Sequence[float], loss: ResolvedLos
 
 
 def without_teacher(sample: Sample, loss: ResolvedLoss) -> Sample:
-    """Return the sample with the advantages A' for a run without a teacher. `adv_tau` weights the reward's advantage,
-    and `student_tau` adds an entropy bonus."""
+    """Return the sample with the advantages A' for a run without a teacher: `adv_tau` is the weight of the reward's
+    advantage, and `student_tau` adds an entropy bonus."""
     if loss.adv_tau == 1.0 and not loss.student_tau:
         return sample
     nothing = [0.0] * sum(sample.loss_mask_T)
@@ -175,8 +178,8 @@ def without_teacher(sample: Sample, loss: ResolvedLoss) -> Sample:
 
 
 def as_read(sample: Sample, opening: Opening) -> Sample:
-    """Return the sample with the teacher's opening in place of all tokens before the first sampled token.
-    Log-probabilities and advantages are unknown here and set to 0."""
+    """Return the sample with the teacher's opening, if there is one, in place of all tokens before the first sampled
+    token. Log-probabilities and advantages are set to 0, because a teacher does not read them."""
     token_ids_T, loss_mask_T = sample.token_ids_T, sample.loss_mask_T
     if opening is not None:
         first = loss_mask_T.index(True)
@@ -187,8 +190,8 @@ def as_read(sample: Sample, opening: Opening) -> Sample:
 
 
 def check_scores(scores_BN: Sequence[Sequence[float]], samples: Sequence[Sample]) -> list[list[float]]:
-    """Return the teacher's scores, raised to at least LOWEST_LOGPROB. Raises UserError unless each trained token has
-    exactly one log-probability."""
+    """Return the teacher's scores, each raised to at least LOWEST_LOGPROB. Raises UserError unless each trained token
+    has exactly one valid log-probability."""
     for scores_N, sample in zip(scores_BN, samples, strict=True):
         if len(scores_N) != sum(sample.loss_mask_T):
             raise UserError(

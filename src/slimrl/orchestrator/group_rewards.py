@@ -1,4 +1,4 @@
-"""Adds group rewards: the rewards that result from a comparison of a group's rollouts (`Taskset.group_rewards`)."""
+"""Adds group rewards, which an environment computes by comparing the rollouts of a group (`Taskset.group_rewards`)."""
 
 import copy
 import math
@@ -33,7 +33,8 @@ def add_group_rewards(rollouts_G: Sequence[Rollout], draw: Draw) -> tuple[Rollou
 
 
 def _rows(given: object, num: int) -> list[dict[str, float]]:
-    """Return each rollout's rewards by name. Raises RolloutError unless each name has one finite number per rollout."""
+    """Return each rollout's group rewards by name, parsed from the result of `group_rewards`. Raises RolloutError
+    unless each name has one finite number per rollout."""
     if not isinstance(given, Mapping):
         raise RolloutError(FAILURE, f"group_rewards() must give lists by name, not {given!r:.100}")
     for name, values in given.items():

@@ -2,8 +2,8 @@
 
 A group gives no gradient if all its advantages are 0, for example because its rewards are equal. Groups without a
 gradient are counted and replaced with groups of new tasks, up to a limit (dynamic sampling, DAPO, 2503.14476). With a
-value head or distillation every group has a gradient. Every started rollout appears in the metrics as trained on or as
-dropped with a reason.
+value head or distillation every group has a gradient. The metrics count every started rollout, either as trained on or
+as dropped for a reason.
 """
 
 import hashlib
@@ -94,8 +94,8 @@ class Orchestrator:
         ).as_json()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state`, which is empty in a new run. Groups that do not fit the current settings are played
-        again. Raises UserError if the state is malformed."""
+        """Continue from a `state`, which is empty in a new run. Saved groups that do not fit the current settings are
+        played again. Raises UserError if the state is malformed."""
         restored = read_state(state)
         self._num_drawn, self._role_means = restored.data_position, dict(restored.role_means)
         G, has_same_tasks = self.config.rollouts_per_example, restored.num_environments == len(self.tasksets)
@@ -111,8 +111,8 @@ class Orchestrator:
         return lengths
 
     def collect(self, step: int) -> Batch:
-        """Play until the batch has enough groups with a gradient, or until the resampling limit. Raises UserError if
-        every rollout failed."""
+        """Play groups until enough of them have a gradient, or until the resampling limit. Return the batch. Raises
+        UserError if every rollout failed."""
         began, waited_s = time.perf_counter(), 0.0
         wanted = self.config.batch_size // self.config.rollouts_per_example
         bound = wanted * self.config.resample_factor
@@ -150,13 +150,13 @@ class Orchestrator:
         return Batch(samples, self.config.sampling.temperature, metrics | more, self.state)
 
     def _begin_step(self, step: int) -> None:
-        """Seed the tasksets' random generators. If episodes are in flight, leave the generators unchanged."""
+        """Seed the tasksets' random generators for this step, unless episodes are in flight."""
         for taskset in (*self.tasksets, *(self.distillation.tasksets if self.distillation else ())):
             taskset.begin_step(None if self._pool.in_flight else f"rl/{self.seed}/{step}")
 
     def _replay(self, step: int) -> int:
-        """Start groups again: the groups that were in flight in an earlier process, and the groups that are now too
-        old. Return the number of groups that were dropped as too old."""
+        """Start again the groups that were in flight in an earlier process. Drop the groups that are too old for a
+        batch at `step`, and start their tasks again. Return the number of dropped groups."""
         for position in self._to_replay:
             self._issue(position)
         self._to_replay = ()
@@ -166,8 +166,8 @@ class Orchestrator:
         return len(stale)
 
     def _fill(self, step: int, num: int) -> int:
-        """Issue new groups, and return their number. Afterwards the pool has `num` groups for this batch, and groups
-        for as many later batches as `max_async_level` allows before the groups become too old."""
+        """Issue new groups, and return their number. Afterwards the pool has `num` groups for this batch, and all
+        groups for the later batches that `max_async_level` allows."""
         lag = max(0, step - self._watched.version)
         assert lag <= self.max_async_level, f"the sampler is {lag} versions behind step {step}"
         wanted = self.config.batch_size // self.config.rollouts_per_example
@@ -178,7 +178,7 @@ class Orchestrator:
         return max(0, room)
 
     def _issue(self, position: int) -> None:
-        """Start a group: `rollouts_per_example` rollouts of one task."""
+        """Issue a group: `rollouts_per_example` rollouts of one task."""
         draw = self._curriculum.draw(position)
         games: Games = [
             self_play_specs(EpisodeSpec(draw.taskset, draw.task, self._sampling(position, number)))
@@ -237,7 +237,7 @@ class Orchestrator:
         return distilled, metrics | {"time/teacher_s": time.perf_counter() - began}
 
     def _speed(self, played: Sequence[Rollout], began: float) -> Metrics:
-        """Return two metrics: the seconds since `began`, in which the trainer waited for the batch, and the sampling
+        """Return two metrics: the seconds since `began`, while the trainer waited for the batch, and the sampling
         speed. Above async level 0, the speed is measured since the previous batch."""
         now, sampled = time.perf_counter(), sum(rollout.num_sampled for rollout in played)
         since = (self._collected_s or began) if self.max_async_level else began

@@ -1,8 +1,8 @@
 """The pool holds the groups of episodes in flight, and the finished groups that no batch has used yet.
 
-At async level 0 groups are played in rounds: `take` starts all issued groups together, and waits until they finish.
-Above level 0 each group starts when it is issued, and also runs while the trainer trains. The event loop of episodes
-only plays the groups. All other changes of the pool happen in the thread that calls its methods.
+At async level 0, groups are played in rounds: `take` starts all groups that were issued (added), and waits until they
+finish. Above level 0, each group starts when it is issued, and also runs while the trainer trains. The event loop of
+the episodes only plays the groups. All changes of the pool happen in the thread that calls the pool's methods.
 """
 
 import queue
@@ -85,8 +85,9 @@ class Pool:
         return [group.position for group in old] + [flight.position for flight in late]
 
     def take(self, num: int) -> list[PlayedGroup]:
-        """Wait for at least one finished group, and return up to `num` groups. Groups of older versions are first,
-        because they become too old first. Groups of the same version are in the order in which they finished."""
+        """Wait for at least one finished group, and return up to `num` groups. The groups are sorted by version, oldest
+        first, because these become too old first. Groups of the same version are in the order in which they
+        finished."""
         self._file_arrived()
         while not self._finished:
             self._wait()

@@ -2,7 +2,7 @@
 rollouts of its role, because some roles may get higher rewards than others.
 
 The advantage `rae` compares a rollout with a running mean of its role's earlier rewards (role-conditioned advantage
-estimation, SPIRAL, 2506.24119). So it also works for a single rollout of each role.
+estimation, SPIRAL, 2506.24119). So `rae` also works for a single rollout of each role.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -21,8 +21,8 @@ Means = MutableMapping[str, float]
 def role_advantages(
     rollouts_G: Sequence[Rollout], loss: ResolvedLoss, means: Means, game: str
 ) -> list[tuple[float, ...]]:
-    """Return the advantages (G, K) of the rollouts' turns: call `turn_advantages` for each role. `rae` reads and
-    updates `means`, a mapping from `game/role` to a running mean."""
+    """Return the advantages (G, K) of the rollouts' turns. Each role's rollouts are passed to `turn_advantages`
+    separately. `rae` reads and updates `means`, a mapping from `game/role` to a running mean."""
     advantages_GK: list[tuple[float, ...]] = [()] * len(rollouts_G)
     # dict.fromkeys keeps the order of the roles; a set's order would differ between runs.
     for role in dict.fromkeys(rollout.role for rollout in rollouts_G):
@@ -45,8 +45,10 @@ def update_mean(means: Means, key: str, rewards: Sequence[float], decay: float) 
     first rewards of a role have no previous mean, so their mean is returned.
 
     >>> means = {}
-    >>> update_mean(means, "seller", [1.0, 0.0], 0.5), update_mean(means, "seller", [1.0, 1.0], 0.5), means["seller"]
-    (0.5, 0.5, 0.875)
+    >>> update_mean(means, "seller", [1.0, 0.0], 0.5)
+    0.5
+    >>> update_mean(means, "seller", [1.0, 1.0], 0.5), means["seller"]
+    (0.5, 0.875)
     """
     if key not in means:
         means[key] = sum(rewards) / len(rewards)
@@ -67,8 +69,8 @@ def load_estimate(loss: ResolvedLoss) -> ResolvedLoss:
 
 
 def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss) -> None:
-    """Raise UserError if a group is not a whole number of games, or if a role has only one rollout and so nothing to
-    compare it with."""
+    """Raise UserError if a group is not a whole number of games, or if `loss` compares rollouts but a role has only one
+    rollout in a group."""
     num_roles = max(1, len(taskset.roles))
     if rollouts_per_example % num_roles:
         raise UserError(

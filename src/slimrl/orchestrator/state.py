@@ -1,6 +1,6 @@
 """The state that an orchestrator needs to continue a run. A checkpoint stores it as JSON.
 
-Floats are restored exactly. JSON has no nan and no infinity, so they are written as text.
+Floats are restored exactly. JSON has no nan and no infinity, so these values are written as text.
 """
 
 import json
@@ -71,7 +71,7 @@ class OrchestratorState(_Saved):
     `data_position` is the number of tasks drawn so far, which is the next position in the curriculum. The task at a
     position depends on `num_environments`. `role_means` are the running means of the roles' rewards
     (`orchestrator/roles.py`). `waiting` are the groups that wait for a batch. `in_flight` are the positions of
-    unfinished groups. They are played again from the start, with the same seeds.
+    unfinished groups. These groups are played again from the start, with the same seeds.
     """
 
     data_position: Position = 0
@@ -93,7 +93,7 @@ def save_group(group: PlayedGroup) -> SavedGroup:
 
 
 def read_state(content: Mapping[str, Any]) -> OrchestratorState:
-    """Parse the state in a checkpoint; `content` is empty in a new run. Raises UserError if it is malformed."""
+    """Parse the state in a checkpoint; `content` is empty in a new run. Raises UserError if `content` is malformed."""
     try:
         return OrchestratorState.model_validate_json(json.dumps(dict(content)))
     except ValidationError as error:

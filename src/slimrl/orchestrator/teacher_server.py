@@ -1,8 +1,8 @@
 """A teacher on an HTTP server. `/v1/completions` of this server must return log-probabilities for the prompt's tokens.
 
-vLLM and `slimrl inference` can return them (`echo`). Each rollout is one request. Servers require that a request
-samples at least one token; this token is dropped. Tokens are sent as ids. If the reply contains ids, they must equal
-the sent ids.
+vLLM and `slimrl inference` can return these values (`echo`). Each rollout is one request. Servers require that a
+request samples at least one token; this token is dropped. Tokens are sent as ids. If the reply contains ids, they must
+equal the sent ids.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class ServerTeacher:
         return self._config.num_concurrent
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
-        """Return the log-probabilities; see `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
+        """Return the log-probabilities; see `distill.Teacher`. `temperature` must be 1 (see `check_teacher`)."""
         slots = asyncio.Semaphore(self._config.num_concurrent)  # a request's time limit excludes this wait
 
         async def score(sample: Sample) -> list[float]:
@@ -54,8 +54,8 @@ class ServerTeacher:
         return self._tasks.wait(gather_all(*map(score, samples)))
 
     def check_vocabulary(self, texts: Mapping[int, str]) -> None:
-        """Raise UserError if the server has another vocabulary: most of its texts for these token ids differ from
-        `texts`. A server that returns only ids cannot be checked."""
+        """Raise UserError if the server has another vocabulary: it returns texts for these token ids, and most differ
+        from `texts`. A server that returns only ids cannot be checked."""
         names, _ = self._tasks.wait(self._echo(list(texts), as_ids=False))
         named = [(name, text) for name, text in zip(names, texts.values(), strict=True) if not name.startswith(ID)]
         other = [f"{name!r} for {text!r}" for name, text in named if _word(name) != _word(text)]
@@ -71,15 +71,15 @@ class ServerTeacher:
         return [logprobs[t] for t, trained in enumerate(sample.loss_mask_T) if trained]
 
     async def _echo(self, token_ids: list[int], as_ids: bool) -> tuple[list[str], list[float]]:
-        """Return the server's names and log-probabilities of the tokens. The first token has no log-probability, so its
-        value is 0. Raises UserError if the reply has an unexpected structure."""
+        """Return the texts (or ids) and the log-probabilities that the server returns for the tokens. The first token
+        has no log-probability, so its value is 0. Raises UserError if the reply has an unexpected structure."""
         body = {"prompt": token_ids, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 1.0}
         reply = await self._ask(body | {"return_tokens_as_token_ids": as_ids}, len(token_ids))
         return self._read_echo(reply, token_ids)
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """Sample a reply with the teacher and return it; see `inference.client.Client`. Its log-probabilities are set
-        to 0, because nothing uses them."""
+        """Sample a reply with the teacher and return it; see `inference.client.Client`. The reply's log-probabilities
+        are set to 0, because nothing uses them."""
         body = {
             "prompt": prompt,
             "max_tokens": params.max_tokens,

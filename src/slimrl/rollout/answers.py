@@ -1,6 +1,6 @@
 """Calls an environment's methods, checks their results and copies them into plain data.
 
-An invalid result raises a RolloutError with advice. It fails only this episode.
+An invalid result raises a RolloutError with advice, and only the current episode fails.
 """
 
 from collections.abc import Awaitable
@@ -23,7 +23,7 @@ async def start_episode(environment: Environment) -> list[Message]:
 
 
 def _asynchronous(work: Awaitable[T], method: str) -> Awaitable[T]:
-    """Return `work`, the return value of a method of the environment. Raise RolloutError if it cannot be awaited."""
+    """Return `work`, the return value of the environment's `method`. Raise RolloutError if it cannot be awaited."""
     if not isinstance(work, Awaitable):
         raise RolloutError("environment_error", f"a plain function cannot be awaited: write `async def {method}`")
     return work

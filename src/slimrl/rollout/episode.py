@@ -1,4 +1,4 @@
-"""The only agent loop in slimrl. It works on token ids: policy and environment take turns until the episode is over.
+"""Implements the agent loop on token ids: policy and environment take turns until the episode is over.
 
 The policy's tokens are kept exactly as sampled. Each message of the environment is tokenised once and appended with
 mask 0. Nothing is tokenised a second time. This is an episode of two turns, with the calls that this module makes:
@@ -35,8 +35,8 @@ class RolloutContext:
 
     `limits.episode_timeout_s` limits each call into the environment separately, so a whole episode may take several
     times as long. A conversation has at most `seq_len` tokens. At most `response_len` tokens follow the opening; the
-    environment's tokens count, too. At most `num_concurrent` episodes run at once. The engine has as many slots, so the
-    KV cache of an episode is kept during the environment's turn.
+    environment's tokens count, too. At most `num_concurrent` episodes run at once. The engine also has `num_concurrent`
+    slots, so each episode keeps its slot and its KV cache during the environment's turn.
     """
 
     client: Client
@@ -118,8 +118,8 @@ async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
 
 
 async def read_opening(spec: EpisodeSpec, context: RolloutContext) -> list[int]:
-    """Start an episode, close it, and return the policy's first prompt as token ids. Raise RolloutError if the
-    environment cannot start."""
+    """Return the policy's first prompt in an episode as token ids. The episode is started and closed again. Raise
+    RolloutError if the environment cannot start."""
     async with _environment(spec, context) as environment:
         return _opening_tokens(await _opening(environment, context), context)
 
@@ -167,7 +167,7 @@ async def _converse(
 ) -> Turn:
     """Alternate policy and environment turns, and return the environment's last turn.
 
-    Each turn is added to `transcript` at once, so the caller has the earlier turns if a turn fails.
+    Each turn is added to `transcript` immediately. So if a turn fails, the caller still has the earlier turns.
     """
     limits, chat = context.limits, context.chat
     began = time.perf_counter()
@@ -214,7 +214,7 @@ async def _converse(
 
 
 def _fit_excerpts(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
-    """Return the messages, with each excerpt cut to its maximum number of tokens."""
+    """Return the messages. A message may mark a part of its text as an excerpt; this part is cut to `max_tokens`."""
     with convert_errors("environment"):  # fails if an excerpt has characters that its message does not have
         return chat.cut_excerpts(messages)
 
@@ -242,7 +242,7 @@ def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: Roll
 
 
 def mean_metrics(rollouts: Sequence[Rollout]) -> Metrics:
-    """Return the mean of each metric over the rollouts that report it, sorted by name."""
+    """Return the mean of each metric over the rollouts that report it. The metrics are sorted by name."""
     values: dict[str, list[float]] = {}
     for rollout in rollouts:
         for name, value in rollout.metrics.items():

@@ -20,7 +20,8 @@ T = TypeVar("T")
 
 @contextmanager
 def convert_errors(source: str) -> Iterator[None]:
-    """Convert every exception raised in the block to a RolloutError, counted as `drop/<source>_error`."""
+    """Context manager: convert exceptions to a RolloutError that is counted as `drop/<source>_error`. RolloutErrors,
+    UserErrors and cancellations pass unchanged."""
     try:
         yield
     # slimrl itself cancels and closes coroutines, so these exceptions pass. An `exit()` in an environment fails its
@@ -58,10 +59,10 @@ async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s:
 def _drive(
     work: Coroutine[Any, Any, T], limit_s: float, first: asyncio.Timeout, last: asyncio.Timeout
 ) -> Generator[Any, Any, T]:
-    """Run a coroutine like `await`, and mark the time in its code as an environment's (`hold_thread`).
+    """Run a coroutine like `await`. While its code runs, mark the thread as held by an environment (`hold_thread`).
 
-    When the `first` timeout has cancelled the coroutine, the `last` timeout starts. When the `last` timeout expires
-    too, the coroutine is closed at its current await.
+    When the `first` timeout has cancelled the coroutine, the `last` timeout of `limit_s` seconds starts. When the
+    `last` timeout expires too, the coroutine is closed at its current await.
     """
     resume: Callable[[], Any] = partial(work.send, None)
     is_closing = False

@@ -39,8 +39,8 @@ def self_play_specs(spec: EpisodeSpec) -> list[EpisodeSpec]:
 
 @dataclass
 class _Game:
-    """The environments of one game. They are created when the first episode starts, so an error in their creation fails
-    this episode and not the run."""
+    """The environments of one game. They are created when the game's first episode starts. So if their creation fails,
+    only this episode fails and not the run."""
 
     taskset: Taskset
     num_roles: int
@@ -73,8 +73,8 @@ class _RoleTaskset(Taskset):
 
 
 class Places:
-    """A limit on the episodes that run at once in one event loop. The limit is the larger of `num` and `largest`, the
-    number of episodes in the largest game."""
+    """A limit on the number of episodes that run at once in one event loop. The limit is `num`, but at least `largest`,
+    the number of episodes in the largest game."""
 
     def __init__(self, num: int, largest: int) -> None:
         self._free = asyncio.Semaphore(max(num, largest, 1))

@@ -1,7 +1,7 @@
-"""The event loop of episodes, and a watch that reports environments that block the loop's thread.
+"""Runs episodes in an event loop, and reports environments that block the loop's thread.
 
 Code that never returns control to the loop cannot be interrupted here. An environment that may hang belongs in a worker
-process, which can be killed. An environment that stops the loop or cancels foreign tasks belongs there, too.
+process, which can be killed. An environment that stops the loop or cancels other tasks of the loop belongs there, too.
 """
 
 import math
@@ -35,8 +35,8 @@ def run_episodes(main: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def hold_thread(by_environment: bool = True) -> Iterator[None]:
-    """Context manager: mark the block as an environment's code, which may block this thread. With False, mark it as a
-    wait of slimrl within an environment's code. This wait has another time limit and is not counted."""
+    """Context manager: measure how long an environment's code in the block holds this thread (`hold_s`). With False,
+    stop the measurement during the block: slimrl itself waits there, and this wait has its own time limit."""
     thread = threading.get_ident()
     before = _entered.get(thread)
     _entered[thread] = time.monotonic() if by_environment else None
@@ -55,7 +55,7 @@ def hold_s(thread: int) -> float:
 
 class HeldWatch:
     """A check that is called repeatedly while a caller waits for episodes. It logs the first environment that blocks
-    the thread of the episodes for more than `HELD_S` seconds. It raises UserError after `limit_s` seconds."""
+    the episodes' thread for over `HELD_S` seconds. It raises UserError if one blocks the thread for over `limit_s`."""
 
     def __init__(self, limit_s: float = math.inf) -> None:
         self._limit_s, self._has_logged = limit_s, False

@@ -1,1 +1,1 @@
-"""Tools, and the formats in which a policy calls them."""
+"""Defines tools, and the formats in which a policy calls tools."""

@@ -1,4 +1,4 @@
-"""Tools that a policy may call, and their results. The formats of calls are in `tools/formats.py`.
+"""Defines the tools that a policy may call. The formats of calls are in `tools/formats.py`.
 
 A mistake in a call becomes text that the policy reads, and the episode continues.
 """
@@ -19,7 +19,7 @@ EXAMPLES = {"string": '"words"', "integer": "1", "number": "1.5", "boolean": "Tr
 
 
 class ToolError(Exception):
-    """A mistake of the policy in a call. The policy reads its text."""
+    """A mistake of the policy in a call. The policy reads the text of this error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class CallAttempt:
 class TypedTool:
     """A tool whose parameters have types, as a JSON schema.
 
-    `call` takes the arguments as keywords in `call(**arguments)`, and may be async. It raises ToolError with a text for
-    the policy. A tool with `of_texts` is a function without types, which accepts only texts.
+    `call(**arguments)` makes a call, and may be async. It raises ToolError with a text for the policy. `of_texts` is
+    True for a function without types, which accepts only texts.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ def tool_of(function: Callable[..., Any], where: str = "") -> TypedTool:
     text.
 
     Exceptions of the function become text that the policy reads, except RolloutError. Raise UserError, prefixed with
-    `where`, for a hint that a call cannot express.
+    `where`, for a hint without a JSON schema.
     """
     where = where or f"tool `{function.__name__}`"
     try:
@@ -124,8 +124,9 @@ def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
 def arguments_of(
     tools: Mapping[str, Tool], name: str, positional: Sequence[Any], keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments of a call by the names of the tool's parameters. Raise ToolError for an unknown tool or
-    parameter, a missing argument, or an argument of a wrong type. A tool that is not a TypedTool accepts only texts."""
+    """Return the checked arguments of a call, keyed by the names of the tool's parameters. Raise ToolError for an
+    unknown tool or parameter, a missing argument, or an argument of a wrong type. A tool that is not a TypedTool
+    accepts only texts."""
     if name not in tools:
         raise ToolError(f"there is no tool `{name:.100}`.{nearest(name, tools)}")
     tool = _typed(tools[name])
@@ -150,8 +151,8 @@ def arguments_of(
 
 
 def by_name(tool: Tool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of a call by name. Raise ToolError for too many arguments, or for an argument that is given
-    twice."""
+    """Return all arguments of a call, keyed by their names. Raise ToolError for too many arguments, or for an argument
+    that is given twice."""
     names, called = _typed(tool).parameters, f"It is called as {usage(tool)}."
     if len(positional) > len(names):
         raise ToolError(f"{tool.__name__}: it takes {len(names)} arguments, not {len(positional)}. {called}")
@@ -162,7 +163,7 @@ def by_name(tool: Tool, positional: Sequence[Any], keywords: Mapping[str, Any]) 
 
 
 def usage(tool: Tool) -> str:
-    """Return a call of the tool with its parameters' names, from its signature.
+    """Return a call of the tool as text, with the names of its parameters as arguments.
 
     >>> usage(usage)
     'usage("tool")'
@@ -177,7 +178,7 @@ def usage(tool: Tool) -> str:
 
 
 def _type_of(schema: Any) -> str:
-    """Return the type of a parameter as text, to follow the parameter's name."""
+    """Return text to append to a parameter's name, such as ": integer"; empty if the schema has no single type."""
     if not isinstance(schema, Mapping):
         return ""
     if isinstance(allowed := schema.get("enum"), list):
@@ -186,7 +187,7 @@ def _type_of(schema: Any) -> str:
 
 
 def example_call(tool: Tool) -> str:
-    """Return a call of the tool with arguments of the right types.
+    """Return a call of the tool as text, with arguments of the right types.
 
     >>> example_call(TypedTool("add", "", {"properties": {"a": {"type": "integer"}}, "required": ["a"]}, dict))
     'add(1)'
@@ -210,7 +211,8 @@ def purpose(tool: Tool) -> str:
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:
-    """Return the tool's JSON schema for chat templates and OpenAI's API. The parameters of a function are strings."""
+    """Return the tool's JSON schema for chat templates and OpenAI's API. If the tool is a function and not a TypedTool,
+    all its parameters are strings."""
     tool = _typed(tool)
     function = {"name": tool.__name__, "description": tool.__doc__ or "", "parameters": dict(tool.schema)}
     return {"type": "function", "function": function}

@@ -1,7 +1,7 @@
-"""Formats in which a policy calls tools and reads their results: in tags, or in the format of its chat template.
+"""Defines formats in which a policy calls tools and reads results: in tags, or in the format of its chat template.
 
-In a third format, the policy writes programs that call tools; it is in slimrl-sandbox (`slimrl.formats`). Calls are
-parsed, never evaluated. This module is independent of questions, answers and rewards.
+In a third format, the policy writes programs that call tools. The package slimrl-sandbox provides this format as an
+entry point (`slimrl.formats`). Calls are parsed, never evaluated.
 """
 
 import ast
@@ -41,7 +41,7 @@ CALL = re.compile(r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """The messages that the policy reads next, and the calls that it attempted."""
+    """The messages that the policy reads next, and the calls in its reply."""
 
     messages: list[Message]
     calls: tuple[CallAttempt, ...]
@@ -51,7 +51,8 @@ class CallFormat(Protocol):
     """The format of tool calls in one episode. `close` is called once, after all other methods."""
 
     def opening(self, task: str, question: str, what: str = LOOK) -> list[Message]:
-        """Return the opening messages: the task, the use of the tools, how to write calls, and the question."""
+        """Return the opening messages: the task, the tools, how to write calls, and the question. `what` asks the
+        policy to use the tools, such as "Look it up"."""
 
     def call_start(self, reply: str) -> int:
         """Return the position of the first call in a reply, even if it is malformed. Without a call, return the reply's
@@ -180,8 +181,8 @@ async def make_call(
 
 
 def _find_call(reply: str) -> re.Match[str] | None:
-    """Return the first call in tags. The text after the last closing tag is not searched: the search would read that
-    text once for each opening tag, and a policy may write thousands of tags."""
+    """Return the first call in tags; None without a call. The text after the last closing tag is not searched: the
+    search would read that text once for each opening tag, and a policy may write thousands of tags."""
     return CALL.search(reply, 0, reply.rfind(CLOSING_TAG) + len(CLOSING_TAG))
 
 
@@ -230,7 +231,7 @@ def _literal(value: Any) -> str:
 
 
 class ProgramFormat(Protocol):
-    """The format in which a policy writes programs that call tools. An entry of `slimrl.formats` provides it."""
+    """The format in which a policy writes programs that call tools. An entry point of `slimrl.formats` provides it."""
 
     def check(self, sandbox: Mapping[str, Any]) -> None:
         """Raise UserError if the settings of the sandbox cannot be used."""
@@ -249,9 +250,8 @@ def formats_of(
     name: str, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
 ) -> Callable[[], CallFormat]:
     """Return a function that creates the call format of each episode. `name` is one of `CALL_FORMATS`. With `code`, all
-    episodes share the sandbox that `sandbox` describes. A function with type hints becomes a `TypedTool`; a function
-    that accepts only texts is unchanged. Raise UserError for settings of the sandbox or type hints that cannot be
-    used."""
+    episodes share the sandbox that `sandbox` describes. A tool that is a function becomes a `TypedTool`, unless all its
+    parameters are texts. Raise UserError for invalid settings of the sandbox, or type hints without a schema."""
     tools = {called: _with_types(tool) for called, tool in tools.items()}
     if name == "code":
         return _programs().make(tools, max_tokens, sandbox)

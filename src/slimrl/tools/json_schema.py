@@ -1,7 +1,7 @@
 """Checks a value against a JSON schema, as far as arguments of tools need it, and converts type hints to schemas.
 
-It supports types, `enum`, `const`, `anyOf`, `oneOf`, `allOf`, items, properties, bounds and local references. Other
-keywords of a schema are ignored: the tool itself must check them.
+The check supports types, `enum`, `const`, `anyOf`, `oneOf`, `allOf`, items, properties, bounds and local references. It
+ignores other keywords of a schema: the tool itself must check their values.
 """
 
 import operator
@@ -31,8 +31,8 @@ LENGTHS = {"minLength": "minimum", "maxLength": "maximum", "minItems": "minimum"
 
 
 def mistake_of(value: Any, schema: Any, root: Any = None, depth: int = MAX_DEPTH) -> str:
-    """Describe the mistake in a value, in words that follow the value's name. Return an empty text if the value is
-    valid.
+    """Return a description of the mistake in a value, to append to the value's name; an empty text for a valid value.
+    Local references are resolved in `root` (None: `schema` itself), and at most `depth` levels are checked.
 
     >>> mistake_of("3", {"type": "integer"}), mistake_of([1, "x"], {"type": "array", "items": {"type": "integer"}})
     ("must be an integer, not '3'", "must have at 1 what is valid: it must be an integer, not 'x'")
@@ -114,7 +114,7 @@ def _mistake_of_bounds(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _inner_mistake(value: Any, schema: Mapping[str, Any], root: Any, depth: int) -> str:
-    """Describe the mistake within a list or an object. Return an empty text if its content is valid."""
+    """Return a description of the mistake within a list or an object; an empty text if its content is valid."""
     if isinstance(value, list):
         inner = [(str(place), item, schema.get("items")) for place, item in enumerate(value)]
     elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Tools of an MCP server: a command that is started once and shared by all episodes, or a URL.
+"""Calls the tools of an MCP server. The server is a command, which is started once for all episodes, or it is at a URL.
 
 If a call takes too long or the tool refuses it, the policy reads an error text. If a server dies during calls or does
 not start, the rollouts that wait for these calls fail, and the next call restarts the server. The server stops with
@@ -26,9 +26,10 @@ MAX_PAGES = 100  # maximum number of pages of a list of tools
 
 @dataclass(frozen=True, slots=True)
 class McpSettings:
-    """The settings of an MCP server: `mcp` is its command or URL; `only` names the tools to use, all if it is empty.
+    """The settings of an MCP server. `mcp` is its command or URL. `only` names the tools to use; if it is empty, all
+    tools are used.
 
-    A command receives the environment variables that `env` names, besides PATH, HOME and similar variables. A call may
+    A command receives the environment variables that `env` names, and also PATH, HOME and similar variables. A call may
     take `timeout_s` seconds.
     """
 
@@ -84,7 +85,7 @@ class McpServer:
         return found
 
     async def _call(self, tool: str, **arguments: Any) -> str:
-        """Call the tool and return the text of its result. It may be awaited in any event loop."""
+        """Call the tool and return the text of its result. This coroutine may be awaited in any event loop."""
         return await self._tasks.run(self._ask(tool, arguments))
 
     async def _ask(self, tool: str, arguments: dict[str, Any]) -> str:
@@ -108,8 +109,8 @@ class McpServer:
         return text
 
     def _request(self, tool: str, arguments: dict[str, Any]) -> tuple[Any, Any]:
-        """Return the request of a call and the type of its result. `Client.call_tool` would refuse a result that does
-        not fit the tool's `outputSchema`, although its text is useful for the policy."""
+        """Return the request of a call and the type of its result, to send without `Client.call_tool`. That method
+        refuses a result that does not fit the tool's `outputSchema`, although its text is useful for the policy."""
         types = self._package.types
         params = types.CallToolRequestParams(name=tool, arguments=arguments)
         return types.CallToolRequest(params=params), types.CallToolResult
@@ -135,7 +136,8 @@ class McpServer:
         return self._ready
 
     async def _hold(self, ready: "asyncio.Future[Any]") -> None:
-        """Keep the connection open. It is opened and closed in one task, as the package requires."""
+        """Connect, store the client in `ready`, and keep the connection open until this task is cancelled. The package
+        requires that the same task opens and closes a connection."""
         try:
             async with self._package.Client(self._target()) as client:
                 ready.set_result(client)
@@ -166,7 +168,7 @@ def text_of(result: Any) -> str:
 
 
 def read_content(content: Sequence[Any], structured: object) -> str:
-    """Return the text of a result: the texts of its parts, and its structured content as JSON if no part has a text.
+    """Return the text of a result: the texts of its parts. If no part has a text, add `structured` as JSON.
 
     >>> read_content([{"type": "text", "text": ""}], {"t": 21.5}), read_content([{"type": "text", "text": "21.5"}], {})
     ('{"t": 21.5}', '21.5')
@@ -179,8 +181,8 @@ def read_content(content: Sequence[Any], structured: object) -> str:
 
 
 def _part_text(part: Mapping[str, Any]) -> str:
-    """Return a part of a result as text. A link becomes its name and address. Any other part without text becomes the
-    name of its type."""
+    """Return a part of a result as text. A link becomes its name and address. Any other part without text, such as an
+    image, becomes the name of its type."""
     match part:
         case {"text": str(text)}:
             return text
@@ -193,7 +195,7 @@ def _part_text(part: Mapping[str, Any]) -> str:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the first error within groups of errors."""
+    """Return the first error in an exception group, also in nested groups; any other error unchanged."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -2,9 +2,8 @@
 
 There are four implementations. On a GPU, FlexAttention computes only the blocks of the row in which a query sees a key
 (`trainer/attention_blocks.py`). On a CPU with AMX or AVX512-BF16, slimrl's kernel reads the packed row directly. On
-other CPUs, PyTorch's kernel computes long sequences part by part (`trainer/attention_parts.py`). Short segments of
-similar size are gathered there into padded batches. The batches need much memory, so they are not stored: the backward
-pass builds them again.
+other CPUs, PyTorch's kernel computes long sequences part by part (`trainer/attention_parts.py`). There, short segments
+of similar size form padded batches. These need much memory, so the backward pass builds them again.
 """
 
 import functools
@@ -40,7 +39,7 @@ class _Bucket:
     """Segments of similar size as a padded batch of S sequences.
 
     `query_index` (S, Lq) and `key_index` (S, Lk) are positions in the row. `query_order` (S, Lq) are the queries'
-    positions in their sequence. The position of a key in its sequence is its index in the batch; only the first
+    positions in their sequence. The index of a key along Lk is also its position in its sequence; only the first
     `num_keys` (S,) keys are real. Padding has index 0 and order 0. Entry `gather[i]` of the flat padded output belongs
     to token `scatter[i]` of the row.
     """
@@ -202,7 +201,7 @@ def _make_bucket(segments: Sequence[Segment], row: Sequence[Segment], device: to
 
 
 def _keys(segment: Segment, row: Sequence[Segment]) -> list[int]:
-    """Return the row positions of all tokens to which the segment's tokens attend, in the order of the sequence."""
+    """Return the row positions of all tokens of the sequence up to the segment's end, which are the segment's keys."""
     # The keys of the parent are first, because the parent has the start of the sequence.
     own = list(range(segment.start, segment.end))
     return own if segment.parent < 0 else _keys(row[segment.parent], row) + own

@@ -1,9 +1,9 @@
 """Attention within a packed row on a GPU with PyTorch's FlexAttention. It needs no (T, T) mask, padding or copies.
 
 All tokens that continue a segment lie directly behind it, up to a known end. So query q sees key k if k <= q < end[k],
-and if k is within the sliding window. FlexAttention compiles this rule, a function, into its kernel. It also receives a
-map of the blocks of the (T, T) matrix. It skips blocks in which no query sees a key. It does not evaluate the rule in
-blocks in which every query sees every key.
+and if k is within the sliding window. FlexAttention compiles this rule, a Python function, into its kernel. The kernel
+also receives a map of the blocks of the (T, T) matrix. It skips blocks in which no query sees a key. In blocks in which
+every query sees every key, it does not evaluate the rule.
 """
 
 import functools
@@ -23,7 +23,7 @@ KERNEL = {"BACKEND": "TRITON"}
 
 
 class BlockAttention:
-    """Attention in the blocks of one pack, for all layers of the model."""
+    """FlexAttention within one pack, for all layers of the model."""
 
     def __init__(self, pack: Pack) -> None:
         self._positions_T = pack.positions_T
@@ -63,8 +63,8 @@ class BlockAttention:
         )
 
     def _blocks(self, window: int) -> tuple[Tensor, Tensor]:
-        """Return two boolean maps (B, B) of query blocks and key blocks. The first is True where any query sees any
-        key, the second where every query sees every key."""
+        """Return two boolean maps (B, B) of query blocks and key blocks. The first map is True where any query sees any
+        key, and the second where every query sees every key."""
         length = len(self._ends_T)
         number_B = torch.arange(-(-length // BLOCK), device=self._ends_T.device)
         first_B1, last_B1 = BLOCK * number_B[:, None], (BLOCK * (number_B[:, None] + 1)).clamp_max(length) - 1

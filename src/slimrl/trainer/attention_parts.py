@@ -32,13 +32,13 @@ class Part:
 
     @property
     def is_own(self) -> bool:
-        """True if queries and keys are the same segment. Only then the part needs a causal mask."""
+        """True if queries and keys are the same segment. Only such a part needs a causal mask."""
         return self.queries == self.keys
 
 
 def parts_of(segments: Sequence[Segment]) -> list[Part]:
-    """Return the parts of a row. First there is a part for each segment as both queries and keys. Then there is a part
-    for each continued segment: its keys, and the queries that continue it."""
+    """Return the parts of a row: first, for each segment, a part with the segment as queries and keys; then, for each
+    segment that others continue, a part with the segment as keys and its continuations as queries."""
     own = [Part(slice(s.start, s.end), slice(s.start, s.end)) for s in segments]
     continued = [(s, end) for s, end in zip(segments, ends_of_trees(segments), strict=True) if end > s.end]
     return own + [Part(slice(s.end, end), slice(s.start, s.end)) for s, end in continued]

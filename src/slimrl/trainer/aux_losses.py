@@ -1,8 +1,9 @@
 """Auxiliary losses, which are added to the policy loss: a KL divergence from a reference, and the loss of a value head.
 
-An auxiliary loss is called once per micro-batch. It returns a loss per token, weighted like the policy loss. It may
-change the tokens before the policy loss reads them. To add an auxiliary loss, write a class here and a line in
-`build_aux_losses`. Index suffix _N: the trained tokens of a micro-batch, concatenated, as in `losses.py`.
+An auxiliary loss is called once per micro-batch. It returns a loss per token; the caller weights these losses like the
+policy loss. It may replace the tokens' advantages before the policy loss reads them. To add an auxiliary loss, write a
+class here and a line in `build_aux_losses`. Index suffix _N: the trained tokens of a micro-batch, concatenated, as in
+`losses.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +24,15 @@ from slimrl.types import Metrics
 
 
 class AuxLoss(Protocol):
-    """A loss that is added to the policy loss. `heads` are the additional modules that it trains, by name."""
+    """A loss that is added to the policy loss. `heads` are the additional modules that the loss trains, by name."""
 
     heads: Mapping[str, Head]
 
     def __call__(
         self, tokens: TokenBatch, pack: Pack, hidden_ND: Tensor, reward_N: Tensor, temperature: float, /
     ) -> tuple[TokenBatch, Tensor]:
-        """Return the tokens for the policy loss, possibly changed, and the auxiliary loss of each token (N,). The
-        hidden states predict the tokens, and `temperature` is the sampling temperature."""
+        """Return the `tokens` for the policy loss, possibly changed, and the auxiliary loss of each token (N,).
+        `hidden_ND` are the hidden states that predict the tokens. `temperature` is the sampling temperature."""
 
     def metrics(self, ranks: Ranks) -> Metrics:
         """Return the metrics over the micro-batches of all processes since the last call."""
@@ -125,8 +126,8 @@ def gae(
 
 
 def value_loss(value_N: Tensor, return_N: Tensor) -> Tensor:
-    """Return (V - return)^2 / 2. PPO clips this loss against the V before the update. Here each batch is used for only
-    one update, so no clip is needed."""
+    """Return (V - return)^2 / 2. PPO clips this loss by V's change since the batch was collected. Here each batch is
+    used for only one update, so no clip is needed."""
     return 0.5 * (value_N - return_N).square()
 
 

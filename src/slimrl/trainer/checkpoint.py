@@ -57,11 +57,12 @@ DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a run, and the values that are chosen at its start, such as `date`. A resumed run keeps them.
+    """The progress of a run, and the values that are chosen at its start, such as `date`. A resumed run keeps these
+    values.
 
-    `step` training steps are finished, after `seconds` of the run. `date` is the date in the prompts; empty if the chat
-    template does not write a date. `orchestrator_state` is the state after the last batch (`transport/base.py`). It is
-    stored for the orchestrator and never read here.
+    `step` is the number of finished training steps, and `seconds` the run's time so far. `date` is the date in the
+    prompts; empty if the chat template writes none. `orchestrator_state` is the state after the last batch
+    (`transport/base.py`). The trainer stores this state for the orchestrator, but never reads it.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -91,7 +92,8 @@ def read_progress(output_dir: Path) -> Progress | None:
 
 
 def progress_in(directory: Path) -> Progress:
-    """Return the progress in a checkpoint. Raises UserError if its file cannot be read or belongs to another step."""
+    """Return the progress in a checkpoint. Raises UserError if the progress cannot be read or belongs to another
+    step."""
     path = directory / PROGRESS
     try:
         progress = TypeAdapter(Progress).validate_json(read_regular(path, MAX_PROGRESS_BYTES))
@@ -139,8 +141,8 @@ def save_checkpoint(
 
 @contextmanager
 def _new_shared_directory(directory: Path, ranks: Ranks) -> Iterator[Path]:
-    """Context manager: yield the same temporary directory in all processes. The leading process creates and seals
-    it."""
+    """Context manager: yield the same temporary directory in all processes. The leading process creates it, and renames
+    it at the end."""
     with ExitStack() as held:
         temporary = Path()
         with ranks.united(), report_write_errors(directory):
@@ -154,7 +156,8 @@ def _new_shared_directory(directory: Path, ranks: Ranks) -> Iterator[Path]:
 
 
 def fresh_progress(dtype: torch.dtype, day: date | None = None) -> Progress:
-    """Return the progress of a run before its first step. `day` is the date in the prompts."""
+    """Return the progress of a run of this compute dtype before its first step. `day` is the date in the prompts; None
+    if the chat template writes no date."""
     written = day.isoformat() if day else ""
     name: Any = dtype_name(dtype)
     return Progress(step=0, dtype=name, num_threads=torch.get_num_threads(), seconds=0.0, date=written)
@@ -162,7 +165,8 @@ def fresh_progress(dtype: torch.dtype, day: date | None = None) -> Progress:
 
 def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None:
     """Load the newest checkpoint into the optimizer, its module and the process's random generators. Return the
-    checkpoint's progress; None if there is no checkpoint. Raises UserError if it cannot be read."""
+    checkpoint's progress; None if there is no checkpoint. Raises UserError if the checkpoint cannot be read or does not
+    fit the model."""
     found = step_directories(RunDir(output_dir).checkpoints)
     if not found:
         return None
@@ -210,8 +214,8 @@ def _explain(error: Exception) -> str:
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the state of every global random generator. Environments may use them. slimrl does not: it creates
-    generators from the run's seed."""
+    """Return the state of every global random generator. Environments may use these generators. slimrl itself uses only
+    generators that it creates from the run's seed."""
     # numpy's and Python's states become tensors and lists, because `torch.load` accepts these with `weights_only`.
     name, keys, position, has_gauss, cached = np.random.get_state()
     version, internal, gauss = random.getstate()

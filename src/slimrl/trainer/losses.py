@@ -103,7 +103,7 @@ def reinforce(tokens: TokenBatch, max_weight: float) -> tuple[Tensor, Tensor]:
 def _clip_ratio(
     rho_N: Tensor, advantage_N: Tensor, eps_low: float, eps_high: float, dual_clip: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return -min(rho A, clip(rho) A), and a mask that is True where clipping changed the value."""
+    """Return -min(rho A, clip(rho) A) (N,), and a mask (N,) that is True where clipping changed this value."""
     plain_N = rho_N * advantage_N
     clipped_N = rho_N.clamp(1 - eps_low, 1 + eps_high) * advantage_N
     objective_N = torch.minimum(plain_N, clipped_N)
@@ -117,18 +117,18 @@ def kl_to_reference(new_N: Tensor, reference_N: Tensor) -> Tensor:
     """Return exp(ref - new) - (ref - new) - 1, the k3 estimate of KL(new || ref) at tokens drawn from `new`
     (2402.03300; Schulman, "Approximating KL Divergence", 2020). It is never negative.
 
-    A token has no gradient if its probability under the reference is over e^20 times higher. A token has gradient 1 if
-    the reference forbids it, or gives it a very low probability.
+    A token has no gradient if its probability under the reference is more than e^20 times its probability under the
+    policy. It has gradient 1 if its probability under the reference is 0 or extremely low.
     """
     difference_N = (reference_N.clamp_min(LOWEST_LOGPROB) - new_N).clamp_max(MAX_LOG_RATIO)
     return difference_N.expm1() - difference_N  # expm1, because exp(x) - 1 loses all digits for small x
 
 
 def token_weights(lengths_B: list[int], aggregation: Aggregation, seq_len: int) -> list[float]:
-    """Return the weight of each token of rollout b. All tokens of a rollout have the same weight.
+    """Return one weight for each rollout b. All tokens of the rollout have this weight.
 
     `lengths_B` are the numbers of trained tokens in the rollouts of the whole batch, over all ranks and micro-batches.
-    So the division of a batch never changes its gradient.
+    So the division of a batch among them never changes its gradient.
 
     token: 1 / all trained tokens (DAPO, 2503.14476); sequence: 1 / (length_b x rollouts) (GRPO, 2402.03300);
     constant: 1 / (rollouts x seq_len) (Dr. GRPO, 2503.20783).

@@ -34,7 +34,8 @@ PIECE, DEVICE_PIECE = 1 << 18, 1 << 24
 
 
 def schedule_factor(step: int, max_steps: int, config: ScheduleConfig) -> float:
-    """Return the learning rate of the 0-based `step`, relative to the peak: a linear warm-up, then `config.type`."""
+    """Return the learning rate of the 0-based `step`, divided by the peak learning rate. A linear warm-up precedes the
+    schedule `config.type`."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
     if config.type == "constant":
@@ -77,7 +78,7 @@ class MasterAdamW:
     def step(self, lr_factor: float) -> Metrics:
         """Clip the gradient, update masters and module, and clear gradients. Return the `optim/...` metrics.
 
-        The logged norm is the norm before clipping. If it is not finite, the update is skipped.
+        The logged gradient norm is the norm before clipping. If this norm is not finite, the update is skipped.
         """
         lr, config = self._config.lr * lr_factor, self._config
         self._sum_over_ranks()

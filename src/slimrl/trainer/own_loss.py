@@ -13,8 +13,8 @@ from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch
 
 
 def load_policy_loss(loss: ResolvedLoss) -> Callable[[TokenBatch], tuple[Tensor, Tensor]]:
-    """Return the policy loss, with its hyperparameters bound. Raises UserError if it is a user-defined function that
-    does not exist, does not accept `policy_args`, or returns anything but two tensors (N,)."""
+    """Return the policy loss, with its hyperparameters bound. Raises UserError if a user-defined function does not
+    exist, does not accept `policy_args`, or does not return two tensors (N,)."""
     if loss.policy in POLICY_LOSSES:
         return partial(POLICY_LOSSES[loss.policy], **loss.policy_args)
     own = load_function(loss.policy, "policy loss", loss.policy_args, OWN["policy"])

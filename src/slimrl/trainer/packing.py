@@ -109,8 +109,8 @@ class _Row:
         return next(different, min(len(token_ids), len(self.latest)))
 
     def add(self, sample: Sample, index: int) -> None:
-        """Append a sample without the prefix that it shares with the latest sample. `index` is its index in the
-        batch."""
+        """Append a sample without the prefix that it shares with the latest sample. `index` is the sample's index in
+        the batch."""
         fed = sample.token_ids_T[:-1]  # the last token is predicted but not read
         shared = self.num_shared(fed)
         self._cut(shared)
@@ -142,7 +142,8 @@ class _Row:
         )
 
     def _cut(self, length: int) -> None:
-        """Shorten the path to its first `length` tokens. If this position is within a segment, split the segment."""
+        """Shorten `path` and `places` to the first `length` tokens of the latest sample. If a segment spans this
+        length, split the segment there."""
         del self.places[length:]
         while self.path and self.segments[self.path[-1]].position >= length:
             self.path.pop()

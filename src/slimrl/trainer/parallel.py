@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The rank of this process among the `num` processes of PyTorch's default process group. With a single process, no
-    method communicates."""
+    """The `num` processes that train together (PyTorch's default process group), and the `rank` of this process. With a
+    single process, no method communicates."""
 
     rank: int = 0
     num: int = 1
@@ -36,7 +36,7 @@ class Ranks:
 
     def packs(self, samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
         """Return the packs that this process computes. Every process gets the same number of packs; some may be empty.
-        If there are fewer packs than processes, the packs are made smaller than `max_tokens`."""
+        If there would be fewer packs than processes, smaller packs are made."""
         # All processes compute the same packs and the same division, so no communication is needed.
         packs = pack_samples(samples, max_tokens, device)
         if len(packs) < self.num:
@@ -80,8 +80,9 @@ class Ranks:
 
     @contextmanager
     def united(self) -> Iterator[None]:
-        """Context manager: if the body raises UserError in one process, raise UserError in all processes. A statement
-        of the body may wait for other processes only if no earlier statement can fail in a single process."""
+        """Context manager: if the body raises UserError in one process, raise UserError in all processes. In the body,
+        no statement that waits for other processes may follow a statement that can fail in a single process: the others
+        would wait forever."""
         failure: UserError | None = None
         try:
             yield

@@ -55,7 +55,7 @@ def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
 
 def restore_records(output_dir: Path, checkpoint: Path, note: Callable[[str], None]) -> None:
     """Restore the run's files from the copies in `checkpoint`. `note` receives a line for each missing or damaged file.
-    Metrics of later steps are dropped, because the run repeats these steps."""
+    Metrics of steps after the checkpoint are dropped, because the run repeats these steps."""
     for copy in sorted(path for path in (checkpoint / COPIES).rglob("*") if path.is_file()):
         path, wanted = output_dir / copy.relative_to(checkpoint / COPIES), copy.read_bytes()
         found = path.read_bytes() if path.is_file() else None

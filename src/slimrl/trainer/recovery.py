@@ -1,7 +1,7 @@
 """Finds the newest complete checkpoint when a run is resumed.
 
-Checkpoints that are damaged or belong to another run are logged and renamed. Afterwards the checkpoint with the highest
-step can be used. Users may delete the checksums of a checkpoint; then its files are not compared with them.
+Newer checkpoints that are damaged or belong to another run are logged and renamed. Afterwards the checkpoint with the
+highest step is usable. If the user deleted the checksums of a checkpoint, its files are not verified.
 """
 
 import shutil
@@ -21,8 +21,8 @@ OF_ANOTHER = "its run_id is not this run's, so another run has saved it"
 
 
 def tidy(output_dir: Path, resume: bool, note: Note) -> None:
-    """Remove unfinished files of a run. With `resume`, also check the newest checkpoint of RL and its files, or, if RL
-    has no checkpoint yet, the newest checkpoint of the warm-up (see `recover`)."""
+    """Remove unfinished files of a run. With `resume`, also call `recover` for RL, and for the warm-up if RL has no
+    checkpoint yet."""
     warmup = RunDir(output_dir).warmup.path
     remove_leftovers(output_dir)
     if resume:
@@ -39,8 +39,8 @@ def remove_leftovers(output_dir: Path) -> None:
 
 
 def recover(output_dir: Path, note: Note) -> bool:
-    """Check the newest checkpoints of a run until a complete one is found, and restore damaged files from it. Return
-    True if the run has a checkpoint. `note` receives a line about each damaged file.
+    """Check the checkpoints of a run, newest first, until a usable one is found, and restore the run's damaged files
+    from it. Return True if the run has a checkpoint. `note` receives a line about each damaged file.
 
     Damaged checkpoints are renamed to `damaged_step_N` and kept. If all checkpoints are damaged, raises UserError and
     renames nothing.
@@ -74,7 +74,8 @@ def recover(output_dir: Path, note: Note) -> bool:
 
 
 def _fault_of(directory: Path, output_dir: Path) -> str:
-    """Return the reason why a checkpoint cannot be used: it is damaged or belongs to another run. Empty if usable."""
+    """Return the reason why a checkpoint cannot be used: it is damaged or belongs to another run. Empty if there is
+    none."""
     if is_sealed(directory) and (damage := find_damage(directory)):
         return damage
     try:
@@ -86,7 +87,7 @@ def _fault_of(directory: Path, output_dir: Path) -> str:
 
 def _fault_of_weights(directory: Path, output_dir: Path) -> str:
     """Return the reason why saved weights cannot be used: they are damaged or belong to another step or run. Empty if
-    usable."""
+    there is none."""
     if damage := find_damage(directory):
         return damage
     history = read_history(directory)

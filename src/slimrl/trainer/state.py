@@ -40,8 +40,8 @@ LATEST, BEST = "latest", "best"
 @dataclass(slots=True)
 class TrainState:
     """The state of a training run: policy, optimizer, progress and auxiliary losses. The optimizer also trains the
-    modules of the auxiliary losses. `ranks` are the processes that share the state. `history` lists all training runs
-    of these weights, this run included."""
+    modules of the auxiliary losses. `ranks` are the processes that share the state. `history` lists all training stages
+    of these weights, such as "sft", including the current stage."""
 
     policy: Policy
     optimizer: MasterAdamW
@@ -123,8 +123,8 @@ def keep_newest(output_dir: Path, keep: int) -> None:
 
 
 def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
-    """Link `best` to the saved weights with the highest score, and to the latest step if scores are equal. A score of
-    nan counts as missing. Without any score, do nothing."""
+    """Link `best` to the saved weights with the highest score. If several steps have this score, use the latest step. A
+    score of nan counts as missing. Without any score, do nothing."""
     known = {step for step, score in scores.items() if not math.isnan(score)}
     directory = RunDir(output_dir).weights
     measured = [path for path in step_directories(directory) if step_of(path) in known]

@@ -47,8 +47,8 @@ class StepRefusedError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class _SampleTensors:
-    """Tensors with a value for each trained token of the batch, one sample after the other. The tokens of sample b
-    start at `offset_B[b]`. `is_fresh` is true for a token that was sampled from the present weights."""
+    """Tensors (N,) with a value for each trained token of the batch, one sample after the other. The tokens of sample b
+    start at index `offset_B[b]`. `is_fresh` is true for a token that was sampled from the present weights."""
 
     old: Tensor
     advantage: Tensor
@@ -184,8 +184,8 @@ class TrainStep:
 
 
 def _total(packs: Sequence[Pack], found: Sequence[Mapping[str, Tensor]], ranks: Ranks) -> dict[str, float]:
-    """Return the totals over the packs of all processes. `found` has the values of each pack of this process. All
-    processes get equal totals, so they make the same decision."""
+    """Return the totals over the packs of all processes. `found` has the values of each pack of this process. The
+    totals are equal in all processes, so all processes accept or refuse the step together."""
     totals = dict.fromkeys((*SUMS, *MAXIMA), 0.0)
     pairs = [(pack, row) for pack, row in zip(packs, found, strict=True) if row]  # an empty pack has no numbers
     if pairs:
@@ -228,7 +228,8 @@ def _metrics(totals: Mapping[str, float], samples: Sequence[Sample]) -> Metrics:
 
 
 def check_finite(metrics: Metrics) -> None:
-    """Raise StepRefusedError if more than a small share of the trained tokens has no finite log-probability."""
+    """Raise StepRefusedError if more than `MAX_NONFINITE_SHARE` of the trained tokens have no finite
+    log-probability."""
     bad, tokens = metrics["loss/nonfinite_tokens"], metrics["loss/tokens"]
     if bad > MAX_NONFINITE_SHARE * tokens:
         raise StepRefusedError(

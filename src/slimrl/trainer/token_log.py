@@ -1,7 +1,7 @@
 """Writes the trainer's values for each trained token of a step to a file, which viewers show with the step's rollouts.
 
     rows        (S,) int32      the line of each sample in the rollouts' file, from 0
-    lengths     (S,) int32      the number of its trained tokens
+    lengths     (S,) int32      the number of the sample's trained tokens
     log_ratio   (N,) float16    log-probability under the weights before the step, minus the sampler's
     entropy     (N,) float16    entropy of the policy at the token, in nats
     advantage   (N,) float16    advantage as the policy loss read it

@@ -16,8 +16,8 @@ class Batch:
     """The samples of one training step, and the temperature at which they were sampled.
 
     `orchestrator_state` is the orchestrator's state after this batch, as JSON. The trainer stores this state in its
-    checkpoints and returns it when a run is resumed, but never reads it. If no group has a signal, the batch has no
-    samples and leaves the weights unchanged.
+    checkpoints and returns it when a run is resumed, but never reads it. If no group gives a training signal, the batch
+    has no samples and leaves the weights unchanged.
     """
 
     samples: tuple[Sample, ...]

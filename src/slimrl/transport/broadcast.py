@@ -2,7 +2,7 @@
 
 The process group is separate from any group of the trainer itself. It uses gloo between CPUs and NCCL between GPUs
 (NCCL is untested). The group's members connect to a port on which the trainer listens. The request `/update_weights`
-lists the broadcast tensors in order (`slimrl_serve/transfer.py`, and the plug-in for vLLM).
+lists the tensors in the order of the broadcast. `slimrl_serve/transfer.py` and the plug-in for vLLM receive it.
 """
 
 import os
@@ -69,7 +69,7 @@ class WeightGroup:
             self._broadcast(tensor.detach().to(self._meeting.device).contiguous())
 
     def receive(self, kinds: Kinds) -> Iterator[tuple[str, Tensor]]:
-        """Yield the tensors that the trainer broadcasts, by name. Raises UserError if the trainer is unreachable."""
+        """Yield the name and the value of each broadcast tensor. Raises UserError if the trainer is unreachable."""
         for name, (shape, dtype) in kinds.items():
             tensor = torch.empty(shape, dtype=dtype, device=self._meeting.device)
             self._broadcast(tensor)
@@ -111,11 +111,7 @@ def listen(address: str) -> socket.socket:
 
 
 def describe_kinds(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the names, dtypes and shapes of the tensors to broadcast, as in `update_info`.
-
-    >>> describe_kinds({"w": torch.zeros(2, 3)})
-    {'names': ['w'], 'dtype_names': ['float32'], 'shapes': [[2, 3]]}
-    """
+    """Return the names, dtypes and shapes of the tensors, as in the field `update_info` of `/update_weights`."""
     return {
         "names": list(tensors),
         "dtype_names": [str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()],

@@ -1,6 +1,7 @@
 """A client of SGLang's router over plain HTTP. It sends token ids, and receives token ids with their log-probabilities.
+No text is sent or read, so no text is tokenised twice.
 
-The module does not depend on games or rewards. It sends and reads no text, so no text is tokenised twice.
+This module does not depend on games or rewards.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -48,10 +49,10 @@ class _Reply(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """The address of SGLang's router, and the limits of a request. The router is slow during an update of the weights.
+    """The address of SGLang's router, and the limits of a request.
 
-    `timeout_s` limits a request with all its retries. `patience_s` is the time during which a failed request is sent
-    again.
+    `timeout_s` limits a request with all its retries. The default is long, because the router answers slowly during an
+    update of the weights. A failed request is retried for `patience_s`.
     """
 
     address: str
@@ -62,8 +63,9 @@ class Router:
     async def client(
         self, sampling_params: Mapping[str, Any], end_of_turn: int, session: str = ""
     ) -> AsyncIterator["RouterClient"]:
-        """Context manager: yield a client for one episode that samples with `sampling_params`. A router that routes by
-        hash sends all requests of one `session` to one server. This server has cached the KV of their common prefix."""
+        """Context manager: yield a client for one episode that samples with `sampling_params`. A completion also stops
+        at the token `end_of_turn`. A router that routes by hash sends all requests of one `session` to the same server,
+        whose cache then contains the KV of their common prefix."""
         # The generation config of a base model may name another end of turn than the chat template has.
         stop = sorted({*(sampling_params.get("stop_token_ids") or []), end_of_turn})
         headers = {"X-SMG-Routing-Key": session} if session else {}
@@ -75,7 +77,8 @@ class Router:
 
 @dataclass
 class RouterClient:
-    """A client that samples through the router. `weight_versions` lists the weight versions that the replies report."""
+    """A client that samples through the router. `weight_versions` collects the weight versions that the replies
+    report."""
 
     router: Router
     peer: Peer

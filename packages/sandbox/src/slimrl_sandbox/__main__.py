@@ -2,7 +2,7 @@
 
     SANDBOX_TOKEN=secret python -m slimrl_sandbox --port 8080 --tools package.module:tools
 
-`tools` is a function in `package.module`. It takes the data directory and returns the tools by name.
+`tools` is a function in `package.module`. It takes the data directory and returns the tools, keyed by their names.
 """
 
 import argparse
@@ -53,7 +53,8 @@ def main(arguments: list[str]) -> None:
 
 
 def tools_at(place: str, data_dir: Path) -> Tools:
-    """Return the tools by name from the function at `package.module:name`. Raises UserError if it does not exist."""
+    """Call the function at `place` (`package.module:name`), and return its tools, keyed by their names. Raises
+    UserError if it does not exist."""
     module, _, name = place.partition(":")
     try:
         tools: Tools = vars(importlib.import_module(module))[name](data_dir)

@@ -1,4 +1,4 @@
-"""The interface of a sandbox, which takes code and returns the code's output. This module does not isolate code."""
+"""Defines the interface of a sandbox, which runs code and returns its output. This module does not isolate code."""
 
 import math
 from collections.abc import Mapping
@@ -47,9 +47,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call by the code. `argument` is the call's argument if there is only one and it is a text. Otherwise it
-    is JSON: the list of positional arguments and the object of keyword arguments. `error` is empty unless the tool
-    failed. Both texts are cut to `CALL_CHARS` characters."""
+    """One tool call by the code. If the call has only one argument, a text, `argument` is this text. Otherwise it is
+    JSON: a list of the positional arguments, and an object of the keyword arguments. `error` is empty unless the tool
+    failed. `argument` and `error` are cut to `CALL_CHARS` characters."""
 
     tool: str
     argument: str

@@ -1,7 +1,7 @@
 """Answers the tool calls of a program. Messages from the program's process are not trusted.
 
-A message that breaks the protocol raises `BrokenChannel`. The execution then stops with the text of this exception as
-its error.
+A message that breaks the protocol raises `BrokenChannel`. Then the execution stops, and the text of this exception is
+the execution's error.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ async def _wait(result: Awaitable[Any]) -> Any:
 
 
 def text_of(message: dict[str, Any], key: str) -> str:
-    """Return the text under `key` in a message, as `writable` does. Raises BrokenChannel if the key has no text."""
+    """Return the text under `key` in a message, made `writable`. Raises BrokenChannel if there is no text."""
     text = message.get(key)
     if not isinstance(text, str):
         raise BrokenChannel(f"a message on the channel of tools has no text `{key}`")

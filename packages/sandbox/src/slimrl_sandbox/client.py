@@ -1,4 +1,4 @@
-"""The client of a sandbox's server, which runs on another machine or in a container."""
+"""Defines the client of a sandbox's server. The server runs on another machine or in a container."""
 
 import math
 from typing import Any, Self

@@ -1,7 +1,7 @@
-"""The call format `code`: a policy calls tools in programs, `<code>print(search_pages("query"))</code>`, in a sandbox.
+"""Implements the call format `code`: a policy writes programs that call tools, and a sandbox runs the programs.
 
-The policy reads the output of its program. The programs of an episode share the files in their working directory (a
-session of the sandbox) but no variables. The module does not depend on questions, answers and rewards.
+The policy writes `<code>print(search_pages("query"))</code>`, and reads the program's output. The programs of an
+episode share the files in their working directory (a session of the sandbox) but no variables.
 """
 
 import inspect
@@ -123,7 +123,7 @@ class CodeFormat:
 
 
 def program_of(text: str) -> str:
-    """Return the program in the tags without its indentation and without a Markdown fence around it.
+    """Return the program in `text`, the content of the tags. Remove a common indentation, and a Markdown fence.
 
     >>> program_of("```python\\nprint(1)\\n```")
     'print(1)\\n'
@@ -143,8 +143,8 @@ def output_text(execution: Execution) -> str:
 
 
 def error_text(error: str) -> str:
-    """Return the text of a program's error for the policy; empty without an error. A cut of long output does not
-    shorten this text."""
+    """Return a program's error as text for the policy; empty without an error. It follows the output as an appendix, so
+    it is complete even if the output is cut."""
     shown = error if len(error) <= ERROR_CHARS else f"[...] {error[-ERROR_CHARS:]}"
     return f"Error: {shown}" if error else ""
 

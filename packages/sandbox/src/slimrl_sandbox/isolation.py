@@ -68,11 +68,10 @@ def find_bubblewrap() -> str:
 
 
 def _change_of_user() -> tuple[str, ...]:
-    """Return the last options of bubblewrap and the start of the command that it runs. The command loses all
-    privileges.
+    """Return the last options of bubblewrap and the start of its command, so that the command has no privileges.
 
-    Root gets an unused user id instead of a user namespace, because the kernel never limits root's number of processes,
-    not even in a user namespace.
+    Root's command gets an unused user id instead of a user namespace, because the kernel never limits the number of
+    root's processes, not even in a user namespace.
     """
     if os.geteuid() != 0:
         return ("--unshare-user", "--uid", "1000", "--gid", "1000", "--")
@@ -90,7 +89,7 @@ def call_filter() -> bytes:
 
 
 def cannot_isolate(found: str, remedy: str) -> UserError:
-    """Return the error that explains why code cannot be isolated here, with a remedy."""
+    """Return the error that explains why code cannot be isolated here. `found` is the reason."""
     return UserError(
         f"the sandbox cannot isolate code here: {found}. {remedy}; or run the sandbox's server where it can, and use "
         f'its address. Code from a model runs without isolation only if asked for by name: isolation="{UNSAFE}", or '
@@ -99,7 +98,7 @@ def cannot_isolate(found: str, remedy: str) -> UserError:
 
 
 def why_not(stderr: str) -> UserError:
-    """Return the error for a bubblewrap that exited before it started a program, with the last line of `stderr`."""
+    """Return the error if bubblewrap exited before it started a program. Its message has the last line of `stderr`."""
     said = stderr.strip().splitlines()[-1] if stderr.strip() else "bubblewrap ended without a word"
     return cannot_isolate(
         f"bubblewrap failed ({said})",
@@ -126,7 +125,7 @@ def _python() -> tuple[str, ...]:
 
 @cache
 def _system() -> list[str]:
-    """Return the read-only mounts: the system's libraries and the installation of the interpreter."""
+    """Return bubblewrap's options for the read-only mounts: the system's libraries and the installed interpreter."""
     mounts = ["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     for name in ("lib", "lib32", "lib64", "libx32", "bin"):
         path = Path("/", name)

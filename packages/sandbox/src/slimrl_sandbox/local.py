@@ -1,4 +1,4 @@
-"""The sandbox on this machine. It starts a process under bubblewrap for each execution.
+"""Implements the sandbox on this machine. It starts a process under bubblewrap for each execution.
 
 async with BubblewrapSandbox({"shout": shout}) as sandbox:  # a function of a text
     print((await sandbox.run("print(shout('hello'))")).stdout)

@@ -1,7 +1,7 @@
 """Runs one program: starts a process in the sandbox, watches it, and kills it with all its children.
 
-The calling thread watches the execution, and a second thread answers its tool calls. So the limits are enforced even if
-the event loop is busy for seconds. Both threads wait only for Python's global lock.
+The calling thread watches the execution, and a second thread answers its tool calls. Neither thread waits for the event
+loop, so the limits are enforced even if the event loop is busy for seconds.
 """
 
 import os
@@ -65,8 +65,8 @@ def execute(
 
 @contextmanager
 def _start_program(isolated: bool, runner: Path, limits: Limits, tools: Tools) -> "Iterator[_Process]":
-    """Context manager: start a process that waits for its program, and kill it at the end. Raises OSError,
-    UserError."""
+    """Context manager: start a process that waits for its program, and kill the process at the end. Raises OSError or
+    UserError if it cannot be started."""
     with ExitStack() as opened:
         folder = "/" if isolated else opened.enter_context(tempfile.TemporaryDirectory(prefix="slimrl-"))
         ours, theirs = socket.socketpair()
@@ -185,8 +185,8 @@ class _Process:
             self._inner = -1
 
     def _serve(self, program: Program) -> None:
-        """Answer the program until it is done, breaks the protocol or closes the channel. In the first two cases, store
-        the outcome and kill the process."""
+        """Answer the program's calls until it is done, breaks the protocol or closes the channel. In the first two
+        cases, store the outcome and kill the process."""
         start = {
             "code": writable(program.code),
             "limits": rlimits(self._limits),
@@ -234,8 +234,8 @@ class _Process:
 
     def _kill(self) -> None:
         """Kill the first process of the PID namespace; the kernel then kills all other processes of the namespace. If
-        the first process is not known yet, kill the process group. If only bubblewrap was killed, a child could wait
-        for it for ever."""
+        the first process is not known yet, kill the process group. It is not enough to kill bubblewrap: a child could
+        wait for bubblewrap for ever."""
         with self._lock, suppress(ProcessLookupError):
             if self._inner >= 0:
                 signal.pidfd_send_signal(self._inner, signal.SIGKILL)
@@ -244,7 +244,7 @@ class _Process:
 
 
 def _read(selector: selectors.BaseSelector, timeout_s: float) -> bool:
-    """Read what the process has printed, and return True if it has exited."""
+    """Wait up to `timeout_s` seconds for output of the process, and read it. Return True if the process has exited."""
     has_exited = False
     for key, _ in selector.select(timeout_s):
         if key.data is None:

@@ -189,7 +189,7 @@ def description(error: BaseException, lines: list[str]) -> str:
 
 
 def own_frames(traceback: "TracebackType | None", lines: list[str]) -> list[str]:
-    """Return the lines of a traceback for the frames of the code, outermost first."""
+    """Return a line of text for each of the code's frames in a traceback, outermost first. `lines` is the code."""
     found = []
     while traceback:
         code = traceback.tb_frame.f_code
@@ -201,7 +201,7 @@ def own_frames(traceback: "TracebackType | None", lines: list[str]) -> list[str]
 
 
 def frame(number: int, where: str, lines: list[str]) -> str:
-    """Return a traceback's line for one frame, with the line of code if it exists."""
+    """Return the text for one frame of a traceback: the line number, `where`, and the line of code if it exists."""
     text = lines[number - 1].strip() if number <= len(lines) else ""
     return f"  line {number}{where}: {text:.200}"
 

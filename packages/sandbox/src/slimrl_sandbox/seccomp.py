@@ -4,7 +4,7 @@ Namespaces hide the host's files, processes and network. But some parts of the k
 locks, key rings, huge pages), and some have no limit (memory files, System V shared memory). The filter refuses calls
 that use these parts, access other processes, make namespaces or watch shared files. It also refuses calls that allowed
 escapes in the past. It lists refused calls instead of allowed calls, because programs of any kind run in the sandbox.
-Calls that are newer than the list do not exist in the sandbox.
+Calls that are newer than the list are refused as unknown (ENOSYS).
 """
 
 import errno
@@ -88,7 +88,8 @@ def program(machine: str) -> bytes:
 
 
 def _by_argument() -> list[tuple[tuple[int, int], list[bytes]]]:
-    """Return the steps for calls that are refused only for some arguments, with the calls' numbers by architecture."""
+    """Return a pair for each call that is refused only for some arguments: the call's numbers on x86-64 and arm64, and
+    the steps that check the arguments."""
     refuse = [_refuse(errno.EPERM)]
     fcntl = [_load_argument(1)]
     for command in _FCNTL:

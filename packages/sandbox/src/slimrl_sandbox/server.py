@@ -37,8 +37,8 @@ GRACE_S = 3  # after a stop request, wait this long for running requests
 
 
 class ExecuteBody(BaseModel):
-    """The body of `/execute`: code, and a session. The working directory has the session's files; empty for no
-    session."""
+    """The body of `/execute`: code, and a session whose files are in the working directory. An empty `session_id`
+    means no session."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     code: str
@@ -47,8 +47,8 @@ class ExecuteBody(BaseModel):
 
 
 def make_app(sandbox: Sandbox, token: str, forwarders: Collection[str] = (), max_queue: int = MAX_QUEUE) -> FastAPI:
-    """Return the application. At most `max_queue` requests run or wait. Without a `token` the application answers
-    programs on this machine, but not web pages."""
+    """Return the application. At most `max_queue` requests run or wait. Without a `token`, the application answers
+    programs on this machine and at the addresses `forwarders`, but not web pages."""
     check_limits(max_queue=max_queue)
     app, places = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None), asyncio.Semaphore(max_queue)
     app.add_middleware(
@@ -92,8 +92,8 @@ def make_app(sandbox: Sandbox, token: str, forwarders: Collection[str] = (), max
 
 
 def gateways(routes: Path = Path("/proc/net/route")) -> frozenset[str]:
-    """Return the addresses of the default gateways. In a container the gateway is the container engine. Connections
-    from the host to a published port have the gateway's address. Other machines and containers keep their own
+    """Return the addresses of the default gateways. In a container, the gateway is the container engine: if the host
+    connects to a published port, the connection has the gateway's address. Other machines and containers keep their own
     addresses."""
     if not routes.is_file():
         return frozenset()

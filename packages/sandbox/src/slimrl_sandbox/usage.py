@@ -1,4 +1,4 @@
-"""The limits of an execution. The kernel enforces some limits; this module polls the others.
+"""Enforces the limits of an execution. The kernel enforces some limits; this module polls the others.
 
 Between two polls, only the kernel's limits restrict a process.
 """
@@ -20,8 +20,8 @@ _SEND_BUFFER = Path("/proc/sys/net/core/wmem_default")
 def find_excess(limits: Limits, first: int, scratch: int) -> str:
     """Return an error if a process and its descendants exceed a limit, else an empty text.
 
-    `scratch` is a descriptor of the working directory. With -1 the processes are not isolated, and only their own
-    memory counts.
+    `scratch` is a descriptor of the working directory. It is -1 if the processes are not isolated; then files and
+    sockets are not checked.
     """
     num_bytes = sum(map(_memory_bytes, _with_descendants(first)))
     if scratch >= 0:
@@ -35,7 +35,7 @@ def find_excess(limits: Limits, first: int, scratch: int) -> str:
 
 
 def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
-    """Return the arguments of `setrlimit`: (resource, (soft limit, hard limit)) for each."""
+    """Return the arguments for each call of `setrlimit`: a resource, and a pair of its soft and hard limit."""
     same = {
         resource.RLIMIT_AS: limits.memory_mb * _MB,
         resource.RLIMIT_NPROC: limits.num_processes,

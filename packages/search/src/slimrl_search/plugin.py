@@ -1,4 +1,4 @@
-"""The `judge` command, for the entry point of slimrl-search."""
+"""Provides the `judge` command for the entry point of slimrl-search."""
 
 from slimrl.plugins import Command
 

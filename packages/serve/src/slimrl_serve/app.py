@@ -42,7 +42,7 @@ async def models(service: Served) -> Plain:
 
 
 async def model(model_id: str, service: Served) -> Plain:
-    """Return the served model by its name."""
+    """Return the served model, if `model_id` is its name."""
     service.check_model(model_id)
     return service.card()
 
@@ -68,7 +68,7 @@ async def completions(request: Request, service: Served, body: CompletionBody) -
 
 
 async def generate(request: Request, service: Served, body: GenerateBody) -> Response:
-    """Sample token ids from token ids."""
+    """Continue a prompt of token ids, and return the sampled token ids."""
     return await answer(request, await tokens.open_generation(service, body))
 
 
@@ -85,7 +85,7 @@ async def resume(service: Served) -> Plain:
 
 
 async def is_paused(service: Served) -> Plain:
-    """Report if sampling has stopped. The engine itself answers, so a reply shows that the engine is alive."""
+    """Report whether sampling is paused. The engine itself answers, so a reply shows that the engine is alive."""
     return {"is_paused": await service.thread.call(lambda engine: service.thread.paused)}
 
 

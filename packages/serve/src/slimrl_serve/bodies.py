@@ -73,7 +73,7 @@ class Body(BaseModel):
 
 
 class Request(Body):
-    """The body of a request, or its sampling parameters: unknown fields are refused, unless they are null."""
+    """The body of a request, or an object in the body. Unknown fields are refused, unless they are null."""
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": {"type": "null"}})
 
@@ -97,8 +97,7 @@ class Request(Body):
 
 
 class JsonSchema(Request):
-    """The JSON schema of a reply. The reply follows it even without `strict`. Without a schema, any object is
-    allowed."""
+    """The JSON schema that a reply must follow, even without `strict`. Without a schema, any object is allowed."""
 
     name: str | None = None
     description: Any = None
@@ -165,7 +164,7 @@ class Generation(Sampling):
 
 
 class CompletionBody(Generation):
-    """`POST /v1/completions`."""
+    """The body of `POST /v1/completions`."""
 
     prompt: str | TokenIds | Some[str] | Some[TokenIds]
     max_tokens: Count | None = None
@@ -226,7 +225,7 @@ class Rendering(Request):
 
 
 class ChatBody(Generation, Rendering):
-    """`POST /v1/chat/completions`."""
+    """The body of `POST /v1/chat/completions`."""
 
     messages: Some[ChatMessage]
     max_tokens: AtLeastOne | None = None
@@ -238,13 +237,13 @@ class ChatBody(Generation, Rendering):
 
 
 class ChatTokensBody(ChatBody):
-    """`POST /v1/chat/completions/tokens`: like chat, but the prompt is `tokens`; `messages` are not rendered."""
+    """The body of `POST /v1/chat/completions/tokens`. The prompt is `tokens`, and `messages` are not rendered."""
 
     tokens: TokenIds
 
 
 class TokenizeBody(Rendering):
-    """`POST /tokenize`: a prompt, or messages. lm-eval sends messages as `prompt`."""
+    """The body of `POST /tokenize`: a prompt, or messages. lm-eval sends messages as `prompt`."""
 
     model: str | None = None
     prompt: str | Some[ChatMessage] | None = None
@@ -253,7 +252,7 @@ class TokenizeBody(Rendering):
 
 
 class DetokenizeBody(Request):
-    """`POST /detokenize`."""
+    """The body of `POST /detokenize`."""
 
     model: str | None = None
     tokens: Items[TokenId]
@@ -265,7 +264,7 @@ class GenerateSampling(Sampling):
 
 
 class GenerateBody(Request):
-    """`POST /inference/v1/generate`: token ids in, token ids out."""
+    """The body of `POST /inference/v1/generate`: the token ids of a prompt, and sampling parameters."""
 
     model: str | None = None
     request_id: str | None = Field(default=None, max_length=1024)
@@ -307,8 +306,9 @@ class UpdateInfo(Request):
 
 
 class UpdateBody(Request):
-    """`POST /update_weights`: either `weight_dir` with a `version`, or `update_info` after `/start_weight_update`. The
-    directory has all weights as safetensors in Hugging Face format, or only an adapter in PEFT's format."""
+    """The body of `POST /update_weights`: either `weight_dir` with a `version`, or, after `/start_weight_update`,
+    `update_info`. The directory has all weights as safetensors in Hugging Face format, or only an adapter in PEFT's
+    format."""
 
     weight_dir: Text | None = None
     version: int = Field(default=0, ge=0, lt=INT64)
@@ -324,7 +324,8 @@ class UpdateBody(Request):
 
 
 class JoinInfo(Request):
-    """The process group of a broadcast. The trainer has rank 0 and listens at the address."""
+    """The process group of a broadcast. The trainer has rank 0 and listens at the address; the server gets the rank
+    `rank_offset`."""
 
     master_address: str = Field(min_length=1, max_length=256)
     master_port: int = Field(ge=1, le=65535)
@@ -339,19 +340,19 @@ class JoinInfo(Request):
 
 
 class InitTransferBody(Request):
-    """`POST /init_weight_transfer_engine`. `init_info` is empty if updates come from directories."""
+    """The body of `POST /init_weight_transfer_engine`. `init_info` is empty if updates come from directories."""
 
     init_info: JoinInfo | Annotated[dict[str, Any], Field(max_length=0)]
 
 
 class FinishBody(Request):
-    """`POST /finish_weight_update`. `weight_version` is a number, like the versions of tokens. Without it, the version
-    does not change."""
+    """The body of `POST /finish_weight_update`. `weight_version` is a number, like the versions of tokens. Without it,
+    the version does not change."""
 
     weight_version: Version | None = None
 
 
 class CheckBody(Request):
-    """`POST /weight_checker`: compute the SHA-256 of every tensor."""
+    """The body of `POST /weight_checker`, which computes the SHA-256 of every tensor."""
 
     action: Literal["checksum"]

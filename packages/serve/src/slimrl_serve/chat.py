@@ -17,7 +17,8 @@ TAG_TOKENS = 16  # number of last prompt tokens to check; the opening tag of tho
 
 @dataclass(eq=False)
 class Chat(TextReply[ChatBody]):
-    """One chat request. `in_thoughts` is True if the prompt ends with the opening tag of the thoughts."""
+    """The reply to one chat request. `in_thoughts` is True if the prompt ends with the opening tag of thoughts, such as
+    `<think>`."""
 
     KINDS = ("chat.completion", "chat.completion.chunk")
 
@@ -36,7 +37,7 @@ class Chat(TextReply[ChatBody]):
             yield _piece(choice, {"role": "assistant", "content": ""}, {})
 
     def pieces(self, choice: Choice, text: str, tokens: tuple[int, int], done: bool) -> Iterator[Plain]:
-        """Yield the new content and calls, and the finish reason."""
+        """Yield the new text and tool calls as pieces, and at the end the finish reason."""
         deltas: list[Plain] = []
         num_before = self._num_calls(choice)
         for part in self._read(choice, text, done):
@@ -66,7 +67,7 @@ class Chat(TextReply[ChatBody]):
         return {"index": choice.index, "message": message, "finish_reason": self._reason(choice), **extras}
 
     def _read(self, choice: Choice, text: str, done: bool) -> list[str | ToolCall]:
-        """Return the new texts and calls of a choice; `text` is its text so far."""
+        """Return the new texts and tool calls of a choice. `text` is the whole text of the choice so far."""
         if choice.index in self.readers:
             return self.readers[choice.index].read(text, done)
         return [new] if (new := text[choice.shown :]) else []

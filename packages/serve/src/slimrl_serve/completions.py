@@ -18,7 +18,7 @@ DEFAULT_MAX_TOKENS = 16  # as in OpenAI's API
 
 @dataclass(eq=False)
 class Completions(TextReply[CompletionBody]):
-    """One completions request. `texts` are the prompts' texts, if they are to be echoed."""
+    """The reply to one completions request. `texts` are the prompts' texts, if the reply must echo them."""
 
     KINDS = ("text_completion", "text_completion")
 
@@ -26,7 +26,7 @@ class Completions(TextReply[CompletionBody]):
 
     @property
     def echoes(self) -> bool:
-        """True if the reply repeats the prompts, with requested log-probabilities."""
+        """True if the reply repeats the prompts, together with their log-probabilities if these are requested."""
         return bool(self.body.echo)
 
     def pieces(self, choice: Choice, text: str, tokens: tuple[int, int], done: bool) -> Iterator[Plain]:

@@ -70,8 +70,8 @@ class PromptWriter:
     def _check_whole(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> None:
         """Raise ApiError 400 if the template leaves out a message, a call or a tool. Each shape of a conversation is
         checked only once. The check replaces message contents and the names of calls and tools with markers, renders
-        the conversation, and searches the text for the markers. A template may change real contents, for example drop
-        thoughts."""
+        the conversation, and searches the text for the markers. It does not search for real contents, because a
+        template may change them, for example drop thoughts."""
         parts = [(one["role"], bool(one["content"].strip()), len(one.get("tool_calls", ()))) for one in messages]
         shape = repr((parts, len(tools), settings))
         if shape in self._whole:

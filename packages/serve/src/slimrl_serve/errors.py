@@ -49,7 +49,7 @@ def blame(param: str) -> Iterator[None]:
 
 
 def too_long(context_len: int, wanted: str) -> ApiError:
-    """Return the error for a prompt that does not fit. Clients recognise this error by OpenAI's wording."""
+    """Return the error for a prompt that does not fit, in OpenAI's wording, by which clients recognise it."""
     return bad_request(
         f"This model's maximum context length is {context_len} tokens. However, {wanted}. Please shorten the prompt or "
         "ask for fewer tokens.",

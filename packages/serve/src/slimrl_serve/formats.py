@@ -1,7 +1,7 @@
 """Makes the grammar that a reply must follow, from the format or the tools in the request. Many requests need no
 grammar.
 
-A grammar's source is a text of limited length. It is compiled off the event loop within a limited time. The last
+A grammar's source is a text of limited length. It is compiled off the event loop within a limited time. The most recent
 grammars are cached, because clients often send the same schema or tools again.
 """
 
@@ -42,8 +42,8 @@ class Formats:
         self._compiles, self._trials = ThreadPoolExecutor(1, "grammar"), ThreadPoolExecutor(NUM_TRIALS, "grammar")
 
     async def grammar_of(self, body: Sampling, in_thoughts: bool = False) -> Grammar | None:
-        """Return the grammar for the reply to `body`; None without constraints. `in_thoughts` is True if the prompt has
-        opened the thoughts. Raises ApiError 400 if the format cannot be used, and 503 after the time limit."""
+        """Return the grammar for the reply to `body`; None without constraints. `in_thoughts` is True if the prompt
+        ends within thoughts. Raises ApiError 400 if the format cannot be used, and 503 after the time limit."""
         param, source = source_of(body, in_thoughts)
         if not source:
             return None
@@ -63,8 +63,8 @@ class Formats:
             raise ApiError(503, f"{param} was not compiled within {COMPILE_S:g} s.", param=param) from error
 
     def _find(self, source: str) -> "asyncio.Task[Grammar]":
-        """Return the task that compiles a source. Requests for the same source share it. It is kept, unless it failed:
-        on a busy machine a trial may take too long by chance."""
+        """Return the task that compiles a source. Requests with the same source share it. Only a failed task is
+        replaced, because on a busy machine a trial may exceed its time limit by chance."""
         task = self._grammars.pop(source, None)
         if task is None or (task.done() and (task.cancelled() or task.exception())):
             task = asyncio.create_task(self._compile(source))
@@ -183,8 +183,8 @@ def _calls_source(
 
 
 def _call_rule(function: FunctionSpec, obeys: bool) -> str:
-    """Return the rule of a call between its tags, up to its last brace. With `obeys`, the arguments follow the
-    function's schema; otherwise any object is allowed."""
+    """Return the grammar's rule for a call of the function: the text after the opening tag, except the last brace. With
+    `obeys`, the arguments follow the function's schema; otherwise any object is allowed."""
     schema: dict[str, Any] = ANY_OBJECT
     if obeys:
         schema = NO_ARGUMENTS if function.parameters is None else {"type": "object", **function.parameters}

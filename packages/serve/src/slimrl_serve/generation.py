@@ -1,7 +1,4 @@
-"""Reads the sampling fields of a request, and turns the tokens of a choice into text and scores.
-
-It does not depend on the formats of replies.
-"""
+"""Reads the sampling fields of a request, and turns the tokens of a choice into text and scores."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -25,8 +22,8 @@ class Choice(Job):
     """One completion. Its first `told` tokens and `shown` characters have already been sent; the next token starts at
     `offset` in the text.
 
-    `first` is the first choice with the same prompt; None if it is this choice. Only the first choice scores the
-    prompt, if requested.
+    `first` is the first of several choices with the same prompt; None in the first itself. Only the first choice
+    computes the scores of the prompt, if these are requested.
     """
 
     index: int
@@ -74,7 +71,7 @@ class Choice(Job):
         return scores
 
     def prompt_scores(self, num_top: int) -> list[Score]:
-        """Return the scores of the prompt's tokens after the first."""
+        """Return the scores of the prompt's tokens, except the first token, which has none."""
         scored = zip(self.prompt[1:], (self.first or self).sequence.scored, strict=True)
         return [(token, score.logprob, score.top[:num_top]) for token, score in scored]
 
@@ -118,8 +115,9 @@ def sampling_params(body: Sampling, max_tokens: int, seed: int) -> SamplingParam
 
 
 def request_options(body: Sampling, max_tokens: int, num_tokens: int, grammar: Grammar | None) -> RequestOptions:
-    """Return the engine's less common options of a choice, without log-probabilities. `num_tokens` is the size of the
-    vocabulary. Raises ApiError 400 if `stop_token_ids`, `min_tokens` or `logit_bias` is out of range."""
+    """Return the engine's less common options for a choice; the caller adds the options of log-probabilities.
+    `num_tokens` is the size of the vocabulary. Raises ApiError 400 if `stop_token_ids`, `min_tokens` or `logit_bias` is
+    out of range."""
     stop_ids = frozenset(body.stop_token_ids or ())
     if stop_ids and max(stop_ids) >= num_tokens:
         raise bad_request(f"stop_token_ids: the model only knows the ids 0 to {num_tokens - 1}.", "stop_token_ids")

@@ -1,7 +1,8 @@
 """Compiles a grammar in a separate process with limits: llguidance cannot be interrupted, and may need minutes and
 gigabytes for a small schema.
 
-The process uses tokens of one byte each. The slow part, the automaton of patterns, does not depend on the tokens.
+The process uses tokens of one byte each, because the slow part, the automaton of patterns, does not depend on the
+tokens.
 """
 
 import contextlib

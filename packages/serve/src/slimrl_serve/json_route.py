@@ -17,9 +17,9 @@ MAX_VALUES, MAX_CONTAINERS = 2**21, 2**16
 
 
 class JsonRoute(APIRoute):
-    """A route that rejects JSON with too many or too deep objects, or with text that cannot be encoded.
+    """A route that rejects JSON with too many objects, with too deep nesting, or with text that cannot be encoded.
 
-    JSON can contain half of a surrogate pair. No tokenizer accepts it, and no reply can contain it.
+    A text in JSON can contain half of a surrogate pair, which no tokenizer accepts and no reply can contain.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -39,8 +39,8 @@ class Reply(ABC, Generic[B]):
     its choices. Call `close` at the end to free their slots. Raises ApiError 400 for invalid settings, and 429 if the
     queue is full.
 
-    `top_logprobs` is None for no log-probabilities, and 0 for those of the sampled tokens only. All choices follow the
-    `grammar`.
+    `top_logprobs` is None for no log-probabilities, and 0 for log-probabilities of the sampled tokens only. All choices
+    follow the `grammar`.
     """
 
     service: Service
@@ -61,7 +61,7 @@ class Reply(ABC, Generic[B]):
 
     @property
     def echoes(self) -> bool:
-        """True if the reply repeats the prompts, with requested log-probabilities."""
+        """True if the reply repeats the prompts, together with their log-probabilities if these are requested."""
         return False
 
     @property
@@ -170,7 +170,7 @@ class TextReply(Reply[G]):
         return bool(self.body.stream)
 
     def first_pieces(self) -> Iterator[Plain]:
-        """Yield the pieces of choices before the first token."""
+        """Yield the pieces to send before the first token."""
         yield from ()
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """Holds the served model and the shared parts of all routes: checks of names, prompts and the queue, and tokenization.
 
-It does not depend on OpenAI's formats; they are in `chat.py` and `completions.py`.
+OpenAI's formats are in `chat.py` and `completions.py`.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class Service:
 
     @property
     def engine(self) -> Engine:
-        """The engine, only for reading its version and counters; any thread may read these."""
+        """The engine. Use this property only to read the engine's version and counters; any thread may read them."""
         return self.thread.loaded.result(timeout=0)
 
     def version_name(self, version: int) -> str:

@@ -1,8 +1,8 @@
 """Changes the logits of sequences that request it, before their next token is drawn.
 
 The steps have vLLM's order. First, `bias` is added. Then, for each token in the prompt or the reply, a positive logit
-is divided by `repetition`, and any other logit is multiplied by it. For each token in the reply, `presence` is
-subtracted once, and `frequency` once per occurrence. At the end, tokens that the grammar forbids get no probability.
+is divided by `repetition`, and any other logit is multiplied by `repetition`. For each token in the reply, `presence`
+is subtracted once, and `frequency` once per occurrence. At the end, tokens that the grammar forbids become impossible.
 """
 
 from collections.abc import Sequence

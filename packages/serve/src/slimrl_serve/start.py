@@ -33,7 +33,7 @@ def check_packages() -> None:
 
 @contextmanager
 def until_signal() -> Iterator[threading.Event]:
-    """Yield an event that the first SIGTERM or SIGINT sets. A second signal raises KeyboardInterrupt at once."""
+    """Context manager: yield an event that the first SIGTERM or SIGINT sets. The second raises KeyboardInterrupt."""
     stopped = threading.Event()
 
     def stop(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""Turns token ids into text, complete or while they arrive. It does not depend on HTTP, requests or models.
+"""Turns token ids into text, all at once or while they arrive.
 
 A character may be spread over several tokens, and a stop string over many. So `GrowingText` only shows text that later
 tokens cannot change. With the stop string "END" and the tokens "x", " E", "N", "o" it shows "x", "x ", "x " and "x
@@ -157,7 +157,7 @@ class GrowingText:
 
     def _find_end(self, text: str, known: int) -> int:
         """Return the position at which a stop string ends the text; -1 without a stop string. If the text has several,
-        the one that is complete first counts. The first `known` characters have none."""
+        the one that is complete first counts. None is complete in the first `known` characters."""
         # A stop string may start in the known part, but not be complete there.
         starts = [(stop, text.find(stop, max(0, known - len(stop) + 1))) for stop in self._stop]
         found = [(start + len(stop), start) for stop, start in starts if start >= 0]

@@ -105,8 +105,8 @@ async def open_generation(service: Service, body: GenerateBody) -> TokensReply:
 
 
 def _version_spans(service: Service, versions: Sequence[int]) -> list[Plain]:
-    """Return vLLM's `weight_versions`: spans of tokens that one weight version has sampled, from `start` to before
-    `end`."""
+    """Return vLLM's `weight_versions`: an object for each span of tokens with the same weight version. The span has the
+    indices from `start` to `end` - 1."""
     spans: list[Plain] = []
     for index, version in enumerate(versions):
         name = service.version_name(version)

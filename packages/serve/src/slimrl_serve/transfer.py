@@ -41,8 +41,8 @@ DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in FILE_DTYPES.valu
 
 
 class WeightTransfer:
-    """Handles the routes for weights. Holds the unfinished update and the process group for broadcasts, if there are
-    any. Only one change runs at a time."""
+    """Handles the routes for weights. It holds the unfinished update and the process group for broadcasts, if they
+    exist. Only one change runs at a time."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -62,7 +62,7 @@ class WeightTransfer:
         return {"message": "Weight transfer initialized"}
 
     async def start_weight_update(self) -> Plain:
-        """Start an update in several calls. An unfinished update is discarded."""
+        """Start an update that consists of several requests. An earlier unfinished update is discarded."""
         async with self._changing:
             self._staged = {}
         return {"message": "Weight update started"}

@@ -1,8 +1,7 @@
 """Replaces the weights of a running model: checks new weights, then copies them into the parameters. Keeps the base
 model's weights, so that one adapter after another can be merged into the base model.
 
-Raises UserError, before anything is changed, if a directory does not have exactly this model's weights. It does not
-depend on HTTP.
+If a directory does not have exactly this model's weights, a UserError is raised before anything changes.
 """
 
 import hashlib
@@ -28,7 +27,7 @@ NO_ADAPTER = Adapter(1.0, {})
 
 
 def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
-    """Read the directory's tensors into memory and return them by the names of the parameters that they replace.
+    """Read the directory's tensors into memory, and return them keyed by the names of the parameters that they replace.
 
     Names, shapes and dtypes must equal the module's, and all numbers must be finite. A parameter that is tied to
     another one may be missing, but must not differ from it. Buffers must equal the module's own. If names, shapes or
@@ -101,7 +100,7 @@ def copy_weights(weights: Mapping[str, Tensor], module: nn.Module) -> None:
 
 
 def weight_checksums(module: nn.Module) -> dict[str, str]:
-    """Return the SHA-256 digest of every parameter's bytes, under the names of vLLM's first worker."""
+    """Return the SHA-256 digest of every parameter's bytes, keyed by the parameter's name in vLLM's first worker."""
     return {
         f"dp0:pp0:pcp0:tp0:{name}": hashlib.sha256(
             parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
@@ -168,8 +167,8 @@ class BaseWeights:
             self._kept = {name: self._kept[name] for name in self._present.pairs}
 
     def _write(self, adapter: Adapter, parameters: Mapping[str, Tensor]) -> None:
-        """Write the merged matrices one by one, because a GPU may lack the memory for all. They are merged as in the
-        trainer."""
+        """Merge the adapter into the matrices one by one, because a GPU may lack the memory for all of them at once.
+        The trainer merges with the same function."""
         for name, kept in self._kept.items():
             base = {name: kept.to(parameters[name].device, non_blocking=True)}
             pairs = {name: adapter.pairs[name]} if name in adapter.pairs else {}

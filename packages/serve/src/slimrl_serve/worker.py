@@ -1,9 +1,9 @@
-"""Runs the engine on a separate thread. It does not depend on HTTP or text.
+"""Runs the engine on a separate thread.
 
 PyTorch releases the GIL while it computes, so the event loop continues to serve. Every access to the engine or the
 weights is a command to this thread, executed between two steps, so an update never overlaps a forward pass. Other
-threads read sampled tokens from the `Request`s, whose lists only grow. The engine's thread only wakes the waiting
-tasks.
+threads read sampled tokens directly from the `Request`s, whose lists only grow. The engine's thread only wakes the
+tasks that wait for tokens.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ class EngineThread:
         return future
 
     def _put_for(self, job: Job, function: Callable[[Engine, Job], None]) -> None:
-        """Queue a function of a job with `_put`. If the function fails, the job fails too."""
+        """Queue the call `function(engine, job)` with `_put`. If the function fails, the job fails too."""
 
         def check(done: "Future[None]") -> None:
             if error := done.exception():
@@ -166,7 +166,8 @@ class EngineThread:
             self._refuse_commands()
 
     def _advance(self, engine: Engine) -> None:
-        """Run the waiting commands and one step. The server survives a failure of the step."""
+        """Run the waiting commands and one step of the engine. If this fails, the running jobs fail, but the thread
+        continues."""
         try:
             self._obey(engine)
             if engine.busy and not self.paused and not self._stopping:

@@ -1,1 +1,2 @@
-"""Tools for runs: plans, model cards, checks of the machine, translation of prime-rl's settings, recorded curves."""
+"""Tools for runs: plans, model cards, checks of the machine, translation of prime-rl's settings, and recorded
+curves."""

@@ -55,8 +55,8 @@ def cpu_limit(root: Path = ROOT) -> float:
 
 
 def load_note(num_threads: int) -> str:
-    """Return a warning if other programs leave too few cores for `num_threads`, else an empty text. This process must
-    not compute during the measurement, which takes `LOOK_S` seconds."""
+    """Return a warning if other programs leave too few cores for `num_threads`, else an empty text. The measurement
+    takes `LOOK_S` seconds, in which this process must not compute."""
     busy, num = busy_cores(), num_cores()
     if num_threads - (num - busy) <= LITTLE * num_threads:
         return ""
@@ -80,11 +80,11 @@ def _own_cores() -> set[int]:
 
 
 def _read_groups(name: str, root: Path) -> Iterator[list[str]]:
-    """Yield the words of the file `name` in this process's control group (version 2), and in each parent group that has
-    this file.
+    """Yield the words of the file `name`, first from this process's control group (version 2), then from each parent
+    group that has this file.
 
-    In a container, the group's path may be a path on the host. The mounted root directory is then the container's
-    group.
+    In a container, the group's path may be a path on the host. In that case the mounted root directory is the
+    container's group.
     """
     mount, membership = root / "sys" / "fs" / "cgroup", root / "proc" / "self" / "cgroup"
     for line in membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else ():

@@ -49,7 +49,7 @@ class Settings:
         return [str(one.get("name") or one.get("id", "")) for one in listed if isinstance(one, Mapping)]
 
     def in_words(self) -> list[list[str]]:
-        """Return all settings as texts, with secrets replaced by `[key]`."""
+        """Return a pair for each setting: its dotted path, and its value as text. Secrets are replaced by `[key]`."""
         return [[path, _show(path, value)] for path, value in flatten(self.tree)]
 
     def key(self) -> str:
@@ -97,7 +97,7 @@ def label_of(run: Path, name: str) -> str:
 
 
 def has_result(run: Path, name: str) -> bool:
-    """Return True if the result of an evaluation exists. It is written after all its rollouts."""
+    """Return True if the result of an evaluation exists. The result is written after all rollouts of the evaluation."""
     return RunDir(run).stage(_slug_and_mode(name)[0]).is_file()
 
 

@@ -1,4 +1,4 @@
-"""Answers the page's requests by path; each answer is a value for JSON. Does not depend on HTTP.
+"""Answers the page's requests by path; each answer is a value for JSON.
 
 Runs, rollouts, groups and evaluations are looked up by their names in the index; a name from the page is never used as
 the path of a file.
@@ -91,7 +91,8 @@ class Api:
 
 
 def to_json(value: Any) -> Any:
-    """Return the value with floats rounded to six digits, whole floats as integers, and None for non-finite floats."""
+    """Return the value with each float rounded to six significant digits. Whole floats become integers, and non-finite
+    floats become None."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -113,7 +114,7 @@ def _rollout(run: Run, key: str) -> dict[str, Any]:
 
 
 def _reference(run: Run) -> dict[str, Any] | None:
-    """Return the recorded curves of a run's recipe from the first plug-in that has them, or None."""
+    """Return the reference curves that a plug-in has recorded for the run's recipe; None if no plug-in has any."""
     found = (load(REFERENCES, name, "the reference")(run.directory.path) for name in names(REFERENCES))
     return next((curves for curves in found if curves), None)
 

@@ -19,8 +19,8 @@ EXAMPLE = '[{"field": "reward", "op": ">", "value": 0.5}]'
 
 
 class Condition(BaseModel):
-    """A condition on a field of a rollout. `has` searches for a part of a text. `<` and the like compare only
-    numbers."""
+    """A condition on a field of a rollout. `has` is True if the field's text contains `value`. `<`, `<=`, `>` and `>=`
+    compare only numbers."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -60,8 +60,8 @@ def order_of_rollouts(sort: str) -> Clause:
 
 
 def order_of_groups(sort: str) -> Clause:
-    """Return the SQL order of groups. `sort` is a field such as `std`; `-std` is the descending order. An empty `sort`
-    orders by training step. Raises UserError for an unknown field."""
+    """Return the SQL order of groups, like `order_of_rollouts`. `sort` is a field of a group, such as `std`. Raises
+    UserError for an unknown field."""
     name = sort.removeprefix("-")
     if sort and name not in GROUP_ORDERS:
         raise UserError(f"groups cannot be sorted by `{name}`.{nearest(name, GROUP_ORDERS)}")

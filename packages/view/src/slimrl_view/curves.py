@@ -32,7 +32,7 @@ REWARD = Panel("reward", ("reward/mean", "held_out/reward_greedy", "held_out/rew
 
 
 class Growing(Generic[Value]):
-    """A value that is computed from the JSON objects in a growing file. Other lines are ignored.
+    """A value that is computed from the JSON objects in a growing file. Lines without a JSON object are ignored.
 
     `make` returns the value of an empty file, and `add` adds an object to a value. An incomplete last line is read when
     it is complete. If the file was replaced or has become shorter, as after a resume, it is read again from its start.
@@ -45,7 +45,7 @@ class Growing(Generic[Value]):
 
     @contextmanager
     def read(self) -> Iterator[Value]:
-        """Yield the value of all objects so far; it does not change inside the `with` block."""
+        """Context manager: read the new lines of the file, and yield the value. It does not change during the block."""
         with self._lock:
             with suppress(OSError, UserError):
                 self._read_on()

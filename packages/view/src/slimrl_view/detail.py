@@ -99,13 +99,13 @@ def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
 
 
 def _turns(mask: Sequence[int]) -> list[int]:
-    """Return the number of the turn that sampled each token; -1 for other tokens."""
+    """Return for each token the turn that sampled it, counted from 0; -1 for tokens that the policy did not sample."""
     begins = (now and not before for before, now in zip((0, *mask), mask, strict=False))
     return [count - 1 if sampled else -1 for count, sampled in zip(accumulate(begins), mask, strict=True)]
 
 
 def _spread(advantages: Sequence[float | None], turns: Sequence[int]) -> list[float | None] | None:
-    """Return for each token the advantage of its turn; None unless every turn has an advantage."""
+    """Return for each token the advantage of its turn. Return None unless `advantages` has a value for each turn."""
     if not advantages or len(advantages) != max(turns, default=-1) + 1:
         return None
     return [advantages[turn] if turn >= 0 else None for turn in turns]
@@ -149,8 +149,8 @@ def pieces_of(path: Path, mtime: float) -> Pieces:
 
 
 def token_values(rollouts: Path, line: int, mask: list[int]) -> dict[str, list[float | None] | None]:
-    """Return the trainer's values of a rollout's tokens: for each name in `TRAINED` a list, or None if the values were
-    not recorded. The list has None for tokens that the policy did not sample."""
+    """Return the trainer's values for the tokens of the rollout at line `line`: a list for each name in `TRAINED`, or
+    None if the values were not recorded. A list has None for tokens that the policy did not sample."""
     values: dict[str, list[float | None] | None] = dict.fromkeys(TRAINED)
     path = rollouts.with_name(f"{rollouts.stem}.tokens.npz")
     arrays = _load(path, path.stat().st_mtime_ns) if path.is_file() else {}

@@ -1,8 +1,8 @@
 """Writes the page with the data of some runs as files that open from the disk, without a server.
 
 Browsers cannot fetch files from the disk, so each data file is a script that passes a value to the page:
-`slimrlData(KEY, VALUE)`. The first script, `manifest.js`, lists the file of each answer. One index file per run has all
-rollouts, and the page filters it. Each file of details has up to a hundred rollouts.
+`slimrlData(KEY, VALUE)`. The first script, `manifest.js`, names the file with the answer to each request. One index
+file per run has all rollouts, which the page filters. Each file of details has up to a hundred rollouts.
 """
 
 import json

@@ -1,8 +1,8 @@
 """The index of a run's rollouts: a SQLite file beside the run's files. A user may delete it at any time.
 
-It is in `RUN/.view/`, or in the cache if the run's directory is not writable. A damaged index, or an index of another
-version, is replaced. A new or changed file of rollouts is read completely, in one transaction. So several viewers may
-use one index at the same time, and share the work. A damaged line is counted and skipped.
+The index is in `RUN/.view/`, or in slimrl's cache if the run's directory is not writable. A damaged index, or an index
+of another version, is replaced. A new or changed file of rollouts is read completely, in one transaction. So several
+viewers may use one index at the same time, and share the work. A damaged line is counted and skipped.
 """
 
 import hashlib
@@ -170,7 +170,8 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
 
 
 def _stamp(file: RolloutFile) -> tuple[str, int]:
-    """Return a text that changes with a file, and the file's size; an empty text and 0 if the file does not exist."""
+    """Return a text that differs after each change of the file, and the file's size; an empty text and 0 if the file
+    does not exist."""
     try:
         status = file.path.stat()
     except OSError:

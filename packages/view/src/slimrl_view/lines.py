@@ -46,9 +46,9 @@ def _parse(line: bytes) -> Any:
 def _columns(record: Mapping[str, Any]) -> Json:
     """Return the columns of a rollout by name; a missing number is None.
 
-    `draw` is the number of the task's draw in the run, -1 if unknown. `flat` is True for a rollout with advantages in a
-    group without signal. New files record the signal; in older files, `flat` means that all advantages of the rollout
-    are 0. `text` is in lower case, for the search.
+    `draw` numbers the draws of tasks in the run; -1 if unknown. `flat` is True if the rollout has advantages, but its
+    group has no training signal. Older files do not record the signal; for them, `flat` is True if all advantages of
+    the rollout are 0. `text` is in lower case, for the search.
     """
     advantages = [value for value in record.get("advantages", ()) if value is not None]
     messages = record["messages"]
@@ -86,8 +86,8 @@ def _excerpt(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _num_calls(message: Mapping[str, Any]) -> int:
-    """Return the number of tool calls in a reply, in any of the formats of `tools/`. A call within another does not
-    count."""
+    """Return the number of tool calls in a reply, in any of the formats of `tools/`. A call inside another call does
+    not count."""
     content = str(message["content"])
     num = end = 0
     if "</" in content:

@@ -1,4 +1,4 @@
-"""Lets browsers log in. The address has the key, or a ticket that is valid once. The browser then gets a cookie."""
+"""Lets browsers log in. A browser opens an address with the key or with a one-time ticket, and receives a cookie."""
 
 import hashlib
 import hmac
@@ -31,11 +31,12 @@ class Login:
         self._tickets: set[str] = set()
 
     def address(self, url: str) -> str:
-        """Return an address with the key, with which any browser can log in."""
+        """Return an address that contains the key. Any browser can log in with this address."""
         return f"{url}?key={quote(self.key, safe='')}"
 
     def address_for_once(self, url: str) -> str:
-        """Return an address that logs in once, without the key: other programs can see a browser's command line."""
+        """Return an address that logs in once. It has a ticket, not the key, because other programs can see a browser's
+        command line."""
         ticket = secrets.token_urlsafe()
         self._tickets.add(ticket)
         return f"{url}?key={ticket}"

@@ -143,7 +143,7 @@ class Index:
         return Place(rows[0]["path"], rows[0]["begin"], rows[0]["size"], _row(rows[0]))
 
     def evaluation(self, name: str) -> dict[str, Json]:
-        """Return the rollouts of an evaluation by their tasks. Raises Missing for an unknown name."""
+        """Return the rollouts of an evaluation, keyed by their tasks. Raises Missing for an unknown name."""
         rows = self._select("{scope} ORDER BY line", (), f"{HELD_OUT}/{name}")
         return {row["task"]: _row(row) for row in rows}
 
@@ -168,8 +168,8 @@ class Index:
         return [(row["name"], row["step"], row["lines"], row["damaged"]) for row in found]
 
     def _select(self, condition: str, values: Sequence[Any], file: str = "") -> list[sqlite3.Row]:
-        """Return the rollouts that meet a condition. `{scope}` in `condition` is replaced by a condition on the
-        file."""
+        """Return the rollouts that meet an SQL condition. `{scope}` in `condition` is replaced by the condition that
+        the rollout is in `file`."""
         with connect(self.path) as connection:
             scope = _scope(connection, file) if file else Clause("1")
             sql = f"{SELECT} WHERE {condition.format(scope=f'rollouts.{scope.sql}')}"
@@ -177,8 +177,8 @@ class Index:
 
 
 def pair_up(left: dict[str, Json], right: dict[str, Json]) -> Json:
-    """Return two evaluations task by task, and the numbers of tasks with more, less or equal reward on the right
-    side."""
+    """Return the rollouts of two evaluations in pairs of equal tasks, and the numbers of tasks with a higher
+    (`better`), lower (`worse`) or equal (`same`) reward in `right`."""
     pairs = [{"task": t, "left": left.get(t), "right": right.get(t)} for t in dict.fromkeys([*left, *right])]
     both = [(left[t]["reward"], right[t]["reward"]) for t in left if t in right]
     gains = [b - a for a, b in both if a is not None and b is not None]
@@ -188,7 +188,8 @@ def pair_up(left: dict[str, Json], right: dict[str, Json]) -> Json:
 
 @lru_cache(maxsize=KEPT_RESULTS)
 def _matching_ids(path: Path, changes: int, scope: Clause, where: Clause, order: Clause) -> "array[int]":
-    """Return the ids of all rollouts that meet the conditions, in order. `changes` identifies the index's state."""
+    """Return the ids of all rollouts that meet the conditions, in order. `changes` identifies the index's state, for
+    the cache of results."""
     sql = f"SELECT id FROM rollouts WHERE {scope.sql} AND {where.sql} ORDER BY {order.sql}"
     with connect(path) as connection:
         found = connection.execute(sql, (*scope.values, *where.values, *order.values))

@@ -54,8 +54,8 @@ def find_runs(parents: Iterable[Path]) -> list[Path]:
 
 
 def open_runs(arguments: Sequence[str]) -> list[NamedRun]:
-    """Return the runs that the user named, each only once. For a directory of runs, return all runs in it. Raises
-    UserError for a path that is neither a run nor a directory of runs."""
+    """Return the runs at the paths `arguments`, each run only once. For a directory of runs, return all runs in it.
+    Raises UserError for a path that is neither a run nor a directory of runs."""
     paths: dict[Path, str] = {}
     for argument in arguments:
         given = Path(argument)
@@ -102,8 +102,8 @@ def _runs_within(path: Path) -> list[Path]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return a unique name for each path: its last component. Equal names get the component before it, then a
-    number."""
+    """Return a unique name for each path: its last component. Equal names get the parent directory's name as a prefix.
+    Names that are still equal get a number."""
     short = [_plain(path.name) for path in paths]
     longer = [f"{_plain(path.parent.name)}-{_plain(path.name)}" for path in paths]
     counts = Counter(short)

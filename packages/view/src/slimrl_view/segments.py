@@ -55,8 +55,8 @@ def segments_of(
 
 
 def _runs(mask: Sequence[int]) -> Iterator[tuple[bool, int, int]]:
-    """Yield each stretch of tokens with an equal mask: True if sampled, the first token, and the token after the
-    last."""
+    """Yield a triple for each stretch of tokens with the same mask: True if the policy sampled them, the first token,
+    and the token after the last."""
     edges = [0, *(n for n, (a, b) in enumerate(pairwise(mask), 1) if bool(a) != bool(b)), len(mask)]
     return ((bool(mask[begin]), begin, end) for begin, end in pairwise(edges) if begin < end)
 
@@ -64,8 +64,8 @@ def _runs(mask: Sequence[int]) -> Iterator[tuple[bool, int, int]]:
 def _messages(
     text: str, starts: Sequence[int], span: tuple[int, int], messages: Sequence[Mapping[str, Any]], ends: Sequence[bool]
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield the messages between two replies: the first token, the token after the last, and the role. The text after
-    the last message, such as the opening of the reply, belongs to the assistant."""
+    """Yield a triple for each message in the tokens `span`, between two replies: the first token, the token after the
+    last, and the role. The text after the last message, such as the opening of the reply, belongs to the assistant."""
     begin, end = span
     at, token = starts[begin], begin
     for message in messages:
@@ -104,7 +104,8 @@ def _find_parts(reply: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _parts(reply: str, offset: int, starts: Sequence[int], first: int) -> list[Json]:
-    """Return the parts of a reply as ranges of tokens. A token in two parts belongs to the first part."""
+    """Return the parts of a reply as ranges of tokens. In the text, the reply is at `offset`, its tokens at `starts`;
+    its first token has the index `first`. A token in two parts belongs to the first part."""
     bounds: list[tuple[int, str]] = [(0, "text")]
     for kind, begin, end in _find_parts(reply):
         bounds += [(begin, kind), (end, "text")]

@@ -64,8 +64,8 @@ class Server(ThreadingHTTPServer):
         super().__init__(address, Handler)
 
     def url(self, elsewhere: bool = False) -> str:
-        """Return the page's URL for this machine. With `elsewhere`, return the URL for other machines, which may
-        contain this machine's name."""
+        """Return the page's URL for this machine. With `elsewhere`, return the URL for other machines: it has this
+        machine's name if the server listens on all addresses."""
         name = str(self.server_address[0])
         if name in HERE:
             name = socket.gethostname() if elsewhere else HERE[name]
@@ -98,7 +98,8 @@ class Server(ThreadingHTTPServer):
 
 
 def bind(host: str, port: int, api: Api, access: Access, is_chosen: bool) -> Server:
-    """Return a server on `port`, or unless `is_chosen`, on the next free port. Raises UserError if no port is free."""
+    """Return a server on `port`. If the port is taken and the user has not chosen it (`is_chosen`), try the next ports.
+    Raises UserError if no port is free."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -171,8 +172,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send_error(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
 
     def _logs_in(self, target: SplitResult) -> bool:
-        """Return True if the address logs the browser in. A cookie then replaces the key: the answer redirects to
-        `/`."""
+        """Return True if the address has the right key or a valid ticket. The answer, sent here, then sets the cookie
+        and redirects to `/`, so that the key disappears from the address bar."""
         cookie = self.server.login.cookie(target.query) if target.path == "/" else ""
         if cookie:
             self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
@@ -185,7 +186,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send_error(refusal.status, refusal.message, refusal.headers)
 
     def _headers(self) -> dict[str, str]:
-        """Return the headers with names in lower case. For a browser that has logged in, add the key."""
+        """Return the headers with names in lower case. If the browser has logged in, add the key, as if the browser had
+        sent it."""
         headers = {name.lower(): value for name, value in self.headers.items()}
         login = self.server.login
         if login.is_known(headers.get("cookie", "")):

@@ -88,8 +88,8 @@ def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
 
 
 def _facts(run: Path) -> tuple[int, str]:
-    """Return the last step and the environment from a run's settings: 0 if the step is unknown, an empty text if there
-    are several environments."""
+    """Return two settings of a run: its last step, 0 if unknown, and the name of its environment, empty if there are
+    several."""
     settings = Settings(run)
     environments, last_step = settings.environments(), settings.get("max_steps")
     is_usable = isinstance(last_step, int) and 0 < last_step < 10**12

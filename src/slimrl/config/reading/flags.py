@@ -46,8 +46,8 @@ def from_command_line(argv: Sequence[str], names: Names) -> list[Setting]:
 
 
 def _flag(word: str, words: list[str], names: Names) -> list[Setting]:
-    """Return the setting of the flag `word`. For `--section @ FILE`, return the settings of the file. Words that belong
-    to the flag are removed from `words`."""
+    """Return the setting of the flag `word`. For `--section @ FILE`, return the settings of the file. The flag's value
+    is removed from `words`, the words after the flag."""
     flag, has_value, value = word.partition("=")
     path, is_off = _path(flag), False
     if not has_value and path[0].startswith("no_") and find(names.root, path[:1]) is None:
@@ -78,12 +78,12 @@ def _flag(word: str, words: list[str], names: Names) -> list[Setting]:
 
 
 def _path(flag: str) -> Path:
-    """Return the path of a flag. `-` and `_` are equivalent."""
+    """Return the path of a flag."""
     return tuple(flag[2:].replace("-", "_").split("."))
 
 
 def _file_name(word: str, words: list[str], before: str) -> str:
-    """Return the name of the file after `@`. There may be a space after `@`."""
+    """Return the name of the file after `@`: the rest of `word`, or the next word."""
     name = word[1:] or (words.pop(0) if words else "")
     if not name or name.startswith("--"):
         raise UserError(f"{before}: a file name must follow, as in `{before} examples/reverse_text/rl.toml`.")
@@ -91,8 +91,8 @@ def _file_name(word: str, words: list[str], before: str) -> str:
 
 
 def names_section(argv: Sequence[str], section: str) -> bool:
-    """Return True if a flag or a file of the command line sets a value in the top-level section `section`. With this,
-    callers distinguish two commands with the same name. Raise UserError for a file that cannot be read."""
+    """Return True if a flag or a file of the command line sets a value in the top-level section `section`. Callers use
+    this to distinguish two commands with the same name. Raise UserError for a file that cannot be read."""
     files = [word[1:] or after for word, after in pairwise([*argv, ""]) if word.startswith("@")]
     flags = [_path(word.partition("=")[0]) for word in argv if word.startswith("--")]
     paths = chain(flags, (setting.path for name in files if name for setting in from_file(name)))

@@ -1,5 +1,4 @@
-"""Reads TOML, YAML and JSON with the line number of every key, because the usual libraries do not return line
-numbers."""
+"""Reads TOML, YAML and JSON with the line number of every key, which the usual libraries do not return."""
 
 import json
 import re
@@ -42,8 +41,8 @@ class RefusedError(TextError):
 
 
 def flatten(value: Any, path: Path = ()) -> list[tuple[Path, Any]]:
-    """Return nested data as a flat list of (path, value). A container is written as an empty dict or list, followed by
-    its contents.
+    """Return nested data as a flat list of (path, value). A container becomes an empty dict or list, followed by its
+    contents.
 
     >>> flatten({"a": [1]})
     [((), {}), (('a',), []), (('a', '0'), 1)]
@@ -98,8 +97,8 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _table_of(names: Path, counts: dict[Path, int], is_array: bool) -> Path:
-    """Return the path of the table with the header `names`. If a part of the path is an array of tables, the index of
-    its current element is inserted. With `is_array`, the header starts a new element, which is counted in `counts`."""
+    """Return the path of the table with the header `names`. After each name of an array of tables, insert the index of
+    the current element. With `is_array`, the header starts a new element, which is added to `counts`."""
     path: Path = ()
     for end, key in enumerate(names, start=1):
         path = (*path, key)
@@ -129,7 +128,7 @@ class _Loader(yaml.SafeLoader):
         self._num_values = 0
 
     def read(self, node: yaml.Node, path: Path = ()) -> Any:
-        """Return the value of the node at a path. The value of an anchor is read again for every alias. Raise
+        """Return the value of the node at a path. For every alias, the value of the anchor is read again. Raise
         RefusedError if the file has more than `MAX_VALUES` values."""
         self._num_values += 1
         if self._num_values > MAX_VALUES:

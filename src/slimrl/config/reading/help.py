@@ -43,7 +43,7 @@ The settings are those of `rl`.
 
 
 def show_help(name: str, command: Command, argv: Sequence[str]) -> int:
-    """Print the help page of a command, or of the section named after `--help`. Returns the exit status."""
+    """Print the help page of a command, or of the section whose name follows `--help`. Returns the exit status."""
     if command.settings:
         return show_settings(imported(command.settings), argv)
     show(PART_HELP.format(name=name))
@@ -51,7 +51,7 @@ def show_help(name: str, command: Command, argv: Sequence[str]) -> int:
 
 
 def show_settings(config_class: type[CommandConfig], argv: Sequence[str]) -> int:
-    """Print the settings of a command, or of the section named after `--help`. Returns the exit status."""
+    """Print the settings of a command, or of the section whose name follows `--help`. Returns the exit status."""
     place = next(place for place, word in enumerate(argv) if word in HELP)
     behind = argv[place + 1 : place + 2]
     section = next((word for word in behind if not word.startswith(("-", "@"))), "")
@@ -59,8 +59,9 @@ def show_settings(config_class: type[CommandConfig], argv: Sequence[str]) -> int
 
 
 def help_text(config_class: type[CommandConfig], wanted: str = "") -> str:
-    """Return the help of a command. `wanted` selects the settings: empty for the most used settings, `all` for all
-    settings, or the name of a section. For a section no examples are added. Raise UserError for an unknown section."""
+    """Return the help of a command. If `wanted` is empty, the help has the most used settings; with `all`, all
+    settings; otherwise the settings of the section `wanted`, without examples. Raise UserError for an unknown section.
+    """
     operand = config_class.operand.partition(".")[0].upper()
     command = f"{config_class.command} {operand}".strip()
     spec = spec_of(config_class)

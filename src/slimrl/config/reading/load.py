@@ -50,7 +50,7 @@ def load(
     config_class: type[C], argv: Sequence[str], environ: Mapping[str, str], note: Callable[[str], None] = print_note
 ) -> Resolved[C]:
     """Return the checked configuration of a command, from `argv` (the words after the command) and `environ`. `note`
-    receives a line if settings have another trainer's names.
+    logs the settings that have the names of another trainer.
 
     Raises:
         UserError: a setting is unknown, has the wrong type, is missing, or contradicts another setting; or a file
@@ -67,8 +67,8 @@ def load_file(config_class: type[C], path: FilePath) -> C:
 
 
 def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[str, str], names: Names) -> Resolved[C]:
-    """Return the checked configuration from `environ` and the settings `given`. The settings must have current names. A
-    later setting replaces an earlier setting. `names` are the command's names. Raise the same UserErrors as `load`."""
+    """Return the checked configuration from `environ` and the settings `given`. The settings must have slimrl's current
+    names (`names`). A later setting replaces an earlier setting. Raise the same UserErrors as `load`."""
     tree = Tree(names.root, names.note)
     for setting in [*from_environment(environ, names), *given]:
         tree.add(setting)
@@ -139,8 +139,7 @@ def _explain_one(item: ErrorDetails, path: Path, spec: Spec, tree: Tree) -> str:
 
 
 def quote_hint(value: object) -> str:
-    """Return a hint about quotes if the value looks like a list or a table from which the shell has removed the inner
-    quotes."""
+    """Return a hint if the value looks like a list or a table from which the shell has removed the inner quotes."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         return """ The shell takes quotes away: put single ones around the whole, as in '[{id="reverse-text"}]'."""
     return ""

@@ -39,11 +39,10 @@ class Translation(Protocol):
     def settings(self) -> Sequence[Setting]: ...
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of a report on the translation, one line per key."""
+        """Yield a line for each key of the source, about its translation."""
 
     def refuse_impossible(self, name: str) -> None:
-        """Raise UserError if slimrl does not support some keys of the source. `name` is the source's name in the
-        message."""
+        """Raise UserError if slimrl does not support a key of the source. The message calls the source `name`."""
 
 
 class Dialect(Protocol):
@@ -63,8 +62,7 @@ class Dialect(Protocol):
         """Return True if a source has the trainer's names, not slimrl's names."""
 
     def translate(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> Translation:
-        """Translate the settings of a source to slimrl's names. Call this only if `is_foreign` is True for the
-        source."""
+        """Translate the settings of a source, for which `is_foreign` is True, to slimrl's names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ class Names:
         return replace(self, command=config_class.command, root=spec_of(config_class))
 
     def current(self, path: Path) -> Path:
-        """Return the path with its current name. A path with another trainer's name is returned unchanged."""
+        """Return the setting's current path if `path` is an earlier name or a synonym; otherwise `path` itself."""
         return current_path(self.command, path)
 
     def is_known(self, path: Path) -> bool:
@@ -99,8 +97,8 @@ class Names:
     def translate(self, source: Sequence[Setting]) -> list[Setting]:
         """Return the settings of one source (a file, the flags, the variables) with their current names.
 
-        Raise UserError if the source is a file of another command. Also raise UserError if it is written for another
-        trainer and has a key that slimrl does not support.
+        Raise UserError if the source is a settings file for another command. Also raise UserError if the source has
+        another trainer's names and a key that slimrl does not support.
         """
         self._refuse_file_of_another(source)
         foreign = (dialect for dialect in self.dialects if dialect.is_foreign(source, self.command, self.is_known))
@@ -138,7 +136,7 @@ def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> 
 
 
 def current_path(command: str, path: Path) -> Path:
-    """Return the path with its current name."""
+    """Return the setting's current path if `path` is an earlier name or a synonym; otherwise `path` itself."""
     for other, present in (SYNONYMS[""] | SYNONYMS.get(command, {})).items():
         if path[: len(other)] == other:
             return (*present, *path[len(other) :])

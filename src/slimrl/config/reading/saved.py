@@ -1,5 +1,4 @@
-"""Writes the settings of a run as `config.toml` in its directory, and reads them again. `--dry-run` prints the same
-text.
+"""Writes the settings of a run to its file `config.toml`, and reads them again. `--dry-run` prints the same text.
 
 All settings are written, including defaults. A comment after each value that is not a default shows its origin. If a
 run is resumed from this file, the comment still shows the first origin. The file can be loaded to an equal
@@ -46,8 +45,7 @@ def config_toml(resolved: Resolved[C]) -> str:
 
 
 def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
-    """Write `run_dir/config.toml` atomically, and create the directory. Return the path of the file. Raise UserError if
-    it cannot be written."""
+    """Create the directory, and write its `config.toml` atomically. Return the path. Raise UserError if this fails."""
     path = RunDir(run_dir).settings
     text = config_toml(_with_first_origins(resolved, path))
     replace_file(path, [text.encode(), _digest_line(text).encode()])
@@ -63,8 +61,8 @@ def is_changed(path: Path) -> bool:
 
 
 def _with_first_origins(resolved: Resolved[C], path: Path) -> Resolved[C]:
-    """Return the settings with their first origins. A resumed run reads its file at `path`, so this file is the origin
-    of the settings. Replace it with the origin in the file's comment. If the file was edited, keep it as the origin."""
+    """Return the settings with their first origins. In a resumed run, the origin of each setting is the run's own file
+    `path`. Replace it with the first origin, from the comment in this file. If the file was edited, change nothing."""
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace") if path.is_file() else ""
     if DIGEST not in text or is_changed(path):
         return resolved
@@ -109,7 +107,7 @@ def _is_section(value: Any) -> bool:
 
 
 def _comment(key: str, provenance: Mapping[str, str]) -> str:
-    """Return a comment with the origin of a value. For a dictionary or list, return all origins of its entries."""
+    """Return a comment with the origin of a value, or with all origins in a dictionary or list; empty for a default."""
     origins = [origin for path, origin in provenance.items() if path == key or path.startswith(f"{key}.")]
     return f"{COMMENT}{' '.join(', '.join(dict.fromkeys(origins)).split())}" if origins else ""
 
@@ -136,9 +134,9 @@ def toml_key(key: str) -> str:
 
 
 def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -> CommandConfig:
-    """Return the settings of a run. Settings that did not exist in the run's version of slimrl get today's defaults.
-    `default` is the class of the settings if the first line of config.toml has no command. Raise UserError if the file
-    is missing or cannot be read."""
+    """Return the settings of a run. Settings that did not exist in the run's version of slimrl get the present
+    defaults. If config.toml does not start with the command, `default` is the class of the settings. Raise UserError if
+    the file is missing or cannot be read."""
     path = RunDir(run_dir).settings
     if not path.is_file():
         raise UserError(f"{run_dir} has no {path.name}: it is no run of slimrl. Name the `output_dir` of a run.")
@@ -152,8 +150,8 @@ def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -
 
 
 def read_flat_settings(run_dir: Path, command: str) -> dict[str, Any]:
-    """Return the settings in a run's file by dotted key. Defaults are not added, and renamed settings have their new
-    names. Raise UserError if the file cannot be read, or belongs to another command."""
+    """Return the settings in a run's file by dotted key. Defaults are not added. Settings that were renamed later have
+    their new names. Raise UserError if the file cannot be read, or belongs to another command."""
     path = RunDir(run_dir).settings
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
     if (kept := _command_in(text) or command) != command:
@@ -179,8 +177,7 @@ def flat_settings(config: CommandConfig) -> dict[str, Any]:
 
 
 def flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a pair (dotted key, value) for each setting in nested data. In a list of tables, the index is a part of the
-    key."""
+    """Yield a pair (dotted key, value) for each setting in nested data. In a list of tables, the key has the index."""
     match value:
         case Mapping() if value or not key:
             for name, item in value.items():

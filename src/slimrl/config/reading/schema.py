@@ -101,7 +101,7 @@ class Spec:
 
     @property
     def default(self) -> Any:
-        """The default value; None if a value is required."""
+        """The default value; None if the user must set a value."""
         return None if self.is_required else self.field.get_default(call_default_factory=False)
 
     @property
@@ -135,22 +135,21 @@ def find(root: Spec, path: Path) -> Spec | None:
 
 
 def field_names(section: type[Config]) -> list[str]:
-    """Return the names of a section's settings in the order of the help: first the names in `first`, then the class's
-    own fields, then inherited fields."""
+    """Return the names of a section's settings in the order of the help: first the names in the class's `first`, then
+    its own fields, then inherited fields."""
     # pydantic puts inherited fields first, but readers of the help look for the class's own fields.
     declared = [name for base in section.__mro__ for name in inspect.get_annotations(base)]
     return [name for name in dict.fromkeys((*section.first, *declared)) if name in section.model_fields]
 
 
 def keys_below(spec: Spec) -> list[str]:
-    """Return the keys in a section, in the order of the help; an empty list for a plain value, a list or a
-    dictionary."""
+    """Return the keys in a section, in the order of the help; empty for a plain value, a list or a dictionary."""
     return list(dict.fromkeys(key for section in spec.sections for key in field_names(section)))
 
 
 def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
-    """Yield path and spec of every setting below `spec`, in the order of the help. For a list of sections, the paths
-    have the index 0."""
+    """Yield path and spec of every setting below `spec`, in the order of the help. In a list of sections, the index is
+    0."""
     for key in keys_below(spec):
         field = below(spec, key)
         assert field is not None
@@ -189,8 +188,7 @@ def spell(path: Path) -> str:
 
 
 def where(path: Path, origin: str) -> str:
-    """Return a prefix for an error message: the key, and its origin unless the origin is the flag with the same
-    name."""
+    """Return a prefix for a message: the key and its origin, or only the key if the origin is the key's flag."""
     return f"--{spell(path)}" if origin == f"--{spell(path)}" else f"{spell(path)} ({origin})"
 
 
@@ -203,8 +201,8 @@ def locate(root: Spec, path: Path, origin: str) -> Spec:
 
 def explain_unknown(root: Spec, path: Path) -> str:
     """Return a message about an unknown path: the reason, or up to three suggested settings. The suggestions are, in
-    this order of preference: the setting that `WORDS` has for the unknown key; settings with the same last key and one
-    section more or less; settings with a similar spelling."""
+    this order of preference: settings with the name that `WORDS` has for the unknown key; settings with the same name,
+    but one section more or fewer; settings with a similar spelling."""
     parents = ((path[:end], find(root, path[:end])) for end in range(len(path) - 1, -1, -1))
     above, parent = next((above, spec) for above, spec in parents if spec)
     key = path[len(above)]

@@ -24,7 +24,7 @@ SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value at a path. It is a plain value, or an empty dict or list, which the next settings fill.
+    """A value at a path: a plain value, or an empty dict or list that the following settings fill.
 
     The value of a flag or an environment variable is a text. `read_value` converts it to a number, a list and so on.
     """
@@ -36,7 +36,7 @@ class Setting:
 
     @property
     def source(self) -> str:
-        """The source of the value: its file without the line, or a common name for all flags or all variables."""
+        """The source of the value: the name of its file, or a common name for all flags or for all variables."""
         named = {"flag": "the command line", "variable": "the environment"}
         return named.get(self.kind) or re.sub(r":\d+$", "", self.origin)
 
@@ -92,8 +92,7 @@ def _read(name: str) -> tuple[str, Callable[[str], Any]]:
 
 
 def read_value(setting: Setting, spec: Spec) -> Any:
-    """Return the value of a flag or variable. Its text is parsed as a TOML or JSON literal. If this fails, the value is
-    the text."""
+    """Return the value of a flag or variable: its text, parsed as a TOML or JSON literal if possible."""
     text: str = setting.value
     if spec.is_verbatim:
         return text

@@ -1,4 +1,4 @@
-"""Merges settings to nested data, in which a later setting replaces an earlier setting."""
+"""Merges settings into nested data. A later setting replaces an earlier setting."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +10,8 @@ from slimrl.errors import UserError
 
 
 class Tree:
-    """The merged settings. `values` is nested data for pydantic. `given` has the setting of each value that was set.
-    `note` receives a line if a setting removes values of other settings."""
+    """The merged settings. `values` is nested data for pydantic. `given` maps the path of each set value to its
+    setting. `note` logs each setting that removes values of other settings."""
 
     def __init__(self, root: Spec, note: Callable[[str], None]) -> None:
         self.root = root
@@ -22,8 +22,8 @@ class Tree:
     def add(self, setting: Setting) -> None:
         """Merge a setting into the tree. The text of a flag or variable is converted first.
 
-        Raise UserError for an index beyond the end of a list, a setting that a file has twice, and a value that is
-        never allowed (see `_check_kind`).
+        Raise UserError for an index beyond the end of a list, for a setting that a file has twice, and for a value that
+        is never allowed (see `_check_kind`).
         """
         spec = find(self.root, setting.path)  # pydantic reports an unknown key later
         value = setting.value
@@ -41,8 +41,8 @@ class Tree:
         return node
 
     def origin_of(self, path: Path) -> str:
-        """Return the origin of the value at `path`. If it has no origin, return the origin of the nearest container or
-        of the first value inside the value. If all of them have no origin, return "default"."""
+        """Return the origin of the value at `path`. If the value was not set itself, return the origin of the nearest
+        container that was set, or else of the first entry in the value, or else "default"."""
         around = [self.given[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.given]
         inside = [setting for key, setting in self.given.items() if key[: len(path)] == path]
         return next((setting.origin for setting in around + inside), "default")
@@ -94,7 +94,8 @@ class Tree:
 
     def _leave_other_variant(self, setting: Setting, spec: Spec, section: dict[str, Any]) -> None:
         """If `setting` selects another `type` of its section, remove values from other sources that this type does not
-        have, and log this. For example, `--data.type file` removes a file's `type = "expert"` and its settings."""
+        have, and log this. For example, `--data.type file` removes the settings of `type = "expert"` that a file has.
+        """
         chosen = [one for one in spec.sections if one.model_fields["type"].default == setting.value]
         for key in [key for key in section if chosen and key not in chosen[0].model_fields]:
             path = (*setting.path[:-1], key)

@@ -21,8 +21,7 @@ class Grader:
     rewards: Sequence[Reward]
 
     async def grade(self, completion: list[Message]) -> Turn:
-        """Return the last turn of an episode, with its reward and metrics. `completion` holds all messages after the
-        opening."""
+        """Return the last turn of an episode, with reward and metrics. `completion` are all messages after the opening."""
         finished = self.finish(completion)
         reward, metrics = await grade([one for one in self.rewards if not one.is_of_group], finished)
         return Turn(done=True, reward=reward, metrics={**metrics, **finished.metrics})
@@ -50,8 +49,8 @@ def opening(task: Task, system: str) -> list[Message]:
 
 
 def opening_with_tools(task: Task, told: Message) -> list[Message]:
-    """Return the opening messages of an episode: the message about the tools, then the question. A system message of
-    the question is merged into the message about the tools."""
+    """Return the opening messages of an episode: the message `told` about the tools, then the question. A system
+    message of the question is merged into the message about the tools."""
     messages = opening(task, "")
     if messages[0]["role"] == "system":
         first, *messages = messages
@@ -61,7 +60,7 @@ def opening_with_tools(task: Task, told: Message) -> list[Message]:
 
 class QuestionEpisode:
     """An episode in which the policy reads `messages` and answers. With `calls`, the policy may call tools until it
-    answers in tags. Without `calls`, its first reply is the answer."""
+    answers in `<answer>` tags. Without `calls`, the first reply is the answer."""
 
     def __init__(self, grader: Grader, messages: list[Message], calls: CallFormat | None = None) -> None:
         self._grader, self._messages, self._format = grader, messages, calls
@@ -73,7 +72,7 @@ class QuestionEpisode:
         return self._messages
 
     async def step(self, reply: str) -> Turn:
-        """Return the reward if an answer precedes all calls in the reply. Otherwise make the calls and return their
+        """Return the reward if an answer precedes all calls in the reply. Otherwise make the calls and return the
         results."""
         self._completion.append({"role": "assistant", "content": reply})
         if self._format is None:

@@ -5,8 +5,8 @@ The scorers `exact`, `number`, `match` and `judge` compare the answer in a reply
 The names of a function's parameters decide how it is called. A function with the parameter `completions` has TRL's
 signature: it receives lists with one entry per completion (`prompts`, `completions`, and the rows' columns), and
 returns a list. Any other function takes one or more of `reply` (the last reply), `task` (a `slimrl.types.Task`) and
-`given` (the answer in the reply, or None), and returns a number. Both kinds of functions may be async. A value is None
-if the reward does not apply. A function receives copies of its arguments, so it may change them.
+`given` (the answer in the reply, or None), and returns a number. Both kinds of functions may be async. Their values are
+None where the reward does not apply. A function receives copies of its arguments, so it may change them.
 """
 
 import asyncio
@@ -56,8 +56,7 @@ Score = Callable[[Sequence[Finished]], Awaitable[Sequence[object]]]
 
 @dataclass(frozen=True, slots=True)
 class RewardSettings:
-    """The settings of one reward. With `group`, the reward receives all rollouts of a task at once, and applies only in
-    training."""
+    """The settings of one reward. With `group`, it receives all rollouts of a task at once, only in training."""
 
     function: str
     weight: float = 1.0
@@ -116,8 +115,7 @@ def exact(finished: Finished) -> float:
 
 
 def number(finished: Finished) -> float:
-    """Return 1 if the answer is a number equal to a right answer. For example, `1,000.0` equals `1000`, and `1/2`
-    equals `0.5`."""
+    """Return 1 if the answer is a number equal to a right answer, such as `1,000.0` to `1000`, or `1/2` to `0.5`."""
     given, right = read_number(finished.given or ""), map(read_number, finished.references)
     return float(given is not None and any(one is not None and given.equals(one) for one in right))
 
@@ -131,8 +129,7 @@ SCORERS: dict[str, Callable[[Finished], float]] = {"exact": exact, "number": num
 
 
 def read_rewards(given: object, loaded: dict[str, Any], judge: Callable[[], Judge]) -> list[Reward]:
-    """Return the rewards that a config's `reward` names. Raise UserError if a reward does not exist or cannot be
-    called."""
+    """Return the rewards that a config's `reward` names. Raise UserError if one is missing or cannot be called."""
     entries = given if isinstance(given, list) else [given]
     rewards = [_reward_of(entry, loaded, judge) for entry in entries]
     names = [reward.name for reward in rewards]
@@ -144,11 +141,8 @@ def read_rewards(given: object, loaded: dict[str, Any], judge: Callable[[], Judg
 
 
 async def grade(rewards: Sequence[Reward], finished: Finished) -> tuple[float, Metrics]:
-    """Return the weighted sum of the rewards that apply, and each of these rewards as a metric. Raise RolloutError if
-    no reward applies.
-
-    TRL computes the total reward in the same way.
-    """
+    """Return the weighted sum of the rewards that apply, as in TRL, and each of these rewards as a metric. Raise
+    RolloutError if no reward applies."""
     columns = await asyncio.gather(*(reward.values([finished]) for reward in rewards))
     values = {reward.name: column[0] for reward, column in zip(rewards, columns, strict=True)}
     if rewards and all(value is None for value in values.values()):
@@ -240,8 +234,8 @@ def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str,
 
 
 def _trl_columns(finished: Sequence[Finished]) -> dict[str, list[Any]]:
-    """Return the arguments of a reward function with TRL's signature. A completion is a text if its prompt is a text
-    and there was one turn, otherwise messages."""
+    """Return the arguments of a reward function with TRL's signature. A completion is a text if the prompt is a text
+    and the episode had one turn; otherwise it is a list of messages."""
     names = dict.fromkeys(name for one in finished for name in one.task.data if name not in ("prompt", *TRL))
     columns: dict[str, list[Any]] = {name: [one.task.data.get(name) for one in finished] for name in names}
     columns["prompts"] = [one.prompt for one in finished]

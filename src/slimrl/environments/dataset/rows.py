@@ -1,4 +1,4 @@
-"""Reads the rows of a file of questions as tasks. This module is independent of rewards.
+"""Reads a file of questions: each row becomes a task. This module is independent of rewards.
 
 A row has a `prompt` (a text, or chat messages) or a `question`. It may have right answers (`answer`, `answers` or
 `reference`), a `split`, an `id`, and any other columns, which are passed to reward functions.
@@ -29,9 +29,9 @@ ROLES = ("system", "user", "assistant", "tool")
 
 
 def read_tasks(path: str, setting: str, split: Split | None, test_share: float) -> dict[Split, list[Task]]:
-    """Return the tasks of a file, by split. A row belongs to the given `split`, or else to the split in its column
-    `split`. Without both, a hash of the question selects the share `test_share` for `test`. Raise UserError, with the
-    row's position, for an invalid row."""
+    """Return the tasks of the file `path`, by split. With `split`, all rows belong to it. Otherwise a row belongs to
+    the split in its column `split`. Without this column, a hash of the question selects the share `test_share` for
+    `test`. Raise UserError, with the row's position, for an invalid row."""
     tasks: dict[Split, list[Task]] = {one: [] for one in SPLITS}
     left_out: dict[str, str] = {}  # columns to omit, each with the type of an unusable value
     for given, where in _rows(Path(path), setting):

@@ -48,8 +48,8 @@ class Dataset(Taskset):
     """A taskset of questions from the file `path`. The fields are the `args` of the config section.
 
     Test tasks are read from `test_path`, or are marked in the column `split` of `path`. Without both, a hash of the
-    question selects the share `test_share`. `reward` is a scorer's name, a function, or a list of these and of tables
-    (`RewardSettings`). `judge` has the fields of `JudgeServer` in `judges/judge.py`.
+    question selects the share `test_share`. `reward` is a scorer's name, a function's location, or a list of names,
+    locations and tables (`RewardSettings`). `judge` has the fields of `JudgeServer` in `judges/judge.py`.
 
     `answer` is the form of an answer in a reply (`environments/answers.py`). `system` replaces the default system
     message, which explains this form. A question with a system message keeps that message.
@@ -171,8 +171,8 @@ class Dataset(Taskset):
     def scripts(self) -> dict[str, Script]:
         """The scripts `expert` and `constant`, if they are possible. The expert needs a right answer in every row, and
         writes it in the requested form. With tools, it also needs a column `calls` in every row, and makes these calls
-        first. `constant` repeats the best constant answer. It is left out if a judge or an async function grades
-        answers."""
+        first. `constant` gives the same answer to every task (`_constant`). It is left out if a judge or an async
+        function grades answers."""
         scripts = {"expert": self._solve} if self._has_expert else {}
         is_costly = any(reward.scorer == JUDGE or reward.is_async for reward in self._rewards)
         has_constant = self._has_answers and not is_costly
@@ -208,9 +208,9 @@ class Dataset(Taskset):
 
     @cached_property
     def _constant(self) -> str:
-        """The right answer with the highest total reward if it is the answer to every task; empty without right
-        answers. Its reward is a baseline: a policy can earn it without reading the question. A hash selects the graded
-        tasks."""
+        """The best constant answer: the right answer with the highest total reward as the answer to every task. It is
+        empty without right answers. Its reward is a baseline, because a policy can earn it without reading the
+        question. A hash of the ids selects the tasks to grade."""
         tasks = sorted(self._tasks["train"], key=lambda task: hash_fraction(task.id))
         answers = Counter(references[0] for task in self._tasks["train"] if (references := references_of(task.data)))
         candidates = [answer for answer, _ in answers.most_common(NUM_CANDIDATES)]
@@ -253,8 +253,8 @@ class Dataset(Taskset):
         return asyncio.run(compare())
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return a text if the reply had no answer. Return an empty text for any other failure, so that evaluation
-        describes the failure."""
+        """If the reply had no answer, return a text about this kind of failure. Otherwise return an empty text, so that
+        the evaluation uses its own terms."""
         return "" if rollout.metrics.get("answered", 1.0) else "no answer in the form that was asked for"
 
     def offload(self) -> None:

@@ -16,8 +16,8 @@ KINDS = '{ python = "path/to/file.py:function" } or { mcp = "command or URL" }'
 
 
 def read_toolbox(given: Sequence[Any], loaded: dict[str, Any]) -> tuple[dict[str, TypedTool], list[McpServer]]:
-    """Read the setting `tools`: return the user's functions by name, and the MCP servers, which are not started.
-    `loaded` caches the user's modules. Raise UserError for an entry of another kind."""
+    """Read the setting `tools`. Return the user's functions by name, and the MCP servers, not yet started. `loaded`
+    caches the user's modules. Raise UserError for an entry of another kind."""
     tools: dict[str, TypedTool] = {}
     servers = []
     for entry in given:

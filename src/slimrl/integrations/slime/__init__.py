@@ -1,4 +1,4 @@
-"""Provides a function of slimrl-envs as `slimrl.integrations.slime.generate`, for command lines of SLIME."""
+"""Provides slimrl-envs' rollout function `generate` here, for SLIME's option `--custom-generate-function-path`."""
 
 from slimrl.plugins import INTEGRATIONS, load
 

@@ -1,4 +1,4 @@
-"""Provides a function of slimrl-envs in the module `slimrl.integrations.slime.env`, for settings of SLIME."""
+"""Provides slimrl-envs' function `build_env` here, for SLIME's setting `rollout_interaction_env_path`."""
 
 from slimrl.plugins import INTEGRATIONS, load
 

@@ -1,5 +1,5 @@
-"""Provides a function of slimrl-envs as `slimrl.integrations.slime.filter.no_failed_game`, for command lines of
-SLIME."""
+"""Provides slimrl-envs' filter `no_failed_game` here, for SLIME's option `--dynamic-sampling-filter-path`. The filter
+drops groups with a failed game."""
 
 from slimrl.plugins import INTEGRATIONS, load
 

@@ -23,8 +23,7 @@ MARKS = re.compile(f"[{OPEN}{CLOSE}]")
 
 
 class TextEncoder:
-    """An encoder of texts to token ids. `mark` marks the control tokens in messages before they are rendered to a
-    text."""
+    """An encoder of texts to token ids. Before messages are rendered, `mark` must mark the control tokens in them."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
@@ -38,7 +37,7 @@ class TextEncoder:
         self._marked = re.compile(f"{OPEN}({self._control.pattern}){CLOSE}|{MARKS.pattern}")
 
     def mark(self, content: Any) -> Any:
-        """Return a text, or a structure of texts, with marks around every control token in it, for `encode`.
+        """Return a text, or a structure of texts, with marks around every control token. `encode` reads these marks.
 
         The marks are two private-use characters. If a text already contains such characters, they are removed first.
         """
@@ -83,8 +82,8 @@ class TextEncoder:
         return cast(list[int], self._tokenizer.encode(text, add_special_tokens=False))
 
     def _encode_spelled(self, text: str) -> list[int]:
-        """Return the token ids of a text in which added tokens are not recognised. Only the later steps of the
-        tokenizer run: the normalizer, the pre-tokenizer and the model."""
+        """Return the token ids of a text without recognising added tokens. Only the later steps of the tokenizer run:
+        the normalizer, the pre-tokenizer and the model."""
         backend = cast(Any, self._tokenizer).backend_tokenizer
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
@@ -111,7 +110,7 @@ class TextEncoder:
 
 def _encode_behind(encode: Callable[[str], list[int]], contexts: Sequence[str], text: str) -> list[int]:
     """Encode the text together with a context in front of it, and return the ids of the text alone. The context is the
-    first of `contexts` whose token ids do not change when the text follows. Without such a context, encode the text
+    first of `contexts` whose token ids stay the same when the text follows. If none qualifies, encode the text
     alone."""
     for context in contexts:
         head, both = encode(context), encode(context + text)
@@ -121,5 +120,6 @@ def _encode_behind(encode: Callable[[str], list[int]], contexts: Sequence[str], 
 
 
 def _pattern(tokens: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern that matches any of these tokens, the longest first. Without tokens it never matches."""
+    """Return a pattern that matches any of these tokens, the longest first. Without tokens, the pattern matches
+    nothing."""
     return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")

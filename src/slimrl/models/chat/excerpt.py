@@ -1,4 +1,4 @@
-"""Shortens a text to a number of tokens. It is cut after a sentence, and a note states how many characters are missing.
+"""Shortens a text to a number of tokens. The text is cut after a sentence, and a note counts the missing characters.
 
 Knows nothing of tokenizers: the caller passes the function that counts a text's tokens.
 """
@@ -12,7 +12,9 @@ FIRST_GUESS = 4  # characters per token
 
 
 def shorten(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the text if it fits `max_tokens` tokens, else a beginning that fits and a note, which is not counted.
+    """Return the text if it fits `max_tokens` tokens. Otherwise, cut the text so that it fits, and add a note. The
+    note's tokens are not counted.
+
     >>> shorten("One two three. Four five six.", 4, lambda text: len(text.split()))
     'One two three.\\n[14 more characters were left out]'
     """

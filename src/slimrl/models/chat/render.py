@@ -138,7 +138,7 @@ def _tools(messages: Sequence[Message]) -> Any:
 
 def _visible_messages(messages: Sequence[Message]) -> list[Plain]:
     """Return the messages in the form that templates take. If there are tools, the calls in a reply's text become
-    `tool_calls` without arguments, because the template's text around a tool result depends on them."""
+    `tool_calls` without arguments, because the template's text around a tool result depends on `tool_calls`."""
     shown = []
     for message in messages:
         plain: Plain = {key: value for key, value in message.items() if key not in NOT_FOR_TEMPLATES}
@@ -161,8 +161,8 @@ def reads_clock(template: str) -> bool:
 
 
 def with_date(template: str, day: date) -> str:
-    """Fix the clock of a chat template at midnight of `day`: a run's prompts must not change from day to day. Return a
-    template that reads no clock unchanged."""
+    """Return a chat template with its clock fixed at midnight of `day`, because a run's prompts must not change from
+    day to day. A template that reads no clock is returned unchanged."""
     if not reads_clock(template):
         return template
     values = {"%%": "\0", **{name: day.strftime(name) for name in _DIRECTIVES}, "\0": "%"}

@@ -115,8 +115,8 @@ class ChatFormat:
 
         `messages` is the whole conversation so far; the messages after its last reply are new. The token ids are the
         end of the sampled turn (without the end-of-turn token if it was sampled), the new messages, and the next
-        generation prompt. Raises UserError like `opening`. Also raises if the template does not end the reply before
-        the new messages, although it ends a reply before a user's message.
+        generation prompt. Raises UserError like `opening`. Also raises UserError if the template ends a reply before a
+        user's message, but not before these new messages.
         """
         self._check_closed(messages)
         text = self._renderer.behind_last_reply(messages)
@@ -129,8 +129,8 @@ class ChatFormat:
         return self._encoder.encode_behind(MARKER, text)
 
     def can_fit(self, messages: Sequence[Message], num_tokens: int) -> bool:
-        """Return False if the contents cannot fit `num_tokens` tokens, even if every token were the longest of the
-        vocabulary. Then the caller need not tokenise them, which would take a minute for megabytes of text."""
+        """Return False if the messages would need more than `num_tokens` tokens even if each token were the longest of
+        the vocabulary. This saves the caller the tokenisation, which takes a minute for megabytes of text."""
         return sum(len(message["content"]) for message in messages) <= num_tokens * self._longest_token
 
     def cut_excerpts(self, messages: Sequence[Message]) -> list[Message]:
@@ -181,8 +181,8 @@ class ChatFormat:
         return token_ids, mask
 
     def check_thoughts(self, messages: Sequence[Message]) -> None:
-        """Raise UserError if the prompt opens thoughts with another tag than `<think>`, and a reply to learn does not
-        close them. The model would learn to answer inside its thoughts."""
+        """Raise UserError if the prompt opens thoughts with another tag than `<think>`, and a reply with a loss does
+        not close them: the model would learn to answer inside its thoughts."""
         if self._other_thoughts is None:
             return
         tag = self._other_thoughts[1]
@@ -233,8 +233,8 @@ class ChatFormat:
     def _reply_text(self, messages: Sequence[Message], prompt_end: str) -> str:
         """Return the text from the generation prompt, which ends in `prompt_end`, to the end of the last reply.
 
-        A reply without `reasoning_content` and `tool_calls` is not rendered; it only gets the template's text around
-        every reply. Otherwise, the template renders it. Raises UserError if the template omits a part of the reply.
+        A reply without `reasoning_content` and `tool_calls` is copied between the texts that the template writes around
+        every reply. The template renders all other replies. Raises UserError if the template omits a part of the reply.
         """
         reply = messages[-1]
         beside = [key for key in ("reasoning_content", "tool_calls") if key in reply]
@@ -263,9 +263,9 @@ class ChatFormat:
     def _lead_of(self, content: str, prompt_end: str) -> tuple[str, str]:
         """Return the template's text before a reply, and the reply without the tags that are already in the prompt.
 
-        A template may write empty thoughts before each reply; only replies without thoughts get them. A prompt may open
-        thoughts; a reply without thoughts then gets the closing tag. Raises UserError for a reply with thoughts after a
-        prompt that closes them.
+        If the template writes empty thoughts before replies, only a reply without thoughts gets them. If the prompt
+        opens thoughts, a reply without thoughts gets the closing tag. Raises UserError if the prompt closes thoughts,
+        but the reply has thoughts.
         """
         begun, opens = content.lstrip().startswith(OPEN_THOUGHTS), opens_thoughts(prompt_end)
         if begun and opens:

@@ -44,8 +44,8 @@ class ToolReader:
         self.num_calls = 0
 
     def read(self, reply: str, closed: bool) -> list[str | ToolCall]:
-        """Return the new texts and calls, in order. `reply` is the whole reply so far. It is complete if `closed` is
-        set."""
+        """Return the new texts and calls, in order. `reply` is the whole reply so far. `closed` means that the reply is
+        complete."""
         found: list[str | ToolCall] = []
         if closed and not self._at:
             self._in_thoughts = self._in_thoughts or begins_in_thoughts(reply)
@@ -83,8 +83,8 @@ class ToolReader:
         return found
 
     def _take_call(self, reply: str, match: re.Match[str] | None, found: list[str | ToolCall]) -> None:
-        """Add the call at the current position to `found`. A malformed call becomes text up to its first closing
-        tag."""
+        """Add the call at the current position to `found`. A malformed call (`match` may be None) becomes text, up to
+        the next closing tag."""
         call = _parse(match["call"]) if match else None
         if match is None or call is None:
             _, tag, rest = reply[self._at :].partition(CLOSE)
@@ -150,8 +150,8 @@ def render_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
 
 def tool_trouble(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return the reason why a policy with this chat template cannot call tools, as part of a sentence; empty if it
-    can."""
+    """Return the reason why a policy with this chat template cannot call tools, as part of a sentence; empty if the
+    policy can call tools."""
     text = render_tools(tokenizer)
     if text is None:
         return "does not write tools, calls of them and their results"

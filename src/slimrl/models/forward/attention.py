@@ -25,7 +25,7 @@ ATTENTION = "slimrl"
 class LayerInputs:
     """The inputs of one layer's attention. `query` is (1, H, T, D); `key` and `value` are (1, H_kv, T, D).
 
-    `window` is the number of latest positions (its own included) that a token may attend to; 0 means all.
+    A token attends to the latest `window` positions, including its own position; 0 means all positions.
     """
 
     layer: int
@@ -37,7 +37,7 @@ class LayerInputs:
 
 
 class AttentionPlan(Protocol):
-    """A plan for one forward pass, which decides the keys that each query attends to."""
+    """A plan for one forward pass. It decides the keys that each query attends to."""
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         """Return the attention output (1, T, H, D) of one layer."""
@@ -48,8 +48,8 @@ class BlockPlan(AttentionPlan, Protocol):
 
     @property
     def spans(self) -> Tensor:
-        """The spans of new tokens (S, 4), int32, as in `ops.store`. Each span has the slot, the row of its first token,
-        the number of its tokens, and the position of its first token."""
+        """The spans of new tokens (S, 4), int32, as in `ops.store`. A row has the span's slot in the cache, the row of
+        its first token in the forward pass, its number of tokens, and the position of its first token."""
 
     def blocks(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return the layer's cached keys and values, (slots, capacity, width) each, of the dtype and device of
@@ -59,9 +59,9 @@ class BlockPlan(AttentionPlan, Protocol):
 def gqa_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Return grouped-query attention (2305.13245), (S, H, Lq, D), without copying the keys for heads that share them.
 
-    query is (S, H, Lq, D), key and value are (S, H_kv, Lk, D). `mask` is broadcastable to (S, 1, Lq, Lk): True where a
-    query may attend, or numbers that are added to the scores. For several queries it may be PyTorch's `CausalBias`.
-    Without a mask, a query attends to all keys.
+    query is (S, H, Lq, D), key and value are (S, H_kv, Lk, D). `mask` is broadcastable to (S, 1, Lq, Lk). It is True
+    where a query may attend, or has numbers to add to the scores. For several queries, PyTorch's `CausalBias` is also
+    allowed. Without a mask, a query attends to all keys.
     """
     S, H, Lq, D = query.shape
     H_kv = key.shape[1]
@@ -106,8 +106,8 @@ def plain_causal(inputs: LayerInputs) -> Tensor:
 
 
 def visible(query_positions: Tensor, key_positions: Tensor, window: int) -> Tensor:
-    """Return the causal mask of broadcastable positions. It is True where the key is not later than the query, and
-    within the `window` if `window` > 0."""
+    """Return the causal mask of broadcastable positions. It is True where the key is not later than the query. If
+    `window` > 0, the key must also be among the latest `window` positions."""
     mask = key_positions <= query_positions
     if window:
         mask = mask & (query_positions - key_positions < window)

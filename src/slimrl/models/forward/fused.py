@@ -1,9 +1,9 @@
 """Fused forward for sampling on a CPU: the module's computation in fewer, larger operations.
 
-For a few dozen rows, a decoder layer of transformers makes some 40 small calls, and half of the time is the overhead of
-these calls. For the common decoder layer (norm, attention with rotary positions, norm, gated MLP), this forward needs
-ten calls of `models/native` and oneDNN. Linear layers with the same input are joined into one product. Their weights
-are copied into the order in which the CPU reads them, so call `refresh` after every update of the policy.
+For a few dozen rows, a decoder layer of transformers makes some 40 small calls, and their overhead takes half of the
+time. For the common decoder layer (norm, attention with rotary positions, norm, gated MLP), this forward needs ten
+calls of `models/native` and oneDNN. Linear layers with the same input are joined into one product. The weights are
+copied into the order in which the CPU reads them, so call `refresh` after every update of the policy.
 
 Knows nothing of caches: the `AttentionPlan` decides the attention.
 """
@@ -64,7 +64,7 @@ class FusedForward(Forward):
 
 
 class _Layer:
-    """One decoder layer. A call computes it on the hidden states (T, D) of a row of tokens."""
+    """One decoder layer. A call computes the layer's output for the hidden states (T, D) of a row of tokens."""
 
     def __init__(self, layer: Any, config: Any) -> None:
         attention, mlp = layer.self_attn, layer.mlp
@@ -129,10 +129,10 @@ def _apply_norm(hidden: Tensor, norm: Any) -> Tensor:
 
 
 class _Product:
-    """Linear layers with the same input, computed as one product. A call adds the tensor `plus` to the result if it is
-    given.
+    """Linear layers with the same input, computed as one product. If the tensor `plus` is given, a call adds it to the
+    product.
 
-    If possible, oneDNN computes the product, with weights that were reordered once. PyTorch's own linear layer would
+    If possible, oneDNN computes the product, with weights that were reordered in advance. PyTorch's linear layer would
     reorder the weights on every call.
     """
 

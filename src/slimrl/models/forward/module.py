@@ -15,8 +15,8 @@ from slimrl.models.forward.attention import AttentionPlan, BlockPlan
 
 
 def call_as_forward(module: nn.Module, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return `function(module, *arguments)`, computed with the hooks of a call of the module. A sharded module gathers
-    its parameters in these hooks."""
+    """Return `function(module, *arguments)`. The function runs as the module's forward, between the hooks in which a
+    sharded module gathers and frees its parameters."""
     part: Any = module
     part.forward = partial(function, module)
     try:

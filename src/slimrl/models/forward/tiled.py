@@ -64,8 +64,8 @@ class _LayerStruct(ctypes.Structure):
 
 
 class TiledForward(Forward):
-    """A forward that computes the module's hidden states and logits, up to rounding. If the weights are `quantized`,
-    the rounding is coarser.
+    """A forward that computes the module's hidden states and logits, up to rounding. With `quantized` weights, the
+    rounding is coarser.
 
     A token's results are bitwise independent of the other tokens in the call.
     """

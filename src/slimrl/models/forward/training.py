@@ -2,9 +2,9 @@
 
 Autograd saves the inputs of every operation, and a decoder layer of transformers has some 40 operations. Here a layer
 is four autograd functions (norm and projections, rotary positions, attention, gated MLP). They save only the tensors
-that are expensive to recompute. This needs a third of the memory, and half as many passes over it. The module and
-`models/forward/fused.py` compute the same results. Tests, the check of a loaded model and the guard of RL steps compare
-the three forwards.
+that are expensive to recompute. Compared with transformers, this needs a third of the memory, and reads and writes it
+half as often. The module and `models/forward/fused.py` compute the same results. Tests, the check of a loaded model and
+the guard of RL steps compare these forwards.
 
 A layer with a LoRA adapter (`models/lora.py`) computes with the merged matrix; only the small pair gets a gradient, and
 the gradient of the large matrix is never formed. Knows nothing of packing: the `AttentionPlan` decides the attention.
@@ -130,8 +130,8 @@ class _Norm(torch.autograd.Function):
 
 
 class _NormLinear(torch.autograd.Function):
-    """Several linear layers of one norm(x), with their outputs side by side: (T, sum of widths). Saves x, not
-    norm(x)."""
+    """Several linear layers with the same input norm(x). Their outputs are side by side: (T, sum of widths). Saves x,
+    not norm(x)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, scales: Scales, *parts: Tensor | None) -> Tensor:
@@ -222,7 +222,8 @@ class _GatedMLP(torch.autograd.Function):
 
 
 def _parts(linears: Sequence[Linear]) -> tuple[Tensor | None, ...]:
-    """Return the tensors of linear layers (weight, A, B, weight, ...), because autograd only sees tensor arguments.
+    """Return the tensors of linear layers as a flat tuple (weight, A, B, weight, ...). Autograd sees only tensors that
+    are direct arguments.
 
     `_linears` is the inverse.
     """
@@ -234,7 +235,7 @@ def _scales(linears: Sequence[Linear]) -> Scales:
 
 
 def _linears(parts: Sequence[Any], scales: Scales) -> list[Linear]:
-    """Return the linear layers of these tensors, without biases."""
+    """Return the linear layers with the tensors from `_parts` and these scales, without biases."""
     threes = zip(parts[::3], parts[1::3], parts[2::3], scales, strict=True)
     return [Linear(weight, None, A, B, scale) for weight, A, B, scale in threes]
 

@@ -126,7 +126,7 @@ def _run(command: Sequence[str], timeout_s: float, env: Mapping[str, str] | None
 
 def _compile_by_zig(command: Sequence[str], library: Path) -> None:
     """Compile and link in two steps: `zig c++ -shared` would first compile its own C++ library, for a minute or more.
-    The few symbols that are needed are in the system's C++ library, which PyTorch has loaded."""
+    The kernels need only a few symbols from a C++ library. PyTorch has already loaded the system's library."""
     with tempfile.TemporaryDirectory() as scratch:
         env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch}
         objects = str(Path(scratch) / "kernels.o")
@@ -136,7 +136,7 @@ def _compile_by_zig(command: Sequence[str], library: Path) -> None:
 
 def _platform_flags() -> list[str]:
     """Return the compiler's flags for this CPU and for PyTorch's OpenMP library. A second OpenMP library would compete
-    with it for cores."""
+    with PyTorch's for cores."""
     x86 = platform.machine() in ("x86_64", "AMD64")
     native = ["-march=native", "-mprefer-vector-width=512"] if x86 else ["-mcpu=native"]
     if platform.system() == "Darwin":
@@ -145,7 +145,8 @@ def _platform_flags() -> list[str]:
 
 
 def _cpu() -> str:
-    """Return the CPU's features, on which `-march=native` depends. Machines with different CPUs may share a cache."""
+    """Return the CPU's features. `-march=native` depends on them, and machines with different CPUs may share a cache of
+    kernels."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

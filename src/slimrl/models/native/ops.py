@@ -1,4 +1,4 @@
-"""The kernels as functions of tensors: each checks its arguments and calls the compiled code.
+"""Wraps the kernels as functions of tensors. Each function checks its arguments and calls the compiled code.
 
 All tensors of a call are on the CPU and have the same dtype, float32 or bfloat16, unless noted. Matrices are
 contiguous. Call these functions only if `available` is true.
@@ -78,12 +78,13 @@ class Weights(ctypes.Structure):
 class Packed:
     """A copy of the weights of linear layers with the same input, in the order in which the kernels read tiles.
 
-    `together` (N_i, K) are the layers' weights and `biases` (N_i) their biases, if any; training updates both in place.
-    `halves` means that there are two layers, gate and up, and that the result is silu(gate) up. `quantized` halves the
-    memory that is read: each output's weights become int8 (-127 to 127) with a scale, and each row of inputs int16.
+    `together` are the layers' weights (N_i, K), and `biases` their biases (N_i) or empty. Training updates both in
+    place. `halves` means that there are two layers, gate and up, and that the result is silu(gate) up. `quantized`
+    halves the memory that is read: the weights of an output become int8 (-127 to 127) with a scale, and a row of inputs
+    becomes int16.
 
-    Call `refresh` after the layers' weights have changed. The copy consists of `panels`, each of `PANEL` outputs;
-    `offload` frees it until the next use. K is a multiple of 32 and every N_i a multiple of 16.
+    Call `refresh` after the layers' weights have changed. The copy consists of `panels`, each for `PANEL` outputs.
+    `offload` frees the copy until the next use. K is a multiple of 32 and every N_i a multiple of 16.
     """
 
     def __init__(
@@ -166,8 +167,8 @@ def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scales: Tensor | N
 def norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, scales: Tensor, plus: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradient of RMSNorm's `x`, plus `plus` if it is given, and the gradient of `weight`. All tensors are
-    contiguous."""
+    """Return the gradients of RMSNorm for `x` (plus `plus` if given) and for `weight`. `scales` are from
+    `norm_forward`. All tensors are contiguous."""
     grad_x, grad_weight = torch.empty_like(x), torch.empty(weight.shape, dtype=torch.float32)
     D = x.shape[-1]
     _call_typed("norm_backward", grad, x, weight, scales, plus, grad_x, grad_weight, x.numel() // D, D)
@@ -194,7 +195,8 @@ def gate_mix(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def gate_backward(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of `gate` and `up`, and `gate_mix` again. The gradient of `gate` overwrites `grad`."""
+    """Return the gradients of `gate` and `up`, and the result of `gate_mix`, recomputed. The gradient of `gate`
+    overwrites `grad`."""
     grad_up, mixed = torch.empty_like(up), torch.empty_like(up)
     _call_typed("gate_backward", grad, gate, up, grad, grad_up, mixed, gate.numel())
     return grad, grad_up, mixed
@@ -214,8 +216,8 @@ def sample(logits_NV: Tensor, temperature_N: Tensor, uniform_N: Tensor) -> tuple
 
 
 def logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the log-sum-exp, the targets' log-probabilities and the entropy (float32) of softmax(logits /
-    temperature)."""
+    """Return three tensors (N,), float32, for softmax(logits / temperature): the log-sum-exp, the log-probabilities of
+    the targets, and the entropy."""
     N, V = logits_NV.shape
     results = torch.empty(3, N, dtype=torch.float32)
     logsumexp_N, logprob_N, entropy_N = results
@@ -226,15 +228,15 @@ def logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[T
 def logprobs_backward(
     logits_NV: Tensor, target_N: Tensor, weight_N: Tensor, temperature: float, logsumexp_N: Tensor
 ) -> None:
-    """Overwrite the logits with their gradient. `weight_N` (float32) is d loss / d logprob, divided by the
-    temperature."""
+    """Overwrite the logits with their gradient. `weight_N` (float32) is d loss / d logprob, divided by the temperature.
+    `logsumexp_N` is from `logprobs`."""
     N, V = logits_NV.shape
     _call_typed("logprobs_backward", logits_NV, target_N, weight_N, temperature, logsumexp_N, N, V)
 
 
 class AdamWSettings(ctypes.Structure):
-    """The settings of one AdamW update. `mean_left` is 1 - beta1^t, `square_left` 1 - beta2^t; `clip` scales the
-    gradient."""
+    """The settings of one AdamW update. `mean_left` is 1 - beta1^t, `square_left` is 1 - beta2^t, and `clip` is a
+    factor of the gradient."""
 
     _fields_ = tuple(
         (name, ctypes.c_float) for name in ("lr", "beta1", "beta2", "eps", "decay", "clip", "mean_left", "square_left")
@@ -274,8 +276,8 @@ def blocks_fit(heads: Tensor) -> bool:
 def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, spans: Tensor) -> None:
     """Write new tokens' keys and values (T, H_kv, D) to a layer's cache (slots, capacity, H_kv D).
 
-    Each of `spans` (S, 4), int32, has the slot, the row of its first token in `key`, the number of its tokens, and the
-    position of its first token. The capacity is a multiple of `POSITIONS`.
+    A row of `spans` (S, 4), int32, has a slot, the row of the slot's first new token in `key`, the number of its new
+    tokens, and the position of the first. The capacity is a multiple of `POSITIONS`.
     """
     _T, H_kv, D = key.shape
     assert blocks_fit(key) and key[0].is_contiguous() and value[0].is_contiguous()
@@ -284,8 +286,8 @@ def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, spans: Tenso
 
 
 def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale: float, window: int) -> Tensor:
-    """Return causal attention (T, H, D) of new tokens to all earlier positions of their slots and to themselves. Call
-    `store` for the new tokens first.
+    """Return the attention output (T, H, D) of new tokens. Each token attends to its own position and all earlier
+    positions of its slot. Call `store` for the new tokens first.
 
     A `window` > 0 limits the attention of each token to the latest `window` positions.
     """
@@ -302,9 +304,10 @@ def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale
 class Segments:
     """The segments of a packed row of tokens, a forest: a prompt is a segment, and its completions are its children.
 
-    Each of `rows` (S, 4), int32, has the first token of a segment, the segment's length, its parent (-1 for none), and
-    the position of its first token. A token attends to all ancestors of its segment, and causally to its own segment.
-    For a prompt of 3 tokens and two completions of 2: [[0, 3, -1, 0], [3, 2, 0, 3], [5, 2, 0, 3]].
+    A row of `rows` (S, 4), int32, describes one segment: its first token in the packed row, its length, its parent (-1
+    for none), and the position of its first token in the sequence. A token attends to all ancestors of its segment, and
+    causally to its own segment. For a prompt of 3 tokens and two completions of 2: [[0, 3, -1, 0], [3, 2, 0, 3], [5, 2,
+    0, 3]].
     """
 
     rows: Tensor

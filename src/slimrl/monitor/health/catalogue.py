@@ -1,6 +1,7 @@
 """Defines all monitors. Each has a detector, and texts for users from `monitors.csv`.
 
-`python -m tests.monitor.pages monitors` renders the table of docs/monitors.md. A test checks that the table is current.
+`python -m tests.monitor.pages monitors` renders the table of docs/monitors.md. A test checks that the table is up to
+date.
 """
 
 import csv
@@ -31,8 +32,9 @@ DETECTORS: dict[str, Detector] = {
 
 @dataclass(frozen=True, slots=True)
 class HealthMonitor:
-    """A monitor: a detector, and the texts for users. The texts are the healthy values, the likely cause of a fault,
-    and the setting to change. `patience` is the number of bad findings in a row before an alarm."""
+    """A monitor: the detector `detect`, and texts for users. The texts are the meaning, the healthy values, the likely
+    cause of a fault, and the setting to change (`knob`). `patience` is the number of bad findings in a row before an
+    alarm."""
 
     name: MonitorName
     meaning: str
@@ -43,8 +45,8 @@ class HealthMonitor:
     patience: int
 
     def look(self, history: History, bounds: MonitorsConfig) -> Detection | None:
-        """Return the detector's first bad finding. If no finding is bad, return the first finding; None without
-        findings."""
+        """Return the detector's first bad finding. If no finding is bad, return the first finding, or None if there are
+        no findings."""
         found = [*self.detect(history, bounds)]
         return next((finding for finding in found if finding.is_bad), found[0] if found else None)
 

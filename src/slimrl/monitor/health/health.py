@@ -1,7 +1,7 @@
 """Checks the metrics of each step, and raises an alarm if a detector finds a fault.
 
-An alarm is raised once for a fault. It can be raised again only after `CLEAR` findings in a row without the fault. This
-state depends only on the metrics, so a resumed run restores it from the metrics of the earlier steps.
+An alarm is raised once for a fault. It can be raised again only after `CLEAR` findings in a row without the fault. The
+alarms depend only on the metrics, so a resumed run restores their state from the metrics of the earlier steps.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -74,8 +74,8 @@ class Watched:
 
 
 class Health:
-    """The enabled monitors and the history of the metrics. If a monitor raises an exception, it is disabled and this is
-    logged."""
+    """The enabled monitors and the history of the metrics. A monitor that raises an exception is disabled, and the
+    exception is logged."""
 
     def __init__(self, config: MonitorsConfig, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
@@ -108,8 +108,8 @@ class Health:
 class HealthWatch:
     """Connects the monitors to a run. It receives the metrics before the sinks (`monitor/sinks.py`).
 
-    It adds the number of raised alarms to the metrics. It writes alarms to `monitors.jsonl` and the log. It stops the
-    run after an alarm of a monitor in `monitors.stop`.
+    It adds the number of raised alarms to the metrics, writes alarms to `monitors.jsonl` and the log, and stops the run
+    after an alarm of a monitor in `monitors.stop`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The history of a run's metrics, with means over recent and earlier steps, and the finding of a detector."""
+"""Defines the history of a run's metrics, with means over recent and earlier steps, and the findings of detectors."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class History:
         return _mean(self.values(name)[:num])
 
     def before(self, name: str, num: int = NUM) -> float:
-        """Return the mean of the `num` values that are `WINDOW` steps older than the values of `now`. If the history is
+        """Return the mean of `num` values that are `WINDOW` places before the values of `now`. If the history is
         shorter, use the first `num` values."""
         values = self.values(name)
         start = max(0, len(values) - num - WINDOW)

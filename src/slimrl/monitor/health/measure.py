@@ -54,7 +54,7 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
 
 def _thin(groups: Sequence[Group]) -> list[Group]:
     """Return some of the groups, with about `MAX_ROLLOUTS` rollouts in total. The groups are drawn at random, with a
-    fixed seed. To take every n-th group would be wrong: environments alternate, so all might be of one environment."""
+    fixed seed. Every n-th group might be of the same environment, because environments alternate."""
     num = math.ceil(len(groups) / math.ceil(sum(map(len, groups)) / MAX_ROLLOUTS))
     return random.Random(0).sample(groups, num)
 
@@ -91,7 +91,8 @@ def spread_within(groups: Sequence[Group]) -> float:
 
 
 def _length_reward(groups: Sequence[Group]) -> Metrics:
-    """Return the correlation of reply length per turn and reward. It is the mean over the groups in which both vary."""
+    """Return the correlation of the reply length per turn and the reward, as the mean over the groups in which both
+    vary."""
     found = []
     for group in groups:
         lengths = [rollout.num_sampled / max(1, len(rollout.turn_rewards)) for rollout in group]
@@ -105,9 +106,9 @@ def _length_reward(groups: Sequence[Group]) -> Metrics:
 def _duplicates(groups: Sequence[Group]) -> Metrics:
     """Return the fraction of pairs of rollouts in a group that are equal, and the expected fraction.
 
-    Two rollouts of a task are equal with the probability of the first rollout, the product of its tokens'
-    probabilities. For a correct sampler, the expected fraction of equal pairs is the mean of these probabilities, even
-    if the policy's entropy is low. The measured fraction is lower if an environment answers equal replies differently.
+    The probability that a second rollout equals the first is the product of the first rollout's token probabilities.
+    For a correct sampler, the expected fraction of equal pairs is the mean of these products, even if the policy's
+    entropy is low. The measured fraction is lower if an environment answers equal replies differently.
     """
     equal, expected, num_groups = 0.0, 0.0, 0
     for group in groups:
@@ -139,12 +140,12 @@ def repetition(replies: Sequence[Sequence[int]]) -> float:
 
 
 def common_to_tasks(replies: Sequence[Sequence[Sequence[Sequence[int]]]]) -> Metrics:
-    """Return two metrics: the similarity of rollouts of different tasks, and the task dependence.
+    """Return two metrics: the similarity of rollouts of different tasks, and the dependence of replies on the task.
 
     `replies[task][rollout]` are the replies of a rollout. For each pair of adjacent tokens in a rollout, compute the
-    fraction of other tasks' rollouts that contain the pair. `across` is the mean of these fractions. `within` is the
-    same mean for the other rollouts of the same task. The task dependence is within - across. It is 0 for a policy that
-    writes the same text for all tasks, and for a policy that writes noise. It rises while a policy learns to answer.
+    fraction of other tasks' rollouts that contain the pair. The similarity, `across`, is the mean of these fractions.
+    `within` is the same mean for the other rollouts of the same task. The task dependence is within - across. It is 0
+    if the policy writes the same text for all tasks, or noise. It rises while the policy learns to answer.
     """
     pairs = [[_pairs(rollout) for rollout in group] for group in replies]
     num = sum(map(len, pairs))
@@ -174,8 +175,8 @@ def _pairs(replies: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
 
 
 def _same_reply(groups: Sequence[Group]) -> Metrics:
-    """Return the fraction of one-turn episodes with the most frequent last line in the reply. Thoughts, case and
-    punctuation are ignored. Return nothing for fewer than `MIN_TASKS` tasks, because they may have the same right
+    """Return the fraction of one-turn episodes whose reply ends in the most frequent last line. Thoughts, case and
+    punctuation are ignored. Return no metrics for fewer than `MIN_TASKS` tasks, because few tasks may share the right
     answer."""
     texts = [[_last_line(one) for one in group if len(one.turn_rewards) == 1 and one.messages] for group in groups]
     said = Counter(text for group in texts for text in group)

@@ -27,7 +27,7 @@ def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
     With the same weights, sampler and trainer differ only by rounding errors. The divergence of the first step shows
     the size of these errors. If the sampler keeps old weights, the divergence grows at each step. The detector finds
-    this long before the divergence reaches the guard's bound.
+    this growth long before the divergence reaches the guard's bound.
     """
     if history.has(KL, 2):
         rounding = abs(history.values(KL)[0])
@@ -44,7 +44,7 @@ def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 
 def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect a policy that became deterministic before the tasks are solved (Cui et al. 2025, 2505.22617).
+    """Detect a policy that becomes deterministic before the tasks are solved (Cui et al. 2025, 2505.22617).
 
     A low entropy is healthy if the reward is near the best reward so far. With a teacher, the policy's entropy
     approaches the teacher's entropy, which may be low. So with a teacher only a sudden fall is a fault.
@@ -100,8 +100,8 @@ def length(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 
 def repetition(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect replies that repeat their own text (Holtzman et al. 2020, 1904.09751), if repetition rises or stays
-    high."""
+    """Detect that replies repeat their own text (Holtzman et al. 2020, 1904.09751), and that the repetition rises or
+    stays high."""
     if history.has(REPETITION, NUM):
         value, first = history.now(REPETITION), history.first(REPETITION)
         lasts = history.num(REPETITION) > WINDOW // 2 and value >= history.before(REPETITION) - 0.05
@@ -122,7 +122,7 @@ def one_reply(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 
 def invalid_calls(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect that the environment cannot read the policy's tool calls, or its replies because they lack tags.
+    """Detect that the environment cannot read the policy's tool calls, or replies that lack the required tags.
 
     The finding is not bad while the fraction of unreadable replies falls, because the policy is still learning the
     format.

@@ -1,9 +1,9 @@
 """Detectors of faulty rewards: equal rewards, groups without a gradient, a faulty judge, memorised tasks, and reward
 hacking.
 
-Metrics cannot show directly if a reward is wrong. So the detector of reward hacking looks for three signs: replies that
-no longer depend on the task, wrong answers with the same reward as right answers, and fewer right answers while the
-reward rises. The last two signs need an environment that reports right answers.
+Metrics cannot show directly that a reward is wrong. So reward hacking is detected by three signs: replies that no
+longer depend on the task, wrong answers with the same reward as right answers, and fewer right answers while the reward
+rises. The last two signs need an environment that reports right answers.
 """
 
 import math
@@ -46,8 +46,8 @@ def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Detectio
 
 
 def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect that nearly all groups have equal rewards and so no gradient (DAPO, 2503.14476), though the tasks are not
-    solved."""
+    """Detect that nearly all groups have equal rewards and so no gradient (DAPO, 2503.14476), and that the tasks are
+    not solved."""
     if history.has(ZERO, NUM):
         value = history.now(ZERO, NUM + 2)
         is_bad = value >= bounds.max_zero_signal and not history.is_solved
@@ -56,11 +56,11 @@ def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Detection]
 
 
 def judge(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect a judge that often disagrees with a comparison of words. The limit is lower if the judge nearly always
-    gives the same verdict.
+    """Detect a judge that often disagrees with a comparison of the answer's words with the right answer's. The limit is
+    lower if the judge nearly always gives the same verdict.
 
-    In doubtful cases the comparison of words says no, so a judge that says yes is sometimes right. But a judge that
-    nearly always says yes ignores the answer or is fooled by the policy (Zhao et al. 2025, 2507.08794).
+    In doubtful cases the comparison's verdict is no, so some disagreement is normal. But a judge whose verdict is
+    nearly always yes ignores the answer or is fooled by the policy (Zhao et al. 2025, 2507.08794).
     """
     if history.has(YES, 2) and DISAGREES in history.row:
         yes, value = history.now(YES), history.now(DISAGREES)
@@ -73,7 +73,8 @@ def judge(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect that the training reward rises much more than the held-out reward, for example because tasks are
-    memorised. The noise of both evaluations is added to the held-out gain, so only a significant gap counts."""
+    memorised. The noise of the first and the latest evaluation is added to the held-out gain, so only a significant gap
+    counts."""
     names = [name for name in select_held_out_rewards(history.row) if history.num(name) > 1]
     # Prefer the decoding mode that training uses.
     names.sort(key=lambda name: name != "held_out/reward_sampled")
@@ -139,8 +140,8 @@ def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Detection:
 
 
 def _loss_on_held_out(history: History) -> Iterator[Detection]:
-    """Detect that a held-out reward rose and right answers became rarer between the first and the latest evaluation.
-    Both changes must be larger than their noise."""
+    """Detect that a held-out reward rose, and right answers became rarer, from the first to the latest evaluation. Both
+    changes must be larger than their noise."""
     for name in select_held_out_rewards(history.row):
         exact = next((key for key in history.row if (found := HELD_OUT.fullmatch(key)) and name.endswith(found[1])), "")
         if exact and history.num(exact) > 1 and history.num(f"{name}_low") > 1:

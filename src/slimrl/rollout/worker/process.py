@@ -1,8 +1,8 @@
 """Controls a worker process: starts it, sends it requests, and kills it when it hangs. Every message of the worker is
 checked, because the environment's code may have damaged the worker.
 
-The run blocks until the worker answers or reports that it only waits for I/O. A process is used until it dies. Then
-`taskset.py` starts another process.
+After a request, the run blocks until the worker answers, or reports that all its episodes wait for I/O. When a process
+dies, `taskset.py` starts another process.
 """
 
 import asyncio
@@ -67,8 +67,8 @@ class WorkerProcess:
         variables: Mapping[str, str] | None = None,
         waits_alone: bool = False,
     ) -> None:
-        """Add `variables` to the environment variables of the process. Set `waits_alone` if several processes share the
-        episodes: then the other processes continue while an environment in this process computes."""
+        """Start the process with `start`, and with `variables` as additional environment variables. Set `waits_alone`
+        if several processes share the episodes. Then a computation in this process does not block the others."""
         self._source, self._waits_alone = source, waits_alone
         self._changed = threading.Condition()
         self._calls: dict[int, Future[Any]] = {}
@@ -92,8 +92,8 @@ class WorkerProcess:
         return self._verdict.detail if self._verdict else "it was closed"
 
     def ask(self, do: str, limit_s: float | None = None, **fields: Any) -> Any:
-        """Send a request and return the worker's answer. Kill the process and raise RolloutError if the worker sends no
-        message for `limit_s` seconds. None waits without a limit."""
+        """Send the request `do` with its `fields`, and return the worker's answer. Kill the process and raise
+        RolloutError if the worker sends no message for `limit_s` seconds (None: no limit)."""
         number, answer = self._post(do, fields)
         self._wait(number, answer.done, limit_s)
         return answer.result()
@@ -116,11 +116,11 @@ class WorkerProcess:
             ) from error
 
     def ask_episode(self, do: str, **fields: Any) -> Any:
-        """Return the answer to a request that calls a plain method, not a coroutine. The time limit is `call_s`."""
+        """Return the answer to a short request about the taskset, such as `self_play`. The time limit is `call_s`."""
         return self.ask(do, self._source.call_s, **fields)
 
     async def call(self, do: str, **fields: Any) -> Any:
-        """Return the answer to a request about an episode. Other episodes run only while this environment waits."""
+        """Return the answer to a request about an episode. Block other episodes while its environment computes."""
         number, answer = self._post(do, fields)
         try:
             await self._quiet_after(number)
@@ -172,7 +172,8 @@ class WorkerProcess:
         return number, answer
 
     def _wait(self, number: int, is_done: Callable[[], bool], limit_s: float | None) -> None:
-        """Wait until `is_done` or the end of the process. If neither happens in time, kill the process."""
+        """Wait until `is_done` or the end of the process. If neither happens within `limit_s` seconds, kill the process
+        and raise RolloutError."""
         began = time.monotonic()
         with hold_thread(by_environment=False), self._changed:
             while not is_done() and not self.is_over:
@@ -189,7 +190,7 @@ class WorkerProcess:
             self._changed.wait_for(lambda: self.is_over, CLOSE_S)
 
     def _give_up(self, number: int, limit_s: float | None) -> RolloutError:
-        """Kill the process because a call took too long. Return the RolloutError of the call."""
+        """Kill the process because the call `number` took too long. Return the RolloutError of this call."""
         waited = f"the environment took longer than episode_timeout_s = {self._source.timeout_s:g} s"
         if limit_s != self._source.call_s:
             waited = f"the environment gave no answer for {limit_s:g} s"
@@ -276,7 +277,7 @@ class WorkerProcess:
             self._changed.notify_all()
 
     def _bury(self) -> None:
-        """Kill the process and its descendants. All open calls fail with the reason of the process's end."""
+        """Kill the process and its descendants. All open calls fail with the reason why the process ended."""
         deadline = time.monotonic() + POLL_S
         while self._program.is_running() and time.monotonic() < deadline:  # it is about to exit, so wait for its status
             time.sleep(0.01)

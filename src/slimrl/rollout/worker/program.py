@@ -104,7 +104,8 @@ class ChildProgram:
 
 
 def start_here(variables: Mapping[str, str]) -> tuple[socket.socket, Program]:
-    """Start a program as a child of this process. Its output goes to this process's standard error."""
+    """Start a program as a child of this process. Return the socket for messages, and the program. Its output goes to
+    this process's standard error."""
     ours, theirs = socket.socketpair()
     try:
         return ours, ChildProgram(theirs, variables, _print_error)

@@ -1,11 +1,12 @@
-"""The program of a worker process. It holds the taskset of one environment, plays the episodes and answers the run.
+"""Implements the program of a worker process. It holds one environment's taskset, plays episodes and answers the run.
 
-Episodes run in an event loop, as in the run's process. After each request the worker sends a report to the run as soon
-as all its episodes only wait. The run blocks until this report. So an environment's step blocks the run while it
+Episodes run in an event loop, as in the run's process. After each request, the worker sends a report to the run as soon
+as no episode computes any more. The run blocks until this report. So an environment's step blocks the run while it
 computes, but not while it awaits something. Requests about the taskset are answered while the loop is stopped.
 
-The worker ends when the run ends. If memory runs out, the kernel kills the worker before the run. Orphaned descendants
-become children of the worker's parent, which kills them. A fork of the worker never sends anything to the run.
+The worker ends when the run ends. If memory runs out, the kernel kills the worker instead of the run. Orphaned
+descendants become children of the worker's parent, which kills them. A fork of the worker never sends anything to the
+run.
 """
 
 import asyncio
@@ -68,8 +69,8 @@ def main(descriptor: int) -> None:
 
 
 def _become_child(descriptor: int) -> None:
-    """Fork, and return only in the child. The parent waits until the child or the run ends, and then kills all
-    descendants. As their subreaper, the parent also adopts a daemon that has left its session."""
+    """Fork, close `descriptor` in the parent, and return only in the child. The parent waits until the child or the run
+    ends, and then kills all its descendants. It is a subreaper, so it also finds daemons that have left its session."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: _end(-signal.SIGTERM))
@@ -88,7 +89,7 @@ def _become_child(descriptor: int) -> None:
 
 def _end(status: int) -> NoReturn:
     """Kill all descendants, one generation after the other: the children of a killed process become children of this
-    process. Then exit with the worker's exit status, or with the same signal if `status` is negative."""
+    process. Then exit with `status`, the worker's exit status. If `status` is negative, die of the same signal."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for _ in range(MAX_GENERATIONS):
         children = [pid for pid, one in processes().items() if one.parent == os.getpid()]
@@ -112,8 +113,8 @@ def _die_with_parent() -> None:
 
 
 class _Selector(selectors.PollSelector):
-    """A selector that calls `pause` in every turn of the event loop, with True if the loop is about to wait. It uses
-    poll, not epoll, because a fork would share the epoll state with its parent."""
+    """A selector that calls `pause` in every turn of the event loop. The argument is True if the loop is about to wait.
+    The selector uses poll, not epoll, because a fork would share the epoll state with its parent."""
 
     def __init__(self, pause: Callable[[bool], None]) -> None:
         super().__init__()
@@ -177,8 +178,8 @@ class Worker:
             self._loop.stop()
 
     def _pause(self, is_idle: bool) -> None:
-        """Send the `quiet` report if the worker only waits. After MAX_TURNS turns send it in any case, because an
-        environment may poll without a pause."""
+        """Send the `quiet` report if the event loop is idle. After MAX_TURNS turns of the loop, send the report in any
+        case, because an environment may poll without a pause."""
         if os.getpid() != self._pid:
             os._exit(0)
         self._num_turns += 1
@@ -283,8 +284,8 @@ class Worker:
         return {str(name): [float(value) for value in values] for name, values in rewards.items()}
 
     def _task(self, message: Mapping[str, Any]) -> Task:
-        """Return the task of a request. If the taskset's list has an equal task, return that object, because JSON has
-        converted tuples in the request's data to lists."""
+        """Return the task of a request. If the taskset's list has an equal task, return the task from the list: the
+        request's task is a copy in which JSON has converted tuples to lists."""
         task = Task(*message["task"])
         found = (tasks[task.id] for tasks in self._tasks.values() if task.id in tasks)
         return next((one for one in found if json.loads(json.dumps(one.data)) == task.data), task)
@@ -300,7 +301,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
 
 
 def _seed(text: str) -> None:
-    """Seed the global random generators of Python, and of numpy and torch if they are imported."""
+    """Seed the global random generators of Python, and of numpy and torch if they are imported, from `text`."""
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
     random.seed(number)
     if numpy := sys.modules.get("numpy"):

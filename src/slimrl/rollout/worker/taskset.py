@@ -1,4 +1,4 @@
-"""A taskset whose code runs in worker processes. A worker process that dies is restarted."""
+"""Defines a taskset whose code runs in worker processes. A worker process that dies is replaced."""
 
 import asyncio
 import threading
@@ -100,8 +100,8 @@ class RemoteTaskset(Taskset):
             seat.begin_step(seed)
 
     async def open_episode(self, task: Task) -> Opened:
-        """Open a new episode of the task. Successive calls use the processes in turn. The other processes continue
-        while a process starts."""
+        """Open a new episode of the task in the next process, round robin. If this process must be started first, the
+        other processes continue meanwhile."""
         seat = self._next_seat()
         if len(self._seats) > 1 and not seat.running():
             process = await asyncio.get_running_loop().run_in_executor(None, seat.process)
@@ -223,9 +223,9 @@ class RemoteEpisode:
     """An episode in a worker process. The first request opens the episode in the worker. The worker's answers are
     checked like the answers of any environment (`rollout/answers.py`).
 
-    If another episode ends the process, this episode is replayed in the next process. It continues there if all answers
-    equal the earlier answers. An episode of self-play is `opened` in advance and has no `task`, so it cannot be
-    replayed.
+    If another episode ends the process, this episode is replayed in a new process. The episode continues there if the
+    replayed answers equal the earlier answers. An episode of self-play is `opened` in advance and has no `task`, so it
+    cannot be replayed.
     """
 
     def __init__(self, taskset: RemoteTaskset, task: Task | None, opened: Opened | None = None) -> None:

@@ -1,12 +1,12 @@
-"""The messages between a run and an environment's worker process. A message is a JSON object, preceded by its length
+"""Sends messages between a run and an environment's worker process. A message is a JSON object, preceded by its length
 in bytes. The run sends requests, and every request has a number:
 
     {"call": 7, "do": "step", "episode": "3", "reply": "A"}     a request of the run
     {"call": 7, "answer": {...}}                                the worker's answer
-    {"quiet": 7}                                                all requests up to 7 are answered, or wait for I/O
+    {"quiet": 7}                                                each request up to 7 is answered, or waits for I/O
 
-After an error, an answer has another key in place of `answer`. `failed` holds the reason and detail of a RolloutError.
-`refused` holds the text of a UserError. The tasks of a taskset are sent in pages.
+After an error, the worker's answer has another key in place of `answer`: `failed` with the reason and detail of a
+RolloutError, or `refused` with the text of a UserError.
 """
 
 import json
@@ -21,7 +21,7 @@ REASON = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # the reason of a Rollou
 
 
 class WireError(Exception):
-    """An error for bytes that are not a valid message. The connection cannot be used after it."""
+    """An error for a malformed or too large message. After a malformed message, the connection cannot be used."""
 
 
 def send_message(sock: socket.socket, message: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The reinforcement-learning loop: receive a batch, step, publish the weights, log, save.
+"""The reinforcement-learning loop: receive a batch, update the weights, publish them, log, save.
 
 The loop does not depend on environments, sampling or text. It calls `receive` for batches and `publish` for weights
 (`transport/base.py`). Both may be calls within this process, or use sockets. The loss is in `trainer/losses.py`, the

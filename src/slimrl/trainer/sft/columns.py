@@ -1,5 +1,5 @@
-"""Removes the padding of columnar files. In such a file every object has the keys of all other objects, filled with
-nulls, and an integer may be stored as a decimal. JSONL that was converted from such a file has the same padding."""
+"""Removes the padding of columnar files. In such a file, an object has null values for all keys of other objects, and
+an integer may be stored as a decimal. JSONL that was converted from such a file has the same padding."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,8 +10,8 @@ Schema = Mapping[str, Any]
 
 
 def without_padding(row: Any, is_columnar: bool) -> Any:
-    """Return the row without null values, if it is from a columnar file or padded. A null argument of a call is kept if
-    the function's schema requires or allows it, and removed if there is no schema."""
+    """Return the row. If it is from a columnar file or padded, null values are removed. A null argument of a call is
+    kept if the function's schema requires or allows it, and removed if there is no schema."""
     if not isinstance(row, dict) or not (is_columnar or _is_padded(row)):
         return row
     return _without_nulls(row, {name: schema for tool in _tools(row) for name, schema in _schemas(tool)})
@@ -59,7 +59,7 @@ def _without_nulls(value: Any, schemas: Mapping[str, Schema]) -> Any:
 
 
 def _fit(value: Any, schema: Schema) -> Any:
-    """Return an argument without the nulls and decimals that its schema forbids."""
+    """Return an argument of a call, without the nulls and decimals that its schema forbids."""
     if isinstance(value, list):
         items = schema.get("items")
         return [_fit(item, items if isinstance(items, dict) else {}) for item in value]

@@ -1,6 +1,6 @@
 """Recognises the format of a row of supervised data: the columns to learn from, and their meaning.
 
-The conversation is checked in `rows.py`.
+`rows.py` checks the content of a row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ SHAREGPT = ("from", "value")
 @dataclass(frozen=True, slots=True)
 class RowKind:
     """A format of rows. `needs` are its required columns and `reads` its optional columns. `name` and `learnt` describe
-    it in messages. With `is_text` the rows bypass the chat template. `form` is its name in the settings; two formats
-    share the name `prompt_completion`."""
+    the format to users. With `is_text` the rows bypass the chat template. `form` is the format's name in the settings;
+    two formats share the name `prompt_completion`."""
 
     form: RowForm
     needs: tuple[str, ...]

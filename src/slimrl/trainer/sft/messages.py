@@ -78,7 +78,7 @@ def parse_json(value: Any) -> Any:
 
 
 def refuse(found: Mapping[str, Any], refused: Mapping[str, str], where: str) -> None:
-    """Raise UserError if one of the `refused` keys has a value."""
+    """Raise UserError if one of the `refused` keys has a value in `found`. `refused` maps keys to remedies."""
     if key := next((key for key in refused if not is_empty(found.get(key))), None):
         raise UserError(f"{where}: `{key}` would be left out, and the model would learn without it. {refused[key]}")
 

@@ -125,8 +125,8 @@ def _text(row: Mapping[str, Any], kind: RowKind, where: str) -> PlainText:
 
 
 def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
-    """Return the messages of an Alpaca row. The first has the instruction and the optional input, the second the
-    reply."""
+    """Return the messages of an Alpaca row. The first message has the instruction and the optional input, and the
+    second has the reply."""
     texts = {column: _text_in(row, column, where) for column in ("instruction", "input", "output")}
     question = "\n\n".join(text for text in (texts["instruction"], texts["input"]) if text.strip())
     if not question:
@@ -155,7 +155,7 @@ def _text_in(row: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def _add_system(row: Mapping[str, Any], messages: list[Message], where: str) -> None:
-    """Insert the system prompt from the row's column, if it has one, as the first message. Raises UserError if the
+    """If the row has a column with a system prompt, insert the prompt as the first message. Raises UserError if the
     messages already start with a different system prompt."""
     found = {column: _text_in(row, column, where) for column in SYSTEM if not is_empty(row.get(column))}
     if not found:
@@ -235,7 +235,7 @@ def _is_rollout(row: Mapping[str, Any]) -> bool:
 
 
 def _unread_keys(row: Mapping[str, Any], kind: RowKind) -> Iterator[str]:
-    """Yield the keys of the row's messages that are not read."""
+    """Yield the unread keys in the row's messages, as `messages.KEY`."""
     lists = [row[column] for column in kind.needs if isinstance(row[column], list)]
     for key, value in ((key, value) for messages in lists for message in messages for key, value in message.items()):
         if key not in (*KEYS, *THOUGHTS, *WEIGHTS, *SHAREGPT, TOOL_NAME) and not is_empty(value):

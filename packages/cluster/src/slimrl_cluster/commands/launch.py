@@ -44,8 +44,8 @@ MAY_HAVE_DASHES = ("--setup", "--sbatch")  # options whose values may begin with
 
 
 def run_launch(argv: Sequence[str]) -> int:
-    """Check a run's settings as `rl` does, and write or print its script. Return the exit status. Raises UserError if
-    the settings are invalid, or if the output file exists."""
+    """Check a run's settings as `rl` does, and write or print the batch script. Return the exit status. Raises
+    UserError if the settings are invalid, or if the output file exists."""
     words = iter(argv)
     options, settings = _parser().parse_known_args(
         [f"{word}={next(words, '')}" if word in MAY_HAVE_DASHES else word for word in words]
@@ -116,8 +116,8 @@ def _sbatch_options(options: argparse.Namespace, directory: Path) -> list[str]:
 
 
 def _check_gpus(config: RLConfig, options: argparse.Namespace) -> None:
-    """Raise UserError if the settings need more GPUs than the nodes have. A trainer rank needs one GPU, a sampler
-    `gpus_per_sampler`."""
+    """Raise UserError if the settings need more GPUs than the nodes have. A trainer rank needs one GPU. A sampler needs
+    `gpus_per_sampler` GPUs on one node."""
     deployment, there = config.deployment, options.nodes * options.gpus_per_node
     num_samplers = 0 if config.inference.base_url else deployment.num_samplers
     needed = num_samplers * deployment.gpus_per_sampler + deployment.num_trainers

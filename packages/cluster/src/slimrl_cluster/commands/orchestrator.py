@@ -1,8 +1,8 @@
 """Implements the `orchestrator` command. It plays episodes with a sampler's model, and makes batches for a trainer in
 another process.
 
-It also evaluates the model: before training, between training steps if `eval.interval_steps` is set, and at the end.
-The trainer waits for the file of each result in the run's directory (`launch/elsewhere.py`).
+It also evaluates the model: before training, between training steps if `eval.interval_steps` is set, and at the end. It
+writes each result to a file in the run's directory, for which the trainer waits (`launch/elsewhere.py`).
 """
 
 import time
@@ -32,8 +32,8 @@ from slimrl_cluster.transport.batch_file import write_batch
 
 
 def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
-    """Run the `orchestrator` command: make a batch for each training step. The sampling weights are at most
-    `max_async_level` training steps old."""
+    """Run the `orchestrator` command: make a batch for each training step. Each batch is sampled from weights that are
+    at most `max_async_level` training steps old."""
     console, resolved = RunConsole(), with_pinned_model(resolved)
     config = place(resolved.config, console.note, "orchestrator")
     config = without_needless_warm_up(config, console.note)

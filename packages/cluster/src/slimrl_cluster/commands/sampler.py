@@ -18,8 +18,9 @@ MAX_QUEUE = 65536  # no real limit: the run's only client sends no more requests
 
 
 def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
-    """Run the `inference` command with a settings file of `rl`: serve the run's model to its orchestrator until a
-    signal arrives. Raises UserError if the file selects slimrl's own server and its extra is missing."""
+    """Run the `inference` command with a settings file of `rl`: serve the run's model to the orchestrator until a
+    signal arrives. Raises UserError if the file selects slimrl's own server, and the packages of this server are not
+    installed."""
     if resolved.config.inference.backend == "slimrl":
         check_packages()
     console = RunConsole()

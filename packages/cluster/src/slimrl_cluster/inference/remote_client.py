@@ -26,7 +26,7 @@ class Restarted(Exception):
 
 class RemoteClient:
     """The client of one server. The tokens `stop_ids` end a sequence; the server must accept sequences of `seq_len`
-    tokens. Run the coroutines of its methods in the process's loop thread, with `start` or `wait`."""
+    tokens. All async methods must run in the process's loop thread: pass their coroutines to `start` or `wait`."""
 
     def __init__(self, address: SamplerAddress, stop_ids: frozenset[int], seq_len: int) -> None:
         self._backend = address.backend
@@ -83,13 +83,13 @@ class RemoteClient:
         return await self._held_version()
 
     async def check_unused(self) -> None:
-        """Raise UserError in the cases of `check`, and if the server has the weights of another run."""
+        """Raise UserError if `check` does, or if the server has the weights of another run."""
         if (held := await self.check()) != DEFAULT and not self.has_weights:
             raise self._foreign(held)
 
     async def give_weights(self, directory: Path, version: int) -> None:
-        """Make the server sample from the weights in a directory. If the server restarts meanwhile, try once more.
-        Raises UserError on failure."""
+        """Make the server load the weights in `directory` as `version`, and sample from them. If the server restarts
+        meanwhile, try once more. Raises UserError on failure."""
         for last in (False, True):
             await self.check()
             try:
@@ -107,7 +107,7 @@ class RemoteClient:
         await self._link.post("/init_weight_transfer_engine", body, retries=False)
 
     async def start_update(self) -> None:
-        """Make the server start an update, before it receives weights."""
+        """Make the server start an update of its weights. Call `finish_update` next."""
         # slimrl's server may sample while it loads new weights. vLLM loads them in place, so it must be paused.
         if self._backend == "vllm":
             await self._link.post("/pause?mode=keep", None)
@@ -134,8 +134,8 @@ class RemoteClient:
         return Completion(token_ids, logprobs, tuple(versions), FINISH[choice["finish_reason"]])
 
     def _number(self, version: str) -> int:
-        """Return a version as a number. The version `default` is 0, or -1 once the run has sent weights. Raises
-        UserError if another run has sent the weights."""
+        """Return a version as a number. The version `default` is 0 before this run sends weights, and -1 afterwards:
+        then the server was restarted. Raises UserError if another run has sent the weights."""
         if version == DEFAULT:
             return -1 if self.has_weights else 0
         if not self.has_weights:
@@ -192,8 +192,8 @@ class RemoteClient:
             )
 
     def _hint(self, status: int) -> str:
-        """Return a hint about the option that vLLM lacks, judged by the HTTP `status`; an empty text if no option is
-        missing."""
+        """Return a hint about the start option that vLLM lacks, as its HTTP `status` shows; an empty text for other
+        statuses and servers."""
         if self._backend != "vllm" or status not in (403, 404):
             return ""
         missing = "the flag --enable-scale-out" if status == 403 else "the variable VLLM_SERVER_DEV_MODE=1"

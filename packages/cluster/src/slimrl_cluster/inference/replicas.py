@@ -97,8 +97,7 @@ class Replicas:
         self._following = self._work.start(self._follow())
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """Sample at one of the samplers until a stop token, a stop string, `max_tokens` or the end of the context.
-        Cancelling the call frees its slot at the sampler. Raises UserError if no sampler can be used."""
+        """Sample at one of the samplers, like `RemoteClient.sample`. Raises UserError if no sampler can be used."""
         return await self._work.run(self._sample(prompt, params))
 
     def check(self) -> None:
@@ -133,8 +132,8 @@ class Replicas:
                     raise
 
     async def _choose(self, prompt: list[int]) -> _Member:
-        """Wait for a ready sampler and return it. Raises UserError if all samplers have failed, or if none is ready
-        within the time limit."""
+        """Wait for ready samplers, and return the router's choice for the prompt. Raises UserError if all samplers have
+        failed, or if none is ready within the time limit."""
         began = time.monotonic()
         while True:
             if self._following.done():  # raise its error: without this task, nothing refreshes the list
@@ -208,8 +207,8 @@ class Replicas:
         self._changed.set()
 
     async def _give_newest(self, member: _Member) -> bool:
-        """Make a sampler ready, if it has the newest weights or can load them from files. Return True if it is
-        ready."""
+        """Mark a sampler as ready if it has the newest weights, or can load them from files. Return False if it must
+        wait for a broadcast. Raises UserError if it cannot get the weights."""
         client = member.client
         held = await member.ask(client.check())
         async with self._giving:

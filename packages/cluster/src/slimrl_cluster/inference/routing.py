@@ -1,8 +1,7 @@
 """Chooses the replica that samples a prompt: the replica with the longest cached prefix, unless it is too busy.
 
-A replica computes the common prefix of two prompts once, and keeps a conversation in its cache between the turns.
-Another replica would have to compute the whole prompt again. The router estimates a replica's cache, in blocks, from
-the prompts that were sent to the replica.
+A replica that has a prefix of the prompt in its cache need not compute the prefix again. The router does not see the
+caches: it estimates them, in blocks of tokens, from the prompts that each replica was sent.
 """
 
 from collections import OrderedDict
@@ -39,13 +38,13 @@ class Router:
         self._sent.pop(name, None)
 
     def _num_held(self, name: str, blocks: Sequence[int]) -> int:
-        """Return the number of leading blocks that were sent to the replica before."""
+        """Return the number of blocks at the start of `blocks` that were already sent to the replica `name`."""
         sent = self._sent.get(name, OrderedDict())
         return next((place for place, block in enumerate(blocks) if block not in sent), len(blocks))
 
 
 def _blocks(prompt: Sequence[int]) -> list[int]:
-    """Return a hash for each full block of the prompt. Each hash also covers all blocks before."""
+    """Return a hash for each full block of the prompt. Each hash also covers all earlier blocks."""
     hashes, last = [], 0
     for end in range(BLOCK, len(prompt) + 1, BLOCK):
         last = hash((last, *prompt[end - BLOCK : end]))

@@ -1,4 +1,4 @@
-"""Sends requests to a sampling server, and waits for the answers. It does not depend on their content.
+"""Sends requests to a sampling server, and waits for the answers.
 
 If the server is unreachable or busy, requests are repeated. If the server gives no sign of life for `timeout_s`, an
 error with the server's name ends the run. Only an answer of the server's engine is a sign of life, because a front end
@@ -50,8 +50,8 @@ class Silent(UserError):
 
 
 class ServerLink:
-    """The connections to one server. Run the coroutines of its methods in the process's loop thread, with `start` or
-    `wait`."""
+    """The connections to one server. All async methods must run in the process's loop thread: pass their coroutines to
+    `start` or `wait`."""
 
     def __init__(self, address: SamplerAddress) -> None:
         self._address = address
@@ -86,7 +86,7 @@ class ServerLink:
         return await self._ask("GET", path, None, retries=True)
 
     async def post(self, path: str, body: Any, retries: bool = True) -> Any:
-        """Return the JSON answer of a route. With `retries`, the request is repeated after a failure of the server.
+        """Return the JSON answer of a route. With `retries`, the request is repeated while the server fails.
 
         Raises:
                 Refused: the server will not execute the request.
@@ -96,7 +96,8 @@ class ServerLink:
         return await self._ask("POST", path, body, retries)
 
     async def _ask(self, method: str, path: str, body: Any, retries: bool) -> Any:
-        """Repeat the request until there is an answer. Probe the server in between."""
+        """Repeat the request until there is an answer. Meanwhile, probe the server, and raise Silent without a sign of
+        life."""
         url, patience_s = f"{self._url}{path}", self._address.timeout_s
         limits = Limits(patience_s=patience_s, passing=PASSING if retries else frozenset())
         asked = asyncio.create_task(ask_again(self._peer, lambda _: self._http.send(method, url, body), limits))

@@ -1,5 +1,5 @@
-"""Implements the trainer's side when other processes sample. It exchanges files with the orchestrator
-(`commands/orchestrator.py`) in the run's directory."""
+"""Implements the trainer's side of a run in which other processes sample. The trainer exchanges files with the
+orchestrator (`commands/orchestrator.py`) in the run's directory."""
 
 import shutil
 import time
@@ -35,8 +35,8 @@ class SamplingElsewhere:
     first: int  # the first step of this process, 0 for a new run
 
     def clear(self) -> None:
-        """Delete all batches and weights that an earlier process has sent, and its evaluations from step `first` on.
-        Only one rank calls this."""
+        """Delete files of an earlier process: all batches and weights that it sent, and its evaluations from step
+        `first` on. Only one rank calls this."""
         for directory in (self.roster.run.batches, self.roster.run.sent_weights):
             shutil.rmtree(directory, ignore_errors=True)
         for path in self.roster.run.held_out.glob("*.json"):
@@ -57,9 +57,9 @@ class SamplingElsewhere:
         return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
 
     def _await_file(self, path: Path, what: str) -> None:
-        """Wait for the orchestrator's file at `path`, and broadcast the weights again whenever a sampler joins. The
-        first rank looks for the file, and sends the result to the other ranks. Raises UserError in all ranks if the
-        file does not appear."""
+        """Wait for the orchestrator's file at `path`, and broadcast the weights again whenever a sampler joins. `what`
+        names the file in messages. The first rank looks for the file, and sends the result to the other ranks. Raises
+        UserError in all ranks if the file does not appear."""
         ranks = self.parts.ranks
         while (do := ranks.of_first(self._look(path, what) if ranks.leads else "")) != IT_IS_THERE:
             if do == SEND_AGAIN:
@@ -68,8 +68,8 @@ class SamplingElsewhere:
                 raise UserError(do)
 
     def _look(self, path: Path, what: str) -> str:
-        """Wait for the file on the first rank. Return the message for all ranks: IT_IS_THERE, SEND_AGAIN or an error.
-        Meanwhile, send WAIT_ON to the other ranks every PULSE_S seconds."""
+        """Wait for the file at `path`; only the first rank calls this. Return the message for all ranks: IT_IS_THERE,
+        SEND_AGAIN or the text of an error. Meanwhile, send WAIT_ON to the other ranks every PULSE_S seconds."""
         sent = time.monotonic()
 
         def find() -> str | None:
@@ -110,7 +110,7 @@ class SamplingElsewhere:
         return recall_stage(self.parts.output_dir, slug, self.parts.console.note)
 
     def make_room(self) -> None:
-        """No-op: nothing samples here, so there is nothing to free."""
+        """No-op: no sampler runs in this process, so there is no memory to free."""
 
     def close(self) -> None:
         """Stop sending weights. The orchestrator needs no message, because it knows the last step."""

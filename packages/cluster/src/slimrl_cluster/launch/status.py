@@ -2,7 +2,7 @@
 
 This works on any machine that sees the directory, during the run and after its end.
 
-    transport/programs.json    the programs that `rl` has started, and their announcements on a Ray cluster
+    transport/programs.json    the programs that `rl` has started; on a Ray cluster, also the facts that they announce
     transport/num_samplers     the number of samplers that a user requests
 """
 
@@ -44,7 +44,7 @@ class RunStatus:
 
 def write_programs(run: RunDir, programs: Mapping[str, str], deaths: int, members: Mapping[str, Facts]) -> None:
     """Write the state of the started programs to a file. `programs` maps names to processes, `deaths` is the number of
-    deaths so far, and `members` are the parts without files of their own."""
+    deaths so far, and `members` are the facts of parts without files of their own (on a Ray cluster)."""
     content = {"programs": dict(programs), "deaths": deaths, "members": dict(members), "time": time.time()}
     replace_file(run.transport / PROGRAMS, [json.dumps(content).encode()])
 
@@ -104,8 +104,8 @@ def _find_process(run: RunDir) -> str:
 
 
 def _summary(run: RunDir, runs: bool) -> tuple[int, int, str]:
-    """Return the number of finished steps, the number of all steps, and a line with both and the seconds per step.
-    While the run is alive, the line also has the remaining time."""
+    """Return the number of finished steps, the number of all steps, and a line with both and the seconds per step. If
+    `runs`, the run is alive, and the line also has the remaining time."""
     steps = [one for one in read_metrics(run.metrics) if STEP_S in one[1]] if run.metrics.exists() else []
     most, name = 0, run.path
     if run.settings.exists():
@@ -146,7 +146,7 @@ def _find_missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> 
 
 
 def _notes(run: RunDir, started: Mapping[str, Any], runs: bool) -> Iterator[str]:
-    """Yield notes about deaths, a long silence, and the logs."""
+    """Yield notes about dead programs, a long silence, and the directory of the logs."""
     if started.get("deaths"):
         yield f"{started['deaths']} of its programs have died so far, and were started again"
     # A resumed run keeps its old metrics file until its trainer has loaded, so the time of the programs' file counts,

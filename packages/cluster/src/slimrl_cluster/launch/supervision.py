@@ -1,8 +1,8 @@
 """Supervises a run of several programs: starts samplers, orchestrator and trainer, watches them, restarts dead
 programs, and stops all programs together.
 
-Each program is a slimrl command with the same arguments as `rl`, so a user can also start it by hand. This module does
-not depend on where the programs run: as children on this host, or by Ray on the nodes of a cluster.
+Each program is a slimrl command with the same arguments as `rl`, so a user can also start it by hand. The programs run
+as children on this host, or through Ray on the nodes of a cluster.
 """
 
 import os
@@ -131,7 +131,8 @@ class Supervision:
         return {one.name: one.process for one in (*self._pair, *self._samplers.values())}
 
     def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
-        """Start trainer and orchestrator together, because both must continue from the same step."""
+        """Start trainer and orchestrator together, because both must continue from the same step. `more` are additional
+        arguments."""
         command = [*SLIMRL, "trainer", *self._argv, *more]
         trainer = self._programs.start_ranks("trainer", command, num_trainers(self._config), self._needs)
         needs = Needs(self._needs.cpus)
@@ -139,8 +140,8 @@ class Supervision:
         return trainer, orchestrator
 
     def _start_again(self, end: End) -> None:
-        """Start trainer and orchestrator again from the last checkpoint; samplers keep running. Raises UserError if a
-        restart would fail again, or if the restart budget is spent."""
+        """Start trainer and orchestrator again from the last checkpoint, after one of them has ended with `end`.
+        Samplers keep running. Raises UserError if a restart would fail again, or if the restart budget is spent."""
         end = self._find_cause(end)
         failed_at_once = (end.status or 0) > 0 and not self._deaths.has_progressed()
         for program in self._pair:
@@ -155,8 +156,8 @@ class Supervision:
         self._note_processes()
 
     def _find_cause(self, end: End) -> End:
-        """Return the end of the program that failed first. A program that waits for a dead program exits as well, and
-        this exit may be noticed earlier."""
+        """Return the end of the program that failed first. `end` was noticed first, but it may be a consequence: a
+        program that waits for a dead program exits as well."""
         deadline = time.monotonic() + PEER_REPORT_TIMEOUT_S
         while end.has_refused and time.monotonic() < deadline:
             ends = [one.end for one in self._pair if one.end and not one.end.is_good]
@@ -168,13 +169,14 @@ class Supervision:
         return end
 
     def _has_lost_a_part(self) -> bool:
-        """Return True if trainer or orchestrator has left its place, but its `end` is not known yet. A process needs a
-        while to end after that."""
+        """Return True if trainer or orchestrator is no longer a member of the run, but its process has not ended yet. A
+        process leaves the run a moment before it ends."""
         present = self._present(self._programs.members())
         return any(part in self._joined - present and not one.end for part, one in zip(PAIR, self._pair, strict=True))
 
     def _present(self, members: Mapping[str, Facts]) -> set[str]:
-        """Return the parts of the pair that are in the run now: as `members` on a cluster, else by their files."""
+        """Return which of trainer and orchestrator are in the run now: among `members` on a cluster, else by their
+        files."""
         on_cluster = {facts["part"] for facts in members.values()}
         return on_cluster | {part for part in PAIR if file_members(self._run, part)}
 
@@ -237,7 +239,7 @@ class Supervision:
 
 class _Deaths:
     """The restart budget of a run. It is refilled whenever the run gets further than ever before. So a run that always
-    fails at the same step ends, even if it repeats the steps before."""
+    fails at the same step ends, even if it successfully repeats the earlier steps."""
 
     def __init__(self, most: int, run: RunDir) -> None:
         self._most = most

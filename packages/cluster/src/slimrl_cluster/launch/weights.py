@@ -1,5 +1,5 @@
-"""Sends weights from a separate trainer process to the samplers, in files or by broadcast. Contains the code of trainer
-and orchestrator."""
+"""Sends weights from a separate trainer process to the samplers, in files or by broadcast. Contains both sides: the
+trainer's and the orchestrator's."""
 
 import threading
 import time
@@ -115,9 +115,9 @@ class SampledWeights:
 
 
 class PublishedWeights:
-    """The trainer's side. It writes each version of the weights to a directory, or broadcasts it and then creates an
-    empty directory as a sign. If the model has an adapter and the samplers have the same base model, only the adapter
-    is sent."""
+    """The trainer's side. It writes each version of the weights to a directory. Or it broadcasts the version, and then
+    creates an empty directory as a sign for the orchestrator. If the model has an adapter and the samplers have the
+    same base model, only the adapter is sent."""
 
     def __init__(self, parts: TrainerParts, roster: Roster) -> None:
         self._config, self._policy, self._ranks, self._roster = parts.config, parts.policy, parts.ranks, roster
@@ -140,8 +140,8 @@ class PublishedWeights:
             self._newest = version
 
     def lack_samplers(self) -> bool:
-        """Return True if a sampler has joined, or replaced another one, since the last broadcast. Checks at most every
-        `LOOK_S` seconds. Only one rank calls this."""
+        """Return True if a sampler has joined, or replaced another one, since the last broadcast. Check only every
+        `LOOK_S` seconds, and return False in between. Only one rank calls this."""
         if not self._is_broadcast or self._newest < 0 or time.monotonic() - self._looked < LOOK_S:
             return False
         self._looked = time.monotonic()
@@ -179,8 +179,9 @@ class PublishedWeights:
             self._roster.await_part("inference")
 
     def _broadcast(self, tensors: Mapping[str, Tensor], version: int) -> None:
-        """Send the weights to all current samplers. If samplers have joined or left since the last broadcast, or leave
-        during this broadcast, form a new group. Raises UserError if a sampler stays but does not load the weights."""
+        """Send the weights to all current samplers. If samplers have joined or left since the last broadcast, form a
+        new group. If one leaves during this broadcast, repeat the broadcast in a new group. Raises UserError if a
+        sampler stays but does not load the weights."""
         with ThreadPoolExecutor(1, "broadcast") as thread:
             while True:
                 self._await_samplers()

@@ -26,7 +26,7 @@ MARK = "CHILD_OF_SLIMRL"  # the environment variable that marks the descendants 
 
 
 class Child:
-    """One child process. If it is started again under the same name, it appends to the same log."""
+    """One child process. Successive children with the same name append to the same log."""
 
     def __init__(self, name: str, command: Sequence[str], log: Log, environment: Mapping[str, str]) -> None:
         self.name, self.log = name, log.path

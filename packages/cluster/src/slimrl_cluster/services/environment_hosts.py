@@ -52,9 +52,9 @@ class EnvironmentHost:
             sock.shutdown(socket.SHUT_WR)
 
     def receive(self, pid: int) -> tuple[bytes | None, str, int | None]:
-        """Return the next bytes, the new output and the exit status of a program. The bytes are None if none arrive
-        within `BEAT_S`, and empty after the last bytes. The status is None until the program has ended and all bytes
-        were returned."""
+        """Return the next bytes that a program sends, its new output, and its exit status. The bytes are None if none
+        arrive within `BEAT_S`, and empty after the last bytes. The status is None until the program has ended and all
+        bytes were returned."""
         program, sock, output = self._programs[pid]
         data, status = None, None
         if select.select([sock], [], [], BEAT_S)[0]:
@@ -136,8 +136,8 @@ class HostedProgram:
 
 
 def worker_starts(deployment: DeploymentConfig) -> list[Start]:
-    """Return `num_workers` functions. Each starts a worker process: through a host on any node if this process belongs
-    to a Ray cluster, else on this machine. Raises UserError if the cluster does not answer."""
+    """Return `num_workers` functions, each of which starts a worker process. If this process belongs to a Ray cluster,
+    the worker runs at a host on any node, else on this machine. Raises UserError if the cluster does not answer."""
     if not deployment.num_workers or NAMESPACE not in os.environ:
         return [start_here] * deployment.num_workers
     ray = connect(os.environ[RAY_ADDRESS])

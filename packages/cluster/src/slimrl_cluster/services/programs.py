@@ -72,12 +72,12 @@ class Programs(Protocol):
         """Start a program; its output goes to `NAME.log`."""
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs) -> Program:
-        """Start `num` programs that connect to each other like the ranks of torchrun. Each gets the resources
-        `needs`."""
+        """Start `num` copies of a program, which connect to each other like the ranks of torchrun. Each copy gets the
+        resources `needs`."""
 
     def members(self) -> Mapping[str, Facts]:
-        """Return the facts of the run's members by name. Return an empty mapping if members announce themselves with
-        files."""
+        """Return the facts that the parts of the run have announced, by name. Return an empty mapping if the parts
+        announce themselves with files."""
 
 
 class Log:

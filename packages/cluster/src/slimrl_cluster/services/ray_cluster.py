@@ -87,8 +87,7 @@ def first_line(error: Exception) -> str:
 
 
 class Members:
-    """The list of a run's members, a Ray actor that `start_members` starts. The `rl` process removes programs that have
-    ended."""
+    """A Ray actor that has the list of a run's members. The `rl` process removes ended programs from the list."""
 
     def __init__(self) -> None:
         self._facts: dict[str, Facts] = {}
@@ -104,15 +103,15 @@ class Members:
 
 
 def start_members(ray: Any) -> Any:
-    """Start the actor of the members on the node of this process. The actor ends with this process."""
+    """Start the actor `Members` on the node of this process. The actor ends with this process."""
     node = ray.get_runtime_context().get_node_id()
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
     return ray.remote(Members).options(name=MEMBERS, num_cpus=0, scheduling_strategy=here).remote()
 
 
 class RayRoster(Roster):
-    """The parts of a run on a Ray cluster, as one of its programs sees them. No locks are needed, because `rl` starts
-    each part only once."""
+    """A roster for the parts of a run on a Ray cluster. It asks the actor `Members` and needs no locks, because `rl`
+    starts each part only once."""
 
     loss_s = 30.0
 
@@ -129,8 +128,8 @@ class RayRoster(Roster):
 
     @contextmanager
     def reserve(self, patience_s: float = 0.0) -> Iterator[Place]:
-        """Context manager: yield the place of this program. Raises UserError if the cluster does not answer. Only the
-        main thread calls this."""
+        """Context manager: yield the place of this program, without a lock; `patience_s` is ignored. Raises UserError
+        if the cluster does not answer. Only the main thread calls this."""
         name, actor = os.environ[PROGRAM], self._actor
         yield Place(name, lambda facts: self._ask(actor.announce, name, {**self._facts(), **facts}))
 
@@ -150,8 +149,8 @@ class RayRoster(Roster):
 
 
 def open_roster(config: RLConfig, own: Part, note: Callable[[str], None]) -> Roster:
-    """Return the roster of the run for this process, the part `own`. The roster uses the Ray cluster if `rl` has
-    started this process there, else the run's directory."""
+    """Return the roster of the run. This process is the part `own`. If `rl` has started this process on a Ray cluster,
+    the roster uses the cluster, else files in the run's directory."""
     of_run = RunDir(Path(config.output_dir)), own, config.deployment.timeout_s, note
     # Do not check `deployment.type`, because it is "processes" in the settings of each part.
     return RayRoster(*of_run) if NAMESPACE in os.environ else Roster(*of_run)

@@ -31,8 +31,8 @@ class ProgramHost:
     """A Ray actor that runs one program on this node. Ray calls its methods one at a time."""
 
     def __init__(self, logs: str, directory: str, environment: Mapping[str, str], shares_cpus: bool) -> None:
-        """`shares_cpus` is True if less than one CPU is reserved. The program then shares all CPUs with others, like a
-        part that is started without Ray."""
+        """Set `shares_cpus` if less than one CPU is reserved. The program then shares all CPUs with others, like a part
+        that is started without Ray."""
         self._logs, self._directory, self._environment = Path(logs), directory, environment
         if shares_cpus and os.environ.get(THREADS) == "1":
             del os.environ[THREADS]  # Ray sets it to 1 for less than two CPUs
@@ -89,8 +89,8 @@ class ProgramHost:
 
 
 def _torchrun(rank: int, num: int, address: str, port: int) -> Mapping[str, str]:
-    """Return torchrun's environment variables, with which one of `num` ranks finds the others. LOCAL_RANK is always 0,
-    because Ray shows each rank only its own GPU."""
+    """Return the environment variables that torchrun would set for the rank `rank` of `num`. All ranks meet at
+    `address` and `port`. LOCAL_RANK is always 0, because Ray shows each rank only its own GPU."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": "0",

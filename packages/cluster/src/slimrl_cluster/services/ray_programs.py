@@ -27,7 +27,7 @@ SAY_S = 30.0  # seconds of waiting before it is logged
 class RayProgram:
     """One program on a node, or one rank of a trainer. `start` asks the actor to start the program, and returns a
     future of the process id and the address. If they do not arrive within `patience_s`, the program ends with the
-    status of a refusal."""
+    status of a refusal. `room` describes the awaited resources in messages."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class RayProgram:
         self._cluster.remove_member(self.name)
 
     def _take(self, answer: Any) -> None:
-        """Process an answer of the node, and then ask the node for the program's end."""
+        """Process the node's answer to the last request, and then ask the node whether the program has ended."""
         if not self._has_started:
             pid, address = answer
             self.process, self._has_started = f"{pid} on {address}", True
@@ -116,7 +116,7 @@ class RayRanks:
 
     @property
     def end(self) -> End | None:
-        """The end of a rank that failed; the first rank's end once all have ended without failure."""
+        """The end of a rank that failed, or, once all ranks have ended well, the end of the first rank; else None."""
         ends = [rank.end for rank in self._ranks]
         failures = [end for end in ends if end and not end.is_good]
         # A rank that waits for a lost rank refuses to continue, so the lost rank is the cause.
@@ -193,8 +193,8 @@ class RayPrograms:
         self._members.remove.remote(name)
 
     def start(self, name: str, command: Sequence[str], needs: Needs) -> RayProgram:
-        """Start a program on a node with the resources that it needs, if possible on another node than the run's other
-        programs."""
+        """Start a program on a node with free resources for its `needs`. Ray prefers a node without other programs of
+        the run."""
         actor = self._host(needs, "SPREAD")
         start = self._start_of(actor, name, command)
         self._programs.append(program := RayProgram(self, name, actor, start, f"a node with {needs} free"))
@@ -218,7 +218,7 @@ class RayPrograms:
         return program
 
     def _host(self, needs: Needs, strategy: Any) -> Any:
-        """Create an actor that reserves resources on a node, as soon as a node has them free."""
+        """Create an actor that starts and reserves resources on a node, as soon as a node has enough free resources."""
         options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "scheduling_strategy": strategy, "max_restarts": 0}
         words = str(self.logs), os.getcwd(), self._environment, needs.cpus < 1
         return self.ray.remote(ProgramHost).options(**options).remote(*words)
@@ -226,7 +226,7 @@ class RayPrograms:
     def _start_of(
         self, actor: Any, name: str, command: Sequence[str], rank: int = 0, num: int = 1, first: Any = None
     ) -> Callable[[], Any]:
-        """Return a function that asks an actor to start its program."""
+        """Return a function that asks an actor to start its program. `first` is the actor of rank 0."""
         return lambda: actor.start.remote(name, command, versions(), rank, num, first)
 
     def __enter__(self) -> Self:

@@ -1,9 +1,9 @@
-"""Runs vLLM as the sampler of a run. vLLM is a child process, which is announced once it answers. It stops together
-with this process.
+"""Runs vLLM as the sampler of a run. vLLM is a child process and stops together with this process. Once vLLM answers
+requests, its address is announced to the other parts of the run.
 
 vLLM has a separate Python environment with another PyTorch. slimrl's plug-in for vLLM (`vllm_plugin/`) need not be
-installed there. Instead, a directory is added to Python's search path. It has links to slimrl and to this package, and
-the plug-in's entry point.
+installed there. Instead, a directory on Python's search path has the plug-in's entry point, and links to slimrl and to
+this package.
 """
 
 import contextlib
@@ -143,7 +143,7 @@ def _python_of(program: str) -> str:
 
 
 def _plugin_directory() -> Path:
-    """Return a directory for vLLM's `PYTHONPATH`. It contains only slimrl and the plug-in."""
+    """Create a directory for vLLM's `PYTHONPATH`, and return its path. It contains only slimrl and the plug-in."""
     packages = [Path(init).resolve().parent for init in (slimrl.__file__, slimrl_cluster.__file__)]
     # Each installation of slimrl has its own directory, so that it does not change a directory that another
     # installation's run uses.

@@ -1,4 +1,4 @@
-"""Writes and reads batches as files, one safetensors file per training step. Other programs can read the files, too.
+"""Writes and reads batches as files, one safetensors file per training step.
 
     lengths_B       int64       the number of tokens of each sample
     versions_B      int64       the oldest weight version that sampled a token of each sample
@@ -82,8 +82,8 @@ def read_batch(path: Path) -> Batch:
 
 
 def _samples(tensors: dict[str, Tensor]) -> tuple[Sample, ...]:
-    """Return the samples of a file's tensors. Raises LookupError, ValueError or AssertionError if the tensors are
-    inconsistent."""
+    """Return the samples that the tensors of a file contain. Raises LookupError, ValueError or AssertionError if the
+    tensors are inconsistent."""
     values = {name: one.tolist() for name, one in tensors.items()}
     lengths = values["lengths_B"]
     if sum(lengths) != len(values["token_ids_T"]):

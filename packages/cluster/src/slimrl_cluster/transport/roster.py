@@ -3,7 +3,7 @@
     transport/trainer.json                  {"pid": "4711", "host": "desk", "dtype": "bfloat16", "first_step": "0", ...}
     transport/inference-0.json              {"pid": "4712", "host": "desk", "address": "http://127.0.0.1:8000", ...}
     transport/orchestrator.json             {"pid": "4713", "host": "desk", ...}
-    transport/waits/trainer.json            the part for which the trainer waits, for `slimrl status`
+    transport/waits/trainer.json            `slimrl status` reads here for which part the trainer waits
     transport/batches/step_7.safetensors    the batch of training step 7, by the orchestrator
     transport/weights/step_7/               the weights after 7 steps, by the trainer; the sampler reads them
 
@@ -87,7 +87,7 @@ class Roster:
         )
 
     def members(self, part: Part) -> dict[str, Facts]:
-        """Return the facts of all living and ready parts of this kind, by the name of their place."""
+        """Return the facts of all living and ready parts of the kind `part`, by the name of their place."""
         return file_members(self.run, part)
 
     def find(self, part: Part) -> Facts | None:
@@ -104,8 +104,9 @@ class Roster:
         return self.wait(part, f"start (`slimrl {part} @ FILE`)", lambda: self.find(part))
 
     def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
-        """Call `find` until its result is not None, and return the result. `find` looks for work of another part,
-        `part`. Raises UserError if that part dies, or shows no sign of work for `timeout_s`."""
+        """Call `find` until its result is not None, and return the result. `find` looks for something that the part
+        `part` must produce, and `what` names it in messages. Raises UserError if that part dies, or shows no sign of
+        work for `timeout_s`."""
         began = checked = said = heard = time.monotonic()
         signs = self._signs(part)
         with ExitStack() as shown:
@@ -144,16 +145,16 @@ class Roster:
             file.flush()
 
     def _describe_end(self, part: Part) -> str:
-        """Describe the end of a part that this process has seen, even if another part has replaced it. Return an empty
-        text if the part is running, has not started, or is one of several of its kind."""
+        """Return text about the end of a part that this process has seen alive, even if a new process replaces it. The
+        text is empty if the part still runs, was never seen, or is a sampler."""
         found, seen = self.find(part), self._seen.get(part)
         if part == SEVERAL or seen is None or (found and describe_member(found) == seen):
             return ""
         return f"the {part} ({seen}) has ended; its log says why"
 
     def _signs(self, part: Part) -> frozenset[tuple[Path, int, int]]:
-        """Return the files that a part writes while it works, each with its size and time. A change is a sign of work.
-        The times are not compared with this machine's clock, because the clock of a file server may differ."""
+        """Return the files that a part writes while it works, each with its size and time. If two results differ, the
+        part works. The times are not compared with this machine's clock, because a file server's clock may differ."""
         run, found = self.run, set()
         written: dict[Part, list[Path]] = {
             "trainer": [run.metrics, run.warmup.metrics],
@@ -168,7 +169,8 @@ class Roster:
 
     @contextmanager
     def _show_wait(self, part: Part, what: str) -> Iterator[None]:
-        """Context manager: write to a file which part this one waits for, and since when, for `slimrl status`."""
+        """Context manager: record in a file, for `slimrl status`, that this process waits for `what` from the part
+        `part`, and since when."""
         path = wait_path(self.run, self.own)
         replace_file(path, [json.dumps({"pid": os.getpid(), "for": part, "what": what, "since": time.time()}).encode()])
         try:
@@ -183,19 +185,19 @@ def describe_member(facts: Facts) -> str:
 
 
 def file_members(run: RunDir, part: Part) -> dict[str, Facts]:
-    """Return the facts of all living and ready parts of this kind that have files, by the name of their place."""
+    """Return the facts of all living and ready parts of the kind `part` that have files, by the name of their place."""
     paths = run.transport.glob(f"{part}-*.json") if part == SEVERAL else [run.transport / f"{part}.json"]
     found = ((path.stem, _read_held(path)) for path in sorted(paths, key=lambda path: (len(path.name), path.name)))
     return {name: facts for name, facts in found if facts}
 
 
 def wait_path(run: RunDir, part: str) -> Path:
-    """Return the path of the file that names the part for which `part` waits. It exists during the wait."""
+    """Return the path of a file that exists while `part` waits for another part. The file names that other part."""
     return run.transport / "waits" / f"{part}.json"
 
 
 def newest_version(run: RunDir) -> int:
-    """Return the newest version with weights; -1 if there are none."""
+    """Return the newest version of the weights that the trainer has published; -1 if there is none."""
     return max(map(step_of, step_directories(run.sent_weights)), default=-1)
 
 
@@ -210,8 +212,8 @@ def drop_before(directory: Path, step: int) -> None:
 
 
 def _read_held(path: Path) -> Facts | None:
-    """Return the facts in a part's file. Return None if no process holds its lock, or before the holder has written
-    them."""
+    """Return the facts in a part's file. Return None if no process holds the lock of the file, or if its holder has not
+    written the facts yet."""
     try:
         with path.open(encoding="utf-8") as file:
             # A file that nobody holds is out of date. It is empty or partly written while its holder starts.
@@ -221,8 +223,8 @@ def _read_held(path: Path) -> Facts | None:
 
 
 def _lock_within(file: IO[str], seconds: float) -> bool:
-    """Lock the file for this process alone. Return False if this fails for `seconds`. Try repeatedly, because a reader
-    may hold the lock for a moment."""
+    """Lock the file for this process alone. Try repeatedly, because a reader may hold the lock for a moment. Return
+    False if all tries within `seconds` fail."""
     deadline = time.monotonic() + seconds
     while not _lock(file, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
@@ -232,7 +234,7 @@ def _lock_within(file: IO[str], seconds: float) -> bool:
 
 
 def _lock(file: IO[str], kind: int) -> bool:
-    """Try to lock the file. Return False if another process holds it."""
+    """Try once to lock the file; `kind` is LOCK_SH or LOCK_EX. Return False if another process holds the lock."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:

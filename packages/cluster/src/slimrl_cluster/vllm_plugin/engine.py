@@ -29,8 +29,8 @@ from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup
 
 @dataclass
 class GroupInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """The process group for a trainer's broadcasts: the address at which the trainer listens, the rank of vLLM's first
-    worker, and the size of the group. `packed` is a setting of vLLM's own engine, and always False here."""
+    """The process group for a trainer's broadcasts. The trainer listens at the address. `rank_offset` is the rank of
+    vLLM's first worker. `packed` is a setting of vLLM's own engine, and always False here."""
 
     master_address: str
     master_port: int
@@ -51,7 +51,8 @@ class WeightsInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: ignore[misc]
-    """Loads weights with the names and shapes of the directory that vLLM was started with."""
+    """Loads new weights into vLLM's model. Names and shapes must equal those in the model's directory, with which vLLM
+    was started."""
 
     init_info_cls = GroupInfo
     update_info_cls = WeightsInfo
@@ -136,8 +137,8 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             )
 
     def _model_directory(self) -> Path:
-        """Return the directory that vLLM was started with, or the directory of vLLM's download of a model on the
-        Hub."""
+        """Return the model directory with which vLLM was started. If vLLM was started with a model on the Hub, return
+        the directory to which it was downloaded."""
         name = self.model_config.model
         if Path(name).is_dir():
             return Path(name)

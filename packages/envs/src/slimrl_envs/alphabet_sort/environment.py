@@ -40,17 +40,16 @@ DRAWS = 20  # maximum number of draws for each wanted list, since short lists of
 class AlphabetSort(Taskset):
     """A taskset of games with seeded, distinct lists of names. The fields are the `args` of the config section.
 
-    An episode has `min_turns` to `max_turns` turns. Each turn adds `min_names` to `max_names` names, and the first turn
-    at least two. A key from `sort_by` is drawn for the episode. No two names of an episode share a first or a last
-    name, so there are no ties. A larger `power` makes small mistakes cost more. No training list has a first or a last
-    name of a test list.
+    An episode has `min_turns` to `max_turns` turns. Each turn adds `min_names` to `max_names` names; the first turn
+    adds at least two. A key from `sort_by` is drawn for the episode. No two names of an episode share a first or a last
+    name, so there are no ties. No training list has a first or a last name of a test list.
 
-    With `restate`, each later turn starts with the right list so far, for models that cannot recall it from earlier
-    turns.
+    The reward of a turn is the similarity to the true list, raised to `power`: a larger `power` makes small mistakes
+    cost more. With `restate`, each later turn starts with the right list so far, for models that cannot recall it.
 
-    `num_examples` training lists, sorted by the expert, precede every task as earlier turns of the conversation. They
-    help models that would not write the tags otherwise. The examples with the most turns are first, so that the last
-    examples resemble the start of a task. The examples use the keys in `sort_by` in turn. Scripts do not include the
+    Every task starts with `num_examples` training lists, sorted by the expert, as earlier turns of the conversation.
+    These examples help models that would otherwise not write the tags. The longest examples are first, so that the last
+    ones are as short as the start of a task. The keys in `sort_by` are used in rotation. Scripts do not include the
     examples.
     """
 
@@ -107,8 +106,8 @@ class AlphabetSort(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The scripts by name. `expert` sorts the names. `random` answers with the right names and tags in random
-        order. `unsorted` keeps the names in the order in which they arrived."""
+        """The scripts by name. `expert` sorts the names. `random` writes the right names and tags in random order.
+        `unsorted` keeps the names in the order in which they arrived."""
 
         def play(task: Task, answer: Callable[[list[str]], list[str]]) -> list[Message]:
             return [SYSTEM, *self._turns(_arrivals(task), answer)]
@@ -124,14 +123,15 @@ class AlphabetSort(Taskset):
         return {"expert": lambda task, seed: play(task, list), "random": shuffle, "unsorted": leave_unsorted}
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return the first of `KINDS` that occurred in a turn. Return an empty text if the episode is unfinished."""
+        """Return the first kind in `KINDS` whose metric is below 1. Return an empty text if the episode is unfinished,
+        or if no metric is below 1."""
         if rollout.metrics.get("unfinished", 1.0):
             return ""
         return next((kind for name, kind in KINDS.items() if rollout.metrics[name] < 1.0), "")
 
     def _make_examples(self, rng: random.Random) -> list[Message]:
-        """Return the examples as turns of a conversation. The numbers of turns and the keys are distributed as evenly
-        as possible."""
+        """Return the examples as turns of a conversation. All numbers of turns, and all keys, are equally frequent if
+        possible."""
         lengths, messages = self.max_turns - self.min_turns + 1, list[Message]()
         for place, key in zip(range(self.num_examples), cycle(self.sort_by), strict=False):
             num_turns = self.max_turns - place * lengths // self.num_examples
@@ -139,7 +139,8 @@ class AlphabetSort(Taskset):
         return messages
 
     def _turns(self, arrivals: Sequence[Arrival], answer: Callable[[list[str]], list[str]]) -> list[Message]:
-        """Return the turns of a script. `answer` takes the true list of a turn and returns the lines of the answer."""
+        """Return the requests and answers of a script. `answer` takes the true list of a turn and returns the script's
+        list."""
         messages = list[Message]()
         for turn, request in enumerate(self._requests(arrivals), start=1):
             messages += [request, {"role": "assistant", "content": format_answer(answer(true_list(arrivals[:turn])))}]
@@ -153,7 +154,7 @@ class AlphabetSort(Taskset):
     def _draw(
         self, rng: random.Random, names: tuple[list[str], list[str]], num_turns: int, key: str
     ) -> tuple[Arrival, ...]:
-        """Draw the names of one episode."""
+        """Draw the turns of one episode from `names`, the first and the last names."""
         least = [max(MIN_AT_FIRST, self.min_names)] + [self.min_names] * (num_turns - 1)
         sizes = [rng.randint(fewest, self.max_names) for fewest in least]
         # Samples without replacement: no two names share a first or a last name, so that no key has ties.
@@ -163,7 +164,7 @@ class AlphabetSort(Taskset):
 
 
 class AlphabetSortEpisode:
-    """An episode on one list. It is over after the answer to the last names."""
+    """An episode on one list. It ends with the answer to the last request."""
 
     def __init__(
         self, arrivals: Sequence[Arrival], requests: Sequence[Message], power: float, examples: Sequence[Message]

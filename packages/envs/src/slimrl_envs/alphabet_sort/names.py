@@ -1,7 +1,7 @@
-"""Common first and last names in plain letters, for lists to be sorted. No name occurs twice in the two lists together.
+"""Common first and last names in plain letters, for lists to be sorted. Each name occurs only once, in one of the
+lists.
 
-`names.txt` has the first names, an empty line, and the last names. `is_held_out` selects the names that no training
-task has.
+`names.txt` has the first names, an empty line, and the last names. `is_held_out` selects the names for the test lists.
 """
 
 from pathlib import Path
@@ -14,5 +14,5 @@ FIRST_NAMES, LAST_NAMES = (
 
 
 def is_held_out(name: str) -> bool:
-    """Return True if a name is used in test lists only. The result depends only on the name."""
+    """Return True if only test lists use this name. The result depends only on the name."""
     return split_by_hash(name) == "test"

@@ -1,6 +1,6 @@
 """The requests of `alphabet-sort`, the right list for each request, and the score of an answer.
 
-The module does not depend on rewards or on the source of names.
+This module does not depend on the source of names, or on how scores become rewards.
 """
 
 from bisect import bisect_left
@@ -16,7 +16,8 @@ NEW_TAG = " (new)"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The names that arrive in a turn, and the key for sorting the whole list: the `first` or the `last` name."""
+    """The names that arrive in a turn, and the key by which the whole list is sorted: the `first` or the `last`
+    name."""
 
     names: tuple[str, ...]
     by: str
@@ -37,7 +38,8 @@ class Score:
 
 
 def request_text(arrivals: Sequence[Arrival], restate: bool) -> str:
-    """Return the request of the last turn in `arrivals`. With `restate` it starts with the sorted list so far."""
+    """Return the request of the last turn in `arrivals`. With `restate`, the request starts with the sorted list so
+    far."""
     *before, latest = arrivals
     names = [line.removesuffix(NEW_TAG) for line in true_list(before)] if before and restate else []
     so_far = ["The list so far:", *names] if names else []
@@ -62,11 +64,11 @@ def format_answer(lines: Sequence[str]) -> str:
 def score_answer(reply: str, truth: Sequence[str]) -> Score:
     """Return the score of the first answer in tags. Thoughts are ignored.
 
-    Lines are compared exactly: case, numbers and bullets count. Spaces around a line, repeated spaces and empty lines
-    do not. The similarity is the largest number of lines in the right order, divided by the number of lines in the
-    answer or in the true list, whichever is larger. The divisor does not shrink if a name is left out, so a policy
-    loses nothing by guessing the place of a name. If a name is repeated, only its first line counts, because two lines
-    would be two guesses.
+    Lines are compared exactly, including case, numbers and bullets. Only spaces around a line, repeated spaces and
+    empty lines are ignored. The similarity is the largest number of lines in the right order, divided by the number of
+    lines in the answer or in the true list, whichever is larger. A left-out name does not make the divisor smaller, so
+    a policy loses nothing if it guesses the place of a name. If the answer repeats a name, only the first line with
+    this name counts, because two lines would be two guesses.
     """
     visible = without_thoughts(reply)
     begin = visible.find(OPEN)
@@ -86,11 +88,11 @@ def score_answer(reply: str, truth: Sequence[str]) -> Score:
 
 
 def _num_in_order(lines: Sequence[str], truth: Sequence[str]) -> int:
-    """Return the largest number of lines that occur in `truth` in the same order. Only the first line of each name
-    counts.
+    """Return the largest number of lines that are in the same order as in `truth`. If several lines have the same name,
+    only the first of them counts.
 
-    This is the length of the longest increasing subsequence of the lines' places in `truth`, found by patience sorting
-    in O(n log n).
+    The result is the length of the longest increasing subsequence of the lines' places in `truth`, found by patience
+    sorting in O(n log n).
     """
     places = {line: place for place, line in enumerate(truth)}
     seen = set[str]()

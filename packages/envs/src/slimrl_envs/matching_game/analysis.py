@@ -1,10 +1,10 @@
-"""Measures whether a policy learns to ask. Plots the questions in recorded games over training and against the reward,
-and writes `report.md`. `scripts/analyze_questions.py` runs this module.
+"""Measures whether a policy learns to ask questions. Plots the questions in recorded games over training and against
+the reward, and writes `report.md`. `scripts/analyze_questions.py` runs this module.
 
-The main measure of a training run is the number of different questions before the first proposal. Games without a
-proposal do not have this measure. Questions in the whole game are a worse measure, because a shy partner demands more
-questions after each rejection. A group consists of the games of one task in one training step. The statistics of one
-run treat a group as one unit. Over several runs, each run is one unit.
+The main measure of a training run is the number of different questions before the first proposal. It is undefined for
+games without a proposal. The number of questions in the whole game is a worse measure, because a shy partner demands
+more questions after each rejection. A group consists of the games of one task in one training step. In the statistics
+of one run, a group is one unit. In the statistics of several runs, a run is one unit.
 """
 
 import math
@@ -50,7 +50,7 @@ NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """A finished game of the policy, with a number for each of `MEASURES`; `role` is empty except in self-play."""
+    """A finished game of the policy, with its `MEASURES` by name in `values`. `role` is empty except in self-play."""
 
     step: int
     task_id: str
@@ -101,8 +101,8 @@ def read_run(log_dir: Path) -> Run:
 
 
 def measure_game(rollout: Rollout) -> dict[str, float]:
-    """Return the `MEASURES` of a game. `distinct` and `questions` are the environment's counts over legal messages;
-    `marks`, `words` and `score_seeking` are counts over all replies with the message tag, legal or not."""
+    """Return the `MEASURES` of a game by name. `distinct` and `questions` are the environment's counts over legal
+    messages. `marks`, `words` and `score_seeking` are counted over all replies with the message tag, legal or not."""
     replies = [message["content"] for message in rollout.messages if message["role"] == "assistant"]
     counts = count_questions(text for kind, text in _acts(replies) if kind == "message")
     before = count_questions_before_proposal(replies)
@@ -132,8 +132,8 @@ def _acts(replies: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def group_games(games: Sequence[Game], by_role: bool = False) -> list[list[Game]]:
-    """Return the games in groups. A group has the games of one task in one training step, and with `by_role` of one
-    role. The games of a group share the table and the partner, so they are not independent."""
+    """Return the games in groups. A group has the games of one task in one training step; `by_role` also separates the
+    roles. The games of a group share the table and the partner, so they are not independent."""
     groups: dict[tuple[int, str, str], list[Game]] = {}
     for game in games:
         groups.setdefault((game.step, game.task_id, game.role if by_role else ""), []).append(game)
@@ -141,14 +141,14 @@ def group_games(games: Sequence[Game], by_role: bool = False) -> list[list[Game]
 
 
 def group_means(games: Sequence[Game], measure: str) -> list[float]:
-    """Return the mean of a measure in each group that has it."""
+    """Return the mean of a measure for each group in which at least one game has the measure."""
     groups = ([game.values[measure] for game in group if measure in game.values] for group in group_games(games))
     return [fmean(values) for values in groups if values]
 
 
 def compare_ends(run: Run, measure: str) -> tuple[Estimate, Estimate, Estimate]:
-    """Return the mean of a measure over the groups of the first training steps, the mean over the groups of the last
-    training steps, and the difference of the two means.
+    """Return three estimates of a measure: its mean over the groups of the first fifth of the training steps, its mean
+    over the groups of the last fifth, and the difference of the two means.
 
     An estimate is nan if no game has the measure. The difference is also nan if there is only one step.
     """
@@ -162,13 +162,12 @@ def compare_ends(run: Run, measure: str) -> tuple[Estimate, Estimate, Estimate]:
 
 
 def correlate(runs: Sequence[Run]) -> dict[str, Estimate]:
-    """Return the correlations of the questions before the first proposal with the reward: between groups and within
-    groups.
+    """Return two correlations of the number of questions before the first proposal with the reward: one over the means
+    of groups, and one within groups.
 
     Two quantities that both grow during training are correlated even if they are otherwise unrelated. To remove this
-    effect, the correlation within groups subtracts the group's mean from both quantities. The interval within groups is
-    slightly too narrow, since it treats the games of a group as independent. In self-play each role is a separate
-    group.
+    effect, the correlation within groups subtracts the group's mean from both quantities. Its interval is slightly too
+    narrow, since the games of a group are treated as independent. In self-play each role is a separate group.
     """
     asking = [[game for game in run.games if ASKED in game.values] for run in runs]
     if not any(asking):

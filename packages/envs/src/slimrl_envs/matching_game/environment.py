@@ -1,6 +1,6 @@
-"""`matching-game`: two players, each of whom knows only some of the scores, assign reviewers to papers by talking.
+"""`matching-game`: two players assign reviewers to papers by talking. Each player knows only some of the scores.
 
-The reward is paid at the end only. It is the value of the agreement as a share of the best value; without an agreement
+The reward is paid only at the end. It is the value of the agreement as a share of the best value; without an agreement
 it is 0. `rules/` has the rules, and `episode.py` the opponents.
 """
 
@@ -36,22 +36,22 @@ class MatchingTaskset(Taskset):
     """A taskset of independent games. The fields are the `args` of the config section.
 
     `partner` is `scripted` (`rules/shy_partner.py`), `llm` (a language model) or `self` (the policy plays both sides,
-    and both are trained). `llm` has the settings of the language model: the fields of `PartnerServer` in
-    `llm_partner.py`. `role` is the policy's side: 1, which starts, or 2. Scripts, such as the expert of a warm-up,
-    always play with the scripted partner.
+    and both are trained). The field `llm` has the settings of that language model, which are the fields of
+    `PartnerServer` in `llm_partner.py`. `role` is the policy's side: 1 starts, 2 answers. Scripts, such as the expert
+    of a warm-up, always play with the scripted partner.
 
-    A game is over after `max_turns` messages of both players together. The default is six for two papers, else the
-    smaller of 20 and four for each paper. With `last_turn_rule` the policy reads before its last message that it must
-    propose now. Each player may make `max_errors` errors. If a language model as partner makes more errors, the game is
-    dropped. `games` is a file from `scripts/generate_data.py` with one game a line, of any size. Without a file,
-    `num_train` and `num_test` games of `n` papers are generated from `seed`.
+    A game is over after `max_turns` messages of both players together. The default is 6 for two papers, else 4 for each
+    paper, but at most 20. With `last_turn_rule` the policy reads before its last message that it must propose now. Each
+    player may make `max_errors` errors. If a partner that is a language model makes more errors, the game is dropped.
 
-    Games of two papers teach only the format of replies. These games have two assignments. By the rule of the deal, the
-    assignment that looks better to a player is worse, so the player knows the optimum without talking.
+    `games` is a file from `scripts/generate_data.py` with one game a line, of any size. Without a file, `num_train` and
+    `num_test` games of `n` papers are generated from `seed`. Games of two papers teach only the format of replies: of
+    their two assignments, the one that looks better to a player is always worse. So the player knows the optimum
+    without talking.
 
     With `thoughts` the expert of the warm-up writes the reasoning of its plan before each reply, in <think> tags that
-    the partner does not read. With `notes` the policy reads in each turn the numbers that it knows, the largest first,
-    and low numbers in a separate list.
+    the partner does not read. With `notes` the policy reads in each turn all numbers that it knows, the largest first,
+    with the low numbers in a separate list.
     """
 
     n: int = 8
@@ -113,12 +113,12 @@ class MatchingTaskset(Taskset):
         return {"expert": self._plan, **{name: partial(self._play_as, name) for name in SCRIPTS}}
 
     def _plan(self, task: Task, seed: int) -> list[Message]:
-        """Return a game of the planner, which plans, asks and proposes.
+        """Return the conversation of one game that the planner plays for the policy.
 
         Half of the games have a random, usually smaller number of turns. If there are enough turns for a second
         proposal, the planner makes its first proposal early in half of the games. So the demonstrations include
         rejections, and last messages that must be proposals. If `max_turns` is too small for a second proposal, the
-        planner asks from one question to one question for each paper.
+        planner asks a random number of questions, from 1 to the number of papers.
         """
         rng, player = random.Random(f"demonstration/{task.id}"), self.role - 1
         deal, most = self._game(task).deal, self._game(task).max_turns
@@ -163,7 +163,7 @@ class MatchingTaskset(Taskset):
             self._llm.offload()
 
     def shy_partner(self, deal: Deal, player: int, rng: random.Random) -> Player:
-        """Return the scripted partner of a game. A subclass may return another player."""
+        """Return the scripted partner for the side `player`. A subclass may return another player."""
         return ShyPartner(deal, player, rng)
 
     def _game(self, task: Task) -> MatchingGame:
@@ -177,8 +177,8 @@ class MatchingTaskset(Taskset):
         return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
 
     def _play(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
-        """Return the conversation of a script with the scripted partner, even if training has another partner. `reply`
-        takes the partner's text and returns the script's reply."""
+        """Return the conversation of a script with the scripted partner, even if the policy is trained with another
+        partner. `reply` takes the partner's text and returns the script's reply."""
         player, num_heard = self.role - 1, 0
 
         def answer() -> str:
@@ -217,5 +217,5 @@ class MatchingTaskset(Taskset):
 
 
 def _own_turns(max_turns: int, player: int) -> int:
-    """Return the number of a player's messages in a game of `max_turns`."""
+    """Return the number of messages of one player in a game of `max_turns` messages."""
     return (max_turns + 1 - player) // 2

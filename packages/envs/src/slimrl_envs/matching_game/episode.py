@@ -1,4 +1,4 @@
-"""The episode of the matching game from the side of the policy, and the policy's opponents. An opponent is a scripted
+"""An episode of the matching game from the side of the policy, and the policy's opponents. An opponent is a scripted
 partner, a language model, or the policy in another episode of the same game. `environment.py` provides the games."""
 
 from slimrl.environments.turn_taking import TurnTaking
@@ -25,7 +25,7 @@ GO_ON = "It is still your turn: write [message] or [propose]."
 
 
 class Opponent:
-    """The policy's opponent in a game, who plays the side `player`. It has `max_tries` tries for a legal act."""
+    """The policy's opponent in a game. It plays the side `player`, and has `max_tries` tries for each legal act."""
 
     def __init__(self, game: MatchingGame, player: int, max_tries: int = 1) -> None:
         self._game, self._player, self._max_tries = game, player, max_tries
@@ -50,13 +50,13 @@ class Opponent:
                 tries, problem, self._num_heard = 0, "", len(self._game.history)
 
     async def _reply(self, heard: str, problem: str) -> str:
-        """Return the text of an act. `heard` is the text of the other player's acts since this opponent's last act.
-        `heard` is empty at the start of the game, and after this opponent has just rejected a proposal. `problem`
-        describes the mistake in the last reply to `heard`; empty without a mistake."""
+        """Return the text of an act. `heard` is the text of the other player's acts since this opponent's last act. It
+        is empty at the start of the game, and if this opponent has just rejected a proposal and keeps the turn.
+        `problem` is the mistake in this opponent's previous reply to `heard`, or empty."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Handle the end of the policy's episode. The default does nothing."""
+        """Handle the end of the policy's episode. The base class does nothing."""
 
     def metrics(self) -> Metrics:
         """Return the opponent's own metrics of the game so far."""
@@ -75,8 +75,8 @@ class ScriptedPartner(Opponent):
 
 
 class SelfOpponent(Opponent):
-    """The opponent in self-play: the policy in another episode of the same game. `role` is the role of the episode that
-    has this opponent."""
+    """The opponent in self-play: the policy in another episode of the same game. `role` is the role of the first
+    episode, which plays against this opponent."""
 
     def __init__(self, game: MatchingGame, player: int, turns: TurnTaking, role: str) -> None:
         super().__init__(game, player)
@@ -102,16 +102,16 @@ class MatchingEpisode:
     """An episode of one game, from the side of the policy."""
 
     def __init__(self, game: MatchingGame, player: int, other: Opponent, last_turn_rule: bool, notes: bool) -> None:
-        """Make the episode. With `last_turn_rule` the player reads before its last message that it must propose. With
-        `notes` the player reads its known numbers."""
+        """Make the episode. With `last_turn_rule`, the player reads before its last message that it must propose. With
+        `notes`, the player reads the numbers that it knows."""
         self._game, self._player, self._other = game, player, other
         self._last_turn_rule = last_turn_rule
         self._parser = Parser(game.deal) if notes else None
         self._num_heard = self._num_proposals = 0
 
     async def start(self) -> list[Message]:
-        """Return the rules and the player's table, with the partner's acts if the partner starts. Raise RolloutError if
-        the game is over by then."""
+        """Return the rules and the player's table, and the partner's acts if the partner starts. Raise RolloutError if
+        these acts have already ended the game."""
         await self._other.answer()
         if self._game.is_over:
             raise RolloutError("partner_left", "the game was over before this player's first turn")
@@ -138,9 +138,9 @@ class MatchingEpisode:
         self._other.leave()
 
     def _metrics(self) -> Metrics:
-        """Return the metrics so far. `own_view` is the score of the assignment that looks best to the policy without
-        talking. `valid_proposals` counts legal proposals. `messages` and the counts of questions cover only the
-        policy's messages."""
+        """Return the metrics so far. `own_view` is the score of the assignment that looks best to the policy before any
+        talk. `valid_proposals` counts legal proposals. `messages` and the counts of questions cover only the policy's
+        messages."""
         game, deal = self._game, self._game.deal
         acts = [act for player, act in game.history if player == self._player]
         said = count_questions(act.text for act in acts if isinstance(act, Say))
@@ -158,7 +158,8 @@ class MatchingEpisode:
         }
 
     def _ending(self, error: str) -> str:
-        """Describe the end of the game, for people. The policy reads nothing after its last reply."""
+        """Return a description of the end of the game. Only people read it, because the episode is over for the
+        policy."""
         game, deal = self._game, self._game.deal
         last = error or text_since(game, self._num_heard, 1 - self._player)
         if game.agreed is None:
@@ -182,12 +183,11 @@ class MatchingEpisode:
 
 
 def notes(game: MatchingGame, player: int, parser: Parser) -> str:
-    """Return the numbers that a player knows from its table and from answers, in one line, with the largest first, as
+    """Return the numbers that a player knows from its table and from answers. They are one line, the largest first, as
     in `You know: Ava Electra 293, Ava BLEU 281. Low: Daniel BLEU 55. No score: Sofia GloVe.`
 
-    A sentence of an answer has a score if it names one pair and one number. Scores from answers never replace numbers
-    of the table. `No score` lists the pairs that the player asked about without receiving a number. A low number is
-    below `USUAL`.
+    `Low` lists the numbers below `USUAL`. `No score` lists the pairs for which the player asked in vain. A sentence of
+    an answer has a score if it names one pair and one number. Scores from answers never replace numbers of the table.
     """
     numbers = game.deal.seen(player)
     asked: dict[Cell, None] = {}

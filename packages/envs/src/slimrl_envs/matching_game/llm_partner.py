@@ -1,9 +1,10 @@
 """The shy partner of the matching game as a language model behind any OpenAI-compatible server.
 
 The system prompt has the rules of the scripted partner (`rules/shy_partner.py`). The player's text is data, between
-tags that the player cannot forge. No text can make the model do more than play the game: the model's acts must be
-legal, and only the table decides the value of an agreement. But the model may reveal more than it should. Requests cost
-money, so each training run has a budget. The module does not depend on the player's prompts or on rewards.
+tags that the player cannot forge. A malicious text cannot make the model do more than play the game: the model's acts
+must be legal, and only the table decides the value of an agreement. But the model may reveal more than it should.
+Requests cost money, so each training run has a budget. This module does not depend on the player's prompts or on
+rewards.
 """
 
 import re
@@ -50,12 +51,12 @@ STILL = "You turned it down. It is still your turn: write [message] and what you
 
 @dataclass(frozen=True, slots=True)
 class PartnerServer(ChatServer):
-    """The settings of an environment's `llm`: the fields of `ChatServer` and the fields below. `timeout_s` is for one
-    reply.
+    """The settings in an environment's field `llm`: the fields of `ChatServer` and the fields below. `timeout_s` limits
+    one reply.
 
-    All games of a training run together may make `max_requests` requests and use `max_tokens_total` tokens. The server
-    counts the tokens, including prompts. If the budget is used up, the training run stops. Tokens of unfinished
-    requests and of unusable replies are not counted. A resumed run has the full budget again.
+    `max_requests` and `max_tokens_total` are the budget of all games of a training run together. The server counts the
+    tokens, including prompts. If the budget is used up, the training run stops. Tokens of unfinished requests and of
+    unusable replies are not counted. A resumed run has the full budget again.
     """
 
     who: ClassVar[str] = "partner"
@@ -77,7 +78,7 @@ class PartnerServer(ChatServer):
 
 
 class LLMPartners:
-    """The partners of all games. They share a server and a budget. `offload` and `close` are methods of the
+    """The partners of all games. They share a server and a budget. `offload` and `close` are the methods of
     `ChatClient`."""
 
     def __init__(self, server: PartnerServer) -> None:
@@ -104,8 +105,7 @@ class LLMPartners:
         return Reply(reply.text, tokens)
 
     def check(self) -> None:
-        """Send a test request. Raise UserError if the request fails: the server is down, does not know the model or
-        needs a key."""
+        """Send a test request. Raise UserError if the server is down, does not know the model or needs a key."""
         self._begin_request()
         self._chat.check(self._body([{"role": "user", "content": "Reply with one word: yes"}]))
 
@@ -128,7 +128,7 @@ class LLMPartners:
 
 
 class LLMPartner(Opponent):
-    """The partner of one game, which remembers the conversation."""
+    """The partner of one game. It sends the whole conversation of the game with each request."""
 
     def __init__(self, game: MatchingGame, player: int, partners: LLMPartners, max_tries: int) -> None:
         super().__init__(game, player, max_tries)

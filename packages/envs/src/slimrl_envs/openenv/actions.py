@@ -28,11 +28,12 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A reader of actions from replies. `tools` has only `ACT`, or with `calls_tools` the tools of an MCP environment.
+    """A reader of actions from replies. With `calls_tools`, `tools` has the tools of an MCP environment, otherwise only
+    `ACT`.
 
-    `format` decides where the action is. With `text`, `field` is the text in the first `tag`, or the whole reply if
-    `tag` is empty. With `json`, the first `tag` contains a JSON object. With `native`, the action is the first call in
-    the format of the chat template.
+    `format` decides where the action is. With `text`, the value of `field` is the text in the first `tag`, or the whole
+    reply if `tag` is empty. With `json`, the first `tag` contains a JSON object. With `native`, the action is the first
+    call in the format of the chat template.
     """
 
     tools: Mapping[str, TypedTool]
@@ -43,7 +44,7 @@ class Reader:
 
     @property
     def role(self) -> Literal["user", "tool"]:
-        """The role of the messages that answer an action."""
+        """The role of the messages with which the environment answers an action."""
         return "tool" if self.format == "native" else "user"
 
     def functions(self) -> list[dict[str, Any]]:
@@ -51,7 +52,7 @@ class Reader:
         return [schema_of(tool) for tool in self.tools.values()] if self.format == "native" else []
 
     def instructions(self) -> str:
-        """Return the instructions that explain to the policy how to act. Return an empty text if none are needed."""
+        """Return the instructions for the policy on the format of actions; an empty text if none are needed."""
         if self.format == "native":
             return "Make one call at a time."
         if self.format == "json":
@@ -70,8 +71,7 @@ class Reader:
         return f"Your whole answer is the {self.field}{one_of}." if one_of else ""
 
     def read(self, reply: str) -> dict[str, Any]:
-        """Return the action in `reply`, from which thoughts were removed. Raise ToolError if there is no valid
-        action."""
+        """Return the action in `reply`, a reply without its thoughts. Raise ToolError if there is no valid action."""
         name, arguments = self._read_call(reply)
         checked = arguments_of(self.tools, name, (), arguments)
         action: dict[str, Any] = self.tools[name].call(**checked)
@@ -93,8 +93,8 @@ class Reader:
 
 
 def is_tool_schema(schema: Schema) -> bool:
-    """Return True if actions with this schema call MCP tools. A schema without fields belongs to the base class of
-    actions, which also accepts calls of MCP tools."""
+    """Return True if actions with this schema call MCP tools. This includes a schema without fields: it is the schema
+    of the base class of actions, and servers with this class also accept calls of MCP tools."""
     fields = schema["properties"].keys() - {"metadata", "type"}
     return not fields or fields == CALL_KEYS
 
@@ -160,12 +160,14 @@ def _is_text(field: object) -> bool:
 
 
 def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Return the text of an observation for the policy. A single text is unchanged, and several fields have their
-    names. With empty `names` the text has all fields except `metadata`. Raise RolloutError if a field in `names` is
-    missing.
+    """Return the text of an observation for the policy, from the fields in `names`. With empty `names`, all fields
+    except `metadata` are used. A single text is returned unchanged; several fields are returned with their names. Raise
+    RolloutError if a field in `names` is missing.
 
-    >>> text_of({"text": "hello", "metadata": {}}, ()), text_of({"board": "x.o", "moves": [1, 2]}, ())
-    ('hello', 'board: x.o\\nmoves: [1, 2]')
+    >>> text_of({"text": "hello", "metadata": {}}, ())
+    'hello'
+    >>> text_of({"board": "x.o", "moves": [1, 2]}, ())
+    'board: x.o\\nmoves: [1, 2]'
     """
     if not names and set(fields) - {"metadata"} == RESULT:
         return _result_text(fields) or NOTHING

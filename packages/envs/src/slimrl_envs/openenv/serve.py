@@ -1,7 +1,7 @@
 """Serves an app at the loopback address for the parent process, and exits when the parent exits.
 
-The program is run with `python -c`. It imports nothing of slimrl, so that a Python with OpenEnv but without slimrl can
-run it. Its argument is `module:name`. It prints one line of JSON: the port, or an error.
+The program is run with `python -c`. It imports nothing of slimrl, so it also runs in a Python that has OpenEnv but not
+slimrl. Its argument is `module:name`. It prints one line of JSON: the port, or an error.
 """
 
 import importlib

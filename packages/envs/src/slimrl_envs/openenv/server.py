@@ -1,7 +1,7 @@
-"""The server of an environment. It already runs at a URL, or this module starts it in a separate process.
+"""The server of an environment, which already runs at a URL or is started by this module in a separate process.
 
-A server that this module started is killed when this process exits, and restarted if it exits earlier. The pages of a
-server contain the schema of the actions and a description of the environment.
+A server that this module started is killed when this process exits. If the server itself exits earlier, it is
+restarted. A server has pages with the schema of the actions and with a description of the environment.
 """
 
 import json
@@ -104,8 +104,8 @@ def description_of(base: str) -> str:
 
 
 def _page(base: str, name: str) -> Any:
-    """Return the JSON of a page. Raise HttpError for an error, a redirect, a reply that is too large, and a reply that
-    takes longer than `PAGE_S` seconds."""
+    """Return the JSON of the server's page `name`. Raise HttpError for an error, a redirect, a reply that is too large,
+    and a reply that takes longer than `PAGE_S` seconds."""
     return ask_once(Peer("OpenEnv server", base, advice="Start it, or mend the URL."), f"{base}/{name}", PAGE_S)
 
 
@@ -135,8 +135,8 @@ def start_process(place: str, python: str) -> "tuple[subprocess.Popen[bytes], in
 
 
 def _failure(place: str, python: str, ready: dict[str, Any]) -> UserError:
-    """Return the error for a program that printed no port. `ready` is the object that the program printed; empty if it
-    printed nothing."""
+    """Return the error for a start without a port. `ready` is the object that `serve.py` printed; empty without
+    output."""
     said = f"it ended before it was ready, or was not ready within {START_S:g} s; it may have said why"
     error = visible(str(ready.get("error", said)), 1000)
     if str(ready.get("missing")).partition(".")[0] not in NEEDED:
@@ -149,7 +149,7 @@ def _failure(place: str, python: str, ready: dict[str, Any]) -> UserError:
 
 
 def _end_process(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a process and its session, and wait until the process has exited. It has no data to save."""
+    """Kill a process and its session at once, because the process has no data to save. Wait until it has exited."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

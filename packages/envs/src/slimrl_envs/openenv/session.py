@@ -1,6 +1,6 @@
 """One session with an environment server: a WebSocket that resets and steps one environment.
 
-The module checks the messages of the server. It does not depend on tasks or chats.
+This module checks the messages of the server. It does not depend on tasks or chats.
 """
 
 import json
@@ -40,7 +40,7 @@ class Observed(BaseModel):
 
 
 class _Fault(BaseModel):
-    """One mistake in an action, from the server's list of mistakes."""
+    """One mistake in an action, as the server reports it."""
 
     loc: list[str | int] = ["action"]
     msg: str = "wrong"
@@ -72,7 +72,7 @@ class _Direct(client.connect):  # type: ignore[misc,name-defined]  # imported by
 
 
 class Session:
-    """A session, which is open from `connect` to `close`."""
+    """A session with an environment server. It is open from `connect` to `close`."""
 
     def __init__(self, socket: Any) -> None:
         self._socket = socket
@@ -104,7 +104,7 @@ class Session:
 
     async def reset(self, arguments: dict[str, Any]) -> Observed:
         """Reset the environment and return its first observation. Raise HttpError if the server has no free session or
-        stops, and RolloutError if it refuses the reset."""
+        stops, and RolloutError if the server refuses the reset."""
         try:
             return await self._ask("reset", arguments)
         except ToolError as error:
@@ -163,12 +163,13 @@ class Session:
 
 
 def passing(said: str) -> HttpError:
-    """Return the error for a request that may succeed later: the server is starting, or all its sessions are in use."""
+    """Return the error for a request that may succeed later, for example while the server starts or all its sessions
+    are in use. `said` describes the failure."""
     return HttpError(PEER, "", said, "unreachable")
 
 
 def _read(model: type[M], value: object, fault: str) -> M:
-    """Return `value` as an instance of `model`. Raise RolloutError with the text `fault` if it is invalid."""
+    """Return `value` as an instance of `model`. Raise RolloutError with the text `fault` if `value` is invalid."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -178,7 +179,7 @@ def _read(model: type[M], value: object, fault: str) -> M:
 
 
 def _failure(error: _Error) -> Exception:
-    """Return the exception for an answer that reports an error."""
+    """Return the exception for an answer of the server that reports an error."""
     text = visible(error.message, 1000)
     if error.code == WRONG_ACTION:
         faults = (f"{'.'.join(map(str, one.loc))}: {visible(one.msg, 100)}" for one in error.errors[:MAX_FAULTS])

@@ -1,4 +1,5 @@
-"""`openenv:URL_OR_PACKAGE`: an environment server of OpenEnv, whose tasks are seeds or arguments of its `reset`.
+"""`openenv:URL_OR_PACKAGE`: an environment server of OpenEnv. The tasks are seeds or other arguments of the server's
+`reset`.
 
 The server already runs, or slimrl starts it from an app in a separate process. slimrl has its own client of the
 protocol and does not need the packages of OpenEnv.
@@ -114,11 +115,11 @@ class OpenEnv(Taskset):
         return [Task(f"{split}/{place}", {**self.reset_args, **row}) for place, row in enumerate(rows)]
 
     def environment(self, task: Task) -> "OpenEnvEpisode":
-        """Return a fresh episode on the task. The episode opens a new session."""
+        """Return a fresh episode on the task. The episode opens its own session."""
         return OpenEnvEpisode(self, task.data)
 
     def close(self) -> None:
-        """Stop the server if slimrl started it. Without this call the server stops when this process exits."""
+        """Stop the server if slimrl started it. Without a call of `close`, the server stops when this process exits."""
         self._server.close()
 
     def opening(self, reader: Reader) -> str:
@@ -126,7 +127,7 @@ class OpenEnv(Taskset):
         return "\n\n".join(text for text in (self._description, reader.instructions()) if text)
 
     async def begin(self, arguments: Mapping[str, Any]) -> tuple[Session, Observed, Reader]:
-        """Open a session, reset it with `arguments`, and return it with its first observation and the reader of
+        """Open a session and reset it with `arguments`. Return the session, its first observation and the reader of
         replies. The caller must pass the session to `end`. Raise RolloutError if no session is free in time."""
         assert self._description is not None, "prepare() comes first"
         within = f"within connect_timeout_s = {self.connect_timeout_s:g} s"

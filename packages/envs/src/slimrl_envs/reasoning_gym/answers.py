@@ -1,7 +1,7 @@
 """Decides which answers are safe for the scorers of reasoning-gym.
 
 Eight of these scorers evaluate the answer as Python code. Seven of the eight also run harmful code and endless
-formulas. The eight scorers get an answer only if it consists of numbers, names, lists and arithmetic.
+formulas. So these eight get an answer only if it consists of numbers, names, lists and arithmetic.
 """
 
 import ast
@@ -28,7 +28,8 @@ FUNCTIONS = frozenset(
 
 def is_safe(name: str, answer: str) -> bool:
     """Return True if the answer is safe for the scorer of the task `name`. If the scorer evaluates the answer as code,
-    the answer must be harmless. All numbers must be finite, because some scorers treat nan as a small difference."""
+    the answer must be harmless. All numbers in the answer must be finite, because some scorers treat nan as a small
+    difference."""
     texts = [answer, answer.replace(" ", "")] if name in SPACELESS else [answer]
     if not all(math.isfinite(float(number)) for text in texts for number in UNBOUNDED.findall(text)):
         return False
@@ -64,8 +65,8 @@ def _parse(answer: str) -> ast.expr | None:
 
 
 def _is_harmless(node: ast.AST) -> bool:
-    """Return True if a node of a formula is harmless arithmetic of a bounded size. The children of the node are
-    ignored."""
+    """Return True if a node of a formula is harmless arithmetic of a bounded size. Its children are not checked, except
+    for an exponent."""
     if isinstance(node, ast.Constant):
         return type(node.value) in (int, float) and len(repr(node.value)) <= MAX_DIGITS
     if isinstance(node, ast.Call):

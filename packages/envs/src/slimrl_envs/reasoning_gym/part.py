@@ -63,9 +63,9 @@ package has no answer to the `question`."""
 
 
 class Part:
-    """A task of the package with its config. `level` selects the settings of the package's curriculum, and `config`
-    overrides them. `sizes` has the wanted number of items in each split; a split has fewer if too few different items
-    exist."""
+    """A task of the package with its config. `level` selects settings from the package's curriculum, and `config`
+    overrides them. `sizes` has the wanted number of items in each split. A split has fewer items if too few different
+    ones exist."""
 
     def __init__(
         self, name: str, config: Mapping[str, Any], level: int | None, seed: int, sizes: Mapping[Split, int]
@@ -93,18 +93,19 @@ class Part:
         self._entry = functools.lru_cache(CACHED_ENTRIES)(self._make_entry)
 
     def items(self, split: Split) -> list[Item]:
-        """Return the items of a split, the same at every call. All questions differ, also between splits.
+        """Return the items of a split, the same at every call. All questions differ, within a split and between splits.
 
-        An item is left out if the scorer does not give the item's own answer the full score. Raise UserError if no item
-        is left.
+        An item is left out if the scorer gives less than the full score to the item's own answer. Raise UserError if no
+        item is left.
         """
         if split not in self._items:
             self._items[split] = self._find_items(split)
         return self._items[split]
 
     def score(self, answer: str, item: Mapping[str, Any]) -> float:
-        """Return the package's score of an answer, from 0 to 1. An answer that is unreadable or unsafe scores 0. Raise
-        RolloutError if the score is not finite, or if the package now makes another question from the item's seed."""
+        """Return the package's score of an answer, from 0 to 1. An unreadable or unsafe answer scores 0. Raise
+        RolloutError if the score is not finite, or if the installed package makes another question from the item's
+        seed."""
         entry = self._entry(item["seed"])
         if entry["question"] != item["question"]:
             raise RolloutError(
@@ -113,7 +114,7 @@ class Part:
         return self._score(answer, entry, self._split_of(item["seed"]))
 
     def some_items(self) -> list[Item]:
-        """Return the items of the first split whose wanted size is not 0."""
+        """Return the items of the first split whose wanted size is not 0; an empty list if all wanted sizes are 0."""
         return next((self.items(split) for split in SPLITS if self._sizes[split]), [])
 
     def _find_items(self, split: Split) -> list[Item]:

@@ -67,7 +67,7 @@ class ReasoningGym(Taskset):
             self._parts[name] = Part(name, configs[name], self.level, self.seed, counts)
 
     def prepare(self) -> None:
-        """Report the mean reward of the best blind answer for each task in `EASY`."""
+        """Report the mean reward of the best blind answer, which needs no reasoning, for each task in `EASY`."""
         for name in self._parts.keys() & EASY.keys():
             answer, pay = EASY[name]
             say(f"reasoning-gym: {name} pays {pay:.2f} on average if every answer is `{answer}`. Learn more than that.")
@@ -92,7 +92,8 @@ class ReasoningGym(Taskset):
     @property
     def scripts(self) -> dict[str, Script]:
         """The scripts by name. `expert` gives the package's own answer. `random` gives the answer to another question
-        of the same task, which may be right by chance. Both are missing if a task of the mixture has no answers."""
+        of the same task; this may be right by chance. Without answers for a task of the mixture, there are no
+        scripts."""
         if not all(item["answer"] for part in self._parts.values() for item in part.some_items()):
             return {}
         return {
@@ -121,8 +122,8 @@ class ReasoningGymEpisode:
         return opening(self._task, self._format)
 
     async def step(self, reply: str) -> Turn:
-        """Return the last turn, with the package's score of the answer. Without an answer, or with an empty answer, the
-        reward is 0."""
+        """Return the last turn, with the package's score of the answer as its reward. The reward is 0 without an
+        answer, or with an empty answer."""
         answer = read_answer(reply, FORMS[self._format]).text
         reward = self._part.score(answer, self._task.data) if answer else 0.0
         metrics = {"exact": float(reward >= SUCCESS), "answered": float(bool(answer))}

@@ -1,9 +1,9 @@
 """The matching game for SLIME's own multi-turn rollout: `rollout_interaction_env_path: slimrl.integrations.slime.env`.
 
-SLIME's rollout (`examples/geo3k_vlm_multi_turn`) calls `build_env(sample, args)`, and then `reset()`, `step(text)` and
-other methods, without `await`. It tokenises observations itself and cuts the conversation where the model stops. If
-possible, use `rollout.py` instead, because it does more. This module does not load a model. It loads only the tokenizer
-of --hf-checkpoint, for the special tokens at the end of replies.
+SLIME's rollout (`examples/geo3k_vlm_multi_turn`) calls `build_env(sample, args)`, `reset()`, `step(text)` and other
+methods as plain functions, without `await`. SLIME itself tokenises the observations, and cuts the conversation where
+the model stops. If possible, use `rollout.py` instead, which also records the games. This module loads no model, but
+only the tokenizer of --hf-checkpoint, for the special tokens at the end of replies.
 """
 
 import logging
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class MatchingEnv:
-    """An environment that plays one game at a time. It may be used outside of any event loop.
+    """An environment that plays one game at a time. Its methods are plain functions, and need no event loop.
 
     >>> env = MatchingEnv(Settings(max_turns=20))  # doctest: +SKIP
     >>> observation, info = env.reset(row["game_state"])  # doctest: +SKIP
@@ -45,7 +45,8 @@ class MatchingEnv:
         self._episode: Environment | None = None
 
     def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Start the game `game_state`, or without it the sample's game. Raises UserError if there is no valid game."""
+        """Start the game `game_state`, or without it the sample's game. Returns the first observation, and `info` with
+        the `game_id`. Raises UserError if there is no valid game."""
         self.close()
         state = read_state(dict(game_state or {}))
         task = task_of(self._sample) if state is None else game_task("slime", state)
@@ -55,10 +56,10 @@ class MatchingEnv:
         return observation_of(messages), {"game_id": task.id}
 
     def step(self, text: str) -> tuple[Observation, bool, dict[str, Any]]:
-        """Play a reply. Returns the observation, whether the game is over, and `info`.
+        """Play a reply. Returns the observation, True if the game is over, and `info`.
 
         `info` has the `reward`, which is 0 until the game is over, and the metrics so far. If the partner fails, the
-        game is over, `info` has the `failure`, and the sample is not trained on. Raises UserError without a game.
+        game is over, `info` has the `failure`, and SLIME does not train on the sample. Raises UserError without a game.
         """
         if self._episode is None:
             raise UserError("slime: there is no game in progress: call `reset` first.")
@@ -82,7 +83,7 @@ class MatchingEnv:
         return observation_of(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
 
     def get_normalized_reward(self) -> float:
-        """Return the reward of the last game so far: the agreement's share of the best value; 0 without an
+        """Return the current reward of the last game: the agreement's share of the best value; 0 without an
         agreement."""
         return float(self._sample.reward or 0.0)
 
@@ -105,8 +106,8 @@ class MatchingEnv:
 
 
 def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
-    """Return the environment of a sample; SLIME's rollout calls this. Raises UserError for settings that have no effect
-    here."""
+    """Return the environment of a sample. SLIME's rollout calls this function. Raises UserError for settings that have
+    no effect in this environment."""
     settings = Settings.of(args)
     if settings.matching_args.get("role", 1) != 1:
         raise UserError(

@@ -58,8 +58,8 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
 
 @cache
 def rollouts_of(settings: str) -> "MatchingRollouts":
-    """Return the rollouts for these `Settings`, given as JSON. The result is cached in the process, because SLIME calls
-    a plain function for each sample."""
+    """Return the rollouts for these `Settings`, given as JSON. The result is cached in the process: SLIME calls a plain
+    function for each sample, and all samples share the rollouts."""
     given = Settings.model_validate_json(settings)
     host = given.sglang_router_ip.strip("[]")
     router = Router(f"http://{f'[{host}]' if ':' in host else host}:{given.sglang_router_port}")
@@ -68,17 +68,16 @@ def rollouts_of(settings: str) -> "MatchingRollouts":
 
 @dataclass(frozen=True, slots=True)
 class MatchingRollouts:
-    """An object that plays SLIME's games. It has everything that all samples share: games, chat format, router and
-    settings.
+    """The player of SLIME's games, with everything that all samples share: games, chat format, router and settings.
 
     To use other games, another partner or another source of tokens, make your own object in a module, and give SLIME
     the path of its `generate`. After `matching_max_failures` failed games in a row, `generate` raises UserError,
     because SLIME would otherwise play failing games for ever.
 
     Training games are recorded in the format of `slimrl rl`, in `matching_log_dir` or beside SLIME's checkpoints, so
-    that `scripts/analyze_questions.py` can read them. In `rollouts/step_N.jsonl`, N is SLIME's number of the group
-    divided by the batch size. A resumed run continues these numbers. If a filter drops groups, N is larger than SLIME's
-    own training step.
+    that `scripts/analyze_questions.py` can read them. The files are `rollouts/step_N.jsonl`, where N is SLIME's number
+    of the group divided by the batch size. A resumed run continues these numbers. If a filter drops groups, N is larger
+    than SLIME's own training step.
     """
 
     taskset: Taskset

@@ -30,8 +30,8 @@ Above0 = Annotated[float, Field(gt=0)]
 
 
 class Settings(BaseModel):
-    """The entries of SLIME's `args` that slimrl reads. `--custom-config-path` sets `max_turns` and the entries with the
-    prefix `matching_`. An empty text means not set, and a limit of 0 means no limit."""
+    """The entries of SLIME's `args` that slimrl reads. The file of `--custom-config-path` sets `max_turns` and the
+    entries with the prefix `matching_`. An empty text means that an entry is not set. A limit of 0 means no limit."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -51,12 +51,13 @@ class Settings(BaseModel):
 
     @property
     def log_dir(self) -> str:
-        """The directory of recorded games; empty for no record."""
+        """The directory of recorded games; empty if games are not recorded."""
         return self.save if self.matching_log_dir is None else self.matching_log_dir
 
     @classmethod
     def of(cls, args: Any) -> "Settings":
-        """Return the settings in SLIME's `args`. None stands for the default. Raises UserError for an invalid value."""
+        """Return the settings in SLIME's `args`. An entry that is None gets its default. Raises UserError for an
+        invalid value."""
         try:
             return cls.model_validate({name: value for name, value in vars(args).items() if value is not None})
         except ValidationError as error:
@@ -66,7 +67,7 @@ class Settings(BaseModel):
 
     @property
     def environment(self) -> str:
-        """The `args` of the environment as JSON. Raises UserError for an entry that has no effect here."""
+        """The `args` of the environment as JSON. Raises UserError for an entry that has no effect with SLIME."""
         given = self.matching_args
         if wrong := [name for name in NOT_HERE if name in given]:
             raise UserError(f"slime: matching_args.{wrong[0]} cannot act: {NOT_HERE[wrong[0]]}. Remove it.")
@@ -122,8 +123,8 @@ def read_state(held: Any) -> dict[str, Any] | None:
 
 @cache
 def taskset_of(environment: str) -> Taskset:
-    """Return the taskset with these `args`, given as JSON. The result is cached in the process, so that a partner that
-    is a language model is checked once, and its budget is for all games."""
+    """Return the taskset with these `args`, given as JSON. The result is cached in the process. So a partner that is a
+    language model is checked only once, and all games share its budget."""
     return load_taskset("matching-game", json.loads(environment))
 
 

@@ -1,6 +1,6 @@
-"""A match is one game with its players. An episode is a match as one player sees it.
+"""A match is one game with its players. An episode is the match from the side of one player.
 
-`Match.reward` defines the rewards. A player loses by too many invalid moves, or by a move that breaks the game.
+`Match.reward` defines the rewards. A player loses after too many invalid moves, or after a move that breaks the game.
 """
 
 import math
@@ -19,7 +19,7 @@ MAX_SPEECH_CHARS = 1_000  # of each text from another player that the policy rea
 
 
 class Match:
-    """One game with its players: the `bots` play some sides, and the policy plays the other sides."""
+    """One game with its players. The `bots` play some sides, and the policy plays all other sides."""
 
     def __init__(self, game: Game, bots: Mapping[int, Bot], max_invalid_moves: int) -> None:
         self.game, self.turns = game, TurnTaking()
@@ -33,7 +33,7 @@ class Match:
         return self.game.is_over or self.forfeit is not None
 
     def play(self, reply: str) -> None:
-        """Play the policy's `reply` for the player whose turn it is, and then the bots' moves until the policy's next
+        """Play the policy's `reply` for the player whose turn it is. Then play the bots' moves until it is the policy's
         turn."""
         player = self.game.player
         self._num_turns[player] += 1
@@ -45,8 +45,8 @@ class Match:
         self.turns.notify()
 
     def let_bots_play(self) -> None:
-        """Play the bots' moves until the policy's turn. Raise RolloutError if a bot fails, because the game would not
-        measure the policy."""
+        """Play the bots' moves until it is the policy's turn. Raise RolloutError if a bot fails, because the result
+        would not depend on the policy."""
         for _ in range(MAX_BOT_MOVES):
             if self.is_over or self.game.player not in self._bots:
                 return
@@ -61,8 +61,9 @@ class Match:
         """Return the reward of a player at the end of the game, from 0 to 1.
 
         In a game for one player this is the game's own reward, clipped to this range. Games for several players pay
-        from -1 to 1, so a loss becomes 0, a draw 0.5 and a win 1. If an invalid move closed the game, its player gets 0
-        and each other player gets 0.5. This is less than a win, so that no player learns to provoke errors.
+        from -1 to 1, so a loss becomes 0, a draw 0.5 and a win 1. If an invalid move ended the game, the player of this
+        move gets 0, and each other player gets 0.5. This is less than a win, so that no player learns to provoke
+        errors.
         """
         if self.forfeit is not None:
             return 0.0 if self.forfeit == player else 0.5
@@ -86,7 +87,8 @@ class Match:
         return {name: float(value) for name, value in found.items()}
 
     def read(self) -> list[Seen]:
-        """Return the unread texts for the player to move. Texts of other players are cut to `MAX_SPEECH_CHARS`."""
+        """Return the texts that the player to move has not read. Texts of other players are cut to
+        `MAX_SPEECH_CHARS`."""
         self.last_read = [
             Seen(one.sender, one.text[:MAX_SPEECH_CHARS], one.kind) if one.sender >= 0 else one
             for one in self.game.read()
@@ -118,7 +120,7 @@ class MatchEpisode:
         return [*opening, {"role": "user", "content": news or "Begin."}]
 
     async def step(self, reply: str) -> Turn:
-        """Play the reply without its thoughts, and wait for this player's next turn or the end of the game."""
+        """Play the reply without its thoughts, and wait for this player's next turn or for the end of the game."""
         match = self._match
         assert match is not None, "an episode is started before its first step"
         if not match.is_over:

@@ -1,11 +1,11 @@
-"""Finds a game of the package textarena by its id, starts it and plays it. The module does not depend on episodes.
+"""Finds a game of the package textarena by its id, starts it and plays it. This module does not depend on episodes.
 
-textarena draws from the global random generators of Python and numpy. Each `Game` has its own state of both generators,
-which is installed only during a call into the game. So games that run at the same time do not affect each other or
-other code.
+textarena uses the global random generators of Python and numpy. So each `Game` has its own states of both generators,
+which are installed only during a call into the game. Games that run at the same time do not affect each other or other
+code.
 
-Games are made without textarena's wrappers, except for the wrapper that adds brackets: `TicTacToe-v0` reads the reply
-`4` as `[4]`, and `TicTacToe-v0-raw` does not.
+textarena's wrappers are not used, except for the one that adds brackets: `TicTacToe-v0` reads the reply `4` as `[4]`,
+and `TicTacToe-v0-raw` does not.
 """
 
 import contextlib
@@ -51,8 +51,8 @@ CORRECTED: dict[str, Callable[[Mapping[str, Any], float], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A text for a player. `sender` is the number of the player who wrote it, or -1 for the game. `kind` is the name of
-    its `ObservationType`."""
+    """A text for a player to read. `sender` is the number of the player who wrote it, or -1 for the game. `kind` is the
+    name of a textarena `ObservationType`."""
 
     sender: int
     text: str
@@ -60,8 +60,8 @@ class Seen:
 
 
 class Eliminated(list[int]):
-    """A list of the players that are out of a game. Adding the last player raises ValueError, because textarena would
-    search for the next player in an endless loop (`FFAMultiPlayerState.step`)."""
+    """A list of the players that are out of a game. An attempt to add the last player raises ValueError, because
+    textarena would then search for the next player in an endless loop (`FFAMultiPlayerState.step`)."""
 
     def __init__(self, players: Iterable[int], num_players: int) -> None:
         super().__init__(players)
@@ -74,8 +74,8 @@ class Eliminated(list[int]):
 
 
 class Game:
-    """A game of textarena. `load_game` makes it, and `start` returns a started copy. The course of the copy depends
-    only on the seed and the moves.
+    """A game of textarena. `load_game` makes the game, and `start` returns a started copy. The course of this copy
+    depends only on the seed and the moves.
 
     `kind` is the game's name without its version, such as `TicTacToe`. `inner` is textarena's own object, for scripts
     that know the game.
@@ -111,7 +111,7 @@ class Game:
 
     @property
     def player(self) -> int:
-        """The player to move."""
+        """The number of the player to move."""
         return int(self.inner.state.current_player_id)
 
     @property
@@ -147,8 +147,8 @@ class Game:
         return self.copy().play(reply)
 
     def reward(self, player: int) -> float:
-        """Return the reward that a finished game pays a player, corrected as in `CORRECTED`. It is nan if the game pays
-        no number: some games return an error text instead."""
+        """Return the reward of a player in a finished game, corrected as in `CORRECTED`. It is nan if the game returns
+        an error text instead of a number."""
         found = (self.inner.state.rewards or {}).get(player)
         raw = float(found) if isinstance(found, (int, float, np.number)) else math.nan
         correct = CORRECTED.get(self.kind)
@@ -188,7 +188,8 @@ def _set_states(states: tuple[Any, Any]) -> None:
 
 
 def _read_observation(sender: object, text: object, kind: object, player: int) -> Seen:
-    """Convert an observation of textarena. Some games for one player store a move with its fields in another order."""
+    """Return an observation of textarena as `Seen`. In some games for one player, a move has its fields in another
+    order."""
     if not isinstance(sender, int) or not isinstance(kind, Enum):
         return Seen(player, str(text), ACTION)
     return Seen(sender, str(text).strip("\n"), kind.name)
@@ -236,8 +237,8 @@ def load_game(name: str, config: Mapping[str, Any]) -> Game:
 
 @contextlib.contextmanager
 def no_downloads() -> Iterator[None]:
-    """Context manager: prevent textarena from downloading word lists. textarena tries to download them when a game is
-    imported and when a game is made. Word lists on this machine are found without a download."""
+    """Context manager: prevent textarena from downloading word lists, which it tries to do when a game is imported or
+    made. Word lists on this machine are still found."""
     nltk = _import("nltk")
     download = nltk.download
     nltk.download = lambda *args, **kwargs: False
@@ -252,7 +253,7 @@ def _import(module: str) -> Any:
 
 
 def _explain(name: str, error: UserError) -> UserError:
-    """Return an error with a remedy if the remedy is known, else the error itself."""
+    """Return an error with advice if there is advice for it, else the error itself."""
     cause = error.__cause__
     if isinstance(cause, LookupError) and "NLTK" in str(cause):
         return UserError(

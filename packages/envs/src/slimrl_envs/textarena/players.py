@@ -23,8 +23,8 @@ PLAIN = ("[0]", "[0 0]")  # formats of moves that many games accept
 
 
 class RandomPlayer:
-    """A player that tries moves on a copy of the game and returns the first valid move. It tries the moves listed on
-    the board, then variants of the examples in the rules."""
+    """A player that tries random moves on a copy of the game and returns the first valid one. It tries the moves listed
+    on the board, then variants of the examples in the rules."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -61,8 +61,7 @@ class RandomPlayer:
                 yield from self._rng.sample(filled, len(filled))
 
     def _vary(self, form: str) -> str:
-        """Return the example `form`, such as `[b2 c3]`, with random numbers and random letters in place of single
-        letters."""
+        """Return the example `form`, such as `[b2 c3]`, with its numbers and single letters replaced by random ones."""
         if not NUMBER.search(form):
             return form
         text = NUMBER.sub(lambda _: str(self._rng.randint(0, self._range)), form)

@@ -89,7 +89,8 @@ class TextArena(Taskset):
                 )
 
     def prepare(self) -> None:
-        """Report the mean reward of the best blind play if the game is in `EASY` and the opponent is random."""
+        """Report the mean reward of the best blind play, which ignores the game, if the game is in `EASY` and the
+        opponent is random."""
         for name in {self.name, self._game.kind} & EASY.keys():
             play, pay = EASY[name]
             if self.opponent == "random":

@@ -1,9 +1,10 @@
 """Runs a program that calls a model, as an episode of slimrl's agent loop.
 
-A rollout of verifiers calls the model at any time, but the agent loop gives a reply and waits for the next messages. So
-the program runs in its own asyncio task. `start` returns the program's first question. Each `step` answers the last
-question, and waits for the next question or the end of the program. A question must continue the conversation. A
-rewritten or new conversation has other tokens than were sampled, so the episode fails as `branched`.
+A program of verifiers calls the model whenever it likes. But the agent loop passes a reply to the episode and waits for
+the next messages. So the program runs in its own asyncio task. `start` returns the program's first question. Each
+`step` answers the last question, and waits for the next question or the end of the program. A question must continue
+the conversation. If the program rewrites it or starts a new one, the tokens differ from the sampled ones, so the
+episode fails as `branched`.
 
 Messages have the form of OpenAI's API: the arguments of tool calls are JSON text, and each call has an id.
 """
@@ -28,7 +29,7 @@ Program = Callable[[Ask], Coroutine[Any, Any, Turn]]
 
 
 class Conversation:
-    """The episode of a program that asks the policy."""
+    """The episode of a program that asks the policy questions."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -48,7 +49,7 @@ class Conversation:
         return list(turn.messages)
 
     async def step(self, reply: str) -> Turn:
-        """Answer the last question, and wait for the next one or for the end."""
+        """Answer the last question, and wait for the next question or for the end of the program."""
         assert self._answer is not None, "step() comes after start()"
         message = read_reply(reply, bool(self._tools), len(self._messages))
         self._messages.append(message)
@@ -119,9 +120,9 @@ def _branched(detail: str) -> RolloutError:
 
 
 def read_reply(reply: str, has_tools: bool, number: int) -> Message:
-    """Return the reply as a message with its tool calls. Without tools, or if arguments are nested too deeply for
-    verifiers, the whole reply is text. The ids of the calls contain `number`, so that an episode that is played again
-    has the same ids."""
+    """Return the reply as a message with its tool calls. The whole reply is text if there are no tools, or if the
+    arguments of a call are nested too deeply for verifiers. The ids of the calls contain `number`, so an episode that
+    is played again has the same ids."""
     message: Message = {"role": "assistant", "content": reply}
     parts = ToolReader().read(reply, closed=True) if has_tools else []
     calls = [part for part in parts if isinstance(part, ToolCall)]
@@ -180,8 +181,7 @@ def _visible(message: Message) -> Message:
 
 
 def _key(message: Message) -> tuple[object, ...]:
-    """Return the parts of a message that must be equal in a copy of the message: role, content and calls without
-    ids."""
+    """Return the parts of a message that are equal in every copy of it: role, content, and calls without ids."""
     calls = [(name, json.dumps(arguments)) for name, arguments in map(_call_of, message.get("tool_calls", ()))]
     return message["role"], message["content"], calls
 

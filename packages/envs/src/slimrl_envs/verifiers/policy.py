@@ -1,7 +1,7 @@
 """The policy as an agent of verifiers 0.4. slimrl's agent loop answers the agent's model calls, without HTTP.
 
-`ChatLoop` is a harness in this process. It replaces the program that verifiers starts for each rollout. Other harnesses
-are programs, and reach `PolicyClient` through verifiers' own server.
+`ChatLoop` is a harness in this process, in place of the program that verifiers would start for each rollout. Other
+harnesses are programs, and reach `PolicyClient` through verifiers' own server.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,8 @@ class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for 
 
 
 class ChatLoop(NullHarness):  # type: ignore[misc]
-    """The chat loop of verifiers' `null` harness: ask the policy and make its calls, until a reply has no calls."""
+    """The chat loop of verifiers' `null` harness: ask the policy and make the calls in its reply, until a reply has no
+    calls."""
 
     def __init__(self, config: Any, sessions: Mapping[str, Any]) -> None:
         super().__init__(config)
@@ -96,7 +97,7 @@ class ChatLoop(NullHarness):  # type: ignore[misc]
 
 
 async def call_if_allowed(session: Any, call: Any, call_tool: Any) -> Any:
-    """Return the result of a call, or the message with which the task's hooks replace it."""
+    """Return the result of a call. If the task's hooks do not allow the call, return their message instead."""
     # A server cannot read nan or infinity, and the request would be sent again and again.
     arguments = parse_arguments(call.arguments)
     if session.request_interceptors or session.request_stops:
@@ -109,7 +110,7 @@ async def call_if_allowed(session: Any, call: Any, call_tool: Any) -> Any:
 
 async def exchange(session: Any, messages: list[Any], tools: Any) -> Any:
     """Make one model call of a rollout, with the task's stop conditions and hooks, as the server of verifiers does.
-    Return None if the rollout must end."""
+    Return None if the rollout must stop."""
     trace = session.trace
     if session.stopped or await session.refused() is not None:
         return None

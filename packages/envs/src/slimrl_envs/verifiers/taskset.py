@@ -51,7 +51,7 @@ class Verifiers(Taskset):
 
 
 def split_of(data: Mapping[str, Any]) -> Split:
-    """Return the split of a task. It depends on the task's content, and not on its index."""
+    """Return the split of a task. The split depends on the task's content, and not on its index."""
     return split_by_hash(json.dumps({key: value for key, value in data.items() if key != "idx"}, sort_keys=True))
 
 

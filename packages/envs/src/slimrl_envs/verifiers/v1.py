@@ -26,7 +26,7 @@ TOKEN_LIMITS = ("max_input_tokens", "max_output_tokens", "max_total_tokens")
 
 
 class Served:
-    """An env, and the resources that its running episodes share: tool servers, and the server for model calls."""
+    """An env, and the resources that its running episodes share: the tool servers and the server for model calls."""
 
     def __init__(self, name: str, config: Mapping[str, Any]) -> None:
         own = {**config, "taskset": {**config.get("taskset", {}), "id": name}}
@@ -112,8 +112,8 @@ class Served:
         return resolve_agent(config, model=MODEL, client=POLICY if is_policy else None, harness=harness)
 
     async def _enter(self) -> tuple[Any, Any]:
-        """Return the shared resources, the interception server and the tool servers, for one more episode, which must
-        call `_leave`. The first episode opens them."""
+        """Return the shared resources for one more episode: the interception server and the tool servers. The first
+        episode opens them. Each episode must call `_leave` at its end."""
         loop = asyncio.get_running_loop()
         if self._holder is None or self._holder.done() or self._holder.get_loop() is not loop:
             self._num_users, self._ready, self._released = 0, loop.create_future(), asyncio.Event()
@@ -137,8 +137,8 @@ class Served:
             await asyncio.wait({holder})
 
     async def _hold(self, ready: "asyncio.Future[Any]", released: asyncio.Event) -> None:
-        """Keep the shared resources open until `released` is set. This needs its own task, because the task that opens
-        the resources must also close them."""
+        """Open the shared resources, store them in `ready`, and close them when `released` is set. This method runs in
+        its own task, because the task that opens the resources must also close them."""
         try:
             async with self.env.serving():
                 self.env._interception.clients[POLICY.model_dump_json()] = self._policy
@@ -152,8 +152,8 @@ class Served:
 
 
 def policy_seat(seats: Mapping[str, AgentConfig], name: str) -> str:
-    """Return the name of the policy's seat, which is the only seat without an endpoint. Raise UserError unless exactly
-    one seat has no endpoint. Also raise UserError if this seat has a token limit, because an environment sees no
+    """Return the name of the policy's seat, which is the only seat without an endpoint. Raise UserError if the number
+    of such seats is not 1. Also raise UserError if this seat has a token limit, because an environment sees no
     tokens."""
     free = [seat for seat, config in seats.items() if config.client is None]
     if len(free) != 1:
@@ -172,8 +172,8 @@ def policy_seat(seats: Mapping[str, AgentConfig], name: str) -> str:
 
 
 def local_config(config: Any) -> Any:
-    """Return the config with two changes. By default agents run on this machine, because the default of verifiers is a
-    paid service. One server answers all model calls."""
+    """Return the config with two changes. Agents run on this machine unless the config names another runtime, because
+    the default of verifiers is a paid service. One server answers all model calls."""
     seats = {
         seat: one.model_copy(update={"runtime": SubprocessConfig()})
         for seat, one in agent_config_fields(config).items()

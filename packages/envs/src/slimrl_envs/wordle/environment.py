@@ -33,20 +33,20 @@ NUM_OPENINGS = 60
 @dataclass
 class Wordle(Taskset):
     """A taskset of games. The answers are the `num_answers` most common words. The fields are the `args` of the config
-    section. With `hints`, a summary of all feedback follows each guess. With `spelled`, guesses are written as
-    ` c r a n e`.
+    section. With `hints`, a summary of all feedback follows each guess. With `spelled`, guesses are written with a
+    space before each letter.
 
     A fifth of the words, chosen by their hash, is held out. With `opened`, the environment makes the first guess for
-    the policy: one of the `NUM_OPENINGS` best first guesses. In this case a fifth of the pairs of a first guess and its
-    feedback is held out, and not words. So an answer may be in both splits, but with different pairs.
+    the policy: one of the `NUM_OPENINGS` best first guesses. In this case, not words are held out, but a fifth of the
+    pairs of a first guess and its feedback. So an answer may be in both splits, but with different pairs.
 
     After n tries of the policy, of which v are valid guesses, the reward is
 
         win [won] + speed [won] (tries left) / 5 + closeness best + format v / n
 
-    where [won] is 1 for a win and 0 otherwise, and best is the partial credit of the best guess: 1/5 for each letter in
-    its place, 1/10 for each letter that is elsewhere. The reward of a turn is the change of this value. The four
-    weights add up to 1. With the default weights every win is worth more than any loss.
+    `win`, `speed`, `closeness` and `format` are weights that add up to 1. [won] is 1 for a win and 0 otherwise. best is
+    the partial credit of the best guess: 1/5 for each letter in its place, 1/10 for each letter that is elsewhere. The
+    reward of a turn is the change of this value. With the default weights every win is worth more than any loss.
     """
 
     num_answers: int = 2000
@@ -74,8 +74,8 @@ class Wordle(Taskset):
         self._solver = Solver(self._answers)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the games of a split, one for each pair of an answer and a first guess. Their order does not depend on
-        how common the words are. The split `validation` has no games."""
+        """Return the games of a split, one for each pair of an answer and a first guess. The order of the games does
+        not depend on how common the words are. The split `validation` has no games."""
         if split == "validation":
             return []
         pairs = [(opening, word) for opening in self._openings for word in self._answers if word != opening]
@@ -103,7 +103,8 @@ class Wordle(Taskset):
         }
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """Describe how the game was lost; None for a win. A late win is not a failure, although it earned less."""
+        """Return a description of how the game was lost; None for a win. A late win is not a failure, although it
+        earned less."""
         metrics = rollout.metrics
         if metrics["won"]:
             return None
@@ -159,12 +160,13 @@ def _name(opening: str, answer: str) -> str:
 
 
 def _split_key(opening: str, answer: str) -> str:
-    """Return the key whose hash decides a game's split. Games with the same first guess and feedback share a key."""
+    """Return the key whose hash decides the split of a game: the word, or with an `opening` the pair of the opening and
+    its feedback."""
     return f"{opening}/{feedback_of(opening, answer)}" if opening else answer
 
 
 class WordleEpisode:
-    """An episode on one word. It is over when the word is found or six tries are used up."""
+    """An episode on one word. It ends when the word is found or six tries are used up."""
 
     def __init__(self, rules: Wordle, game: Game) -> None:
         self.game = game

@@ -1,9 +1,9 @@
 """The rules of Wordle: the feedback on a guess, the game, and the hints that feedback gives about the answer. The
 module does not depend on chats, rewards or the list of words.
 
-Feedback is one mark for each letter: `G` if the letter is in its place, `Y` if it is elsewhere in the word, `X` if the
-word does not contain it or contains it fewer times than the guess. Each letter of the answer is used once: first for
-letters in their place, then from left to right.
+Feedback is one mark for each letter of the guess: `G` if the letter is in its place, `Y` if it is elsewhere in the
+answer, and `X` otherwise. Each letter of the answer is used for at most one mark: first for letters in their place,
+then from left to right. So a letter that the guess repeats too often also gets an `X`.
 """
 
 from collections import Counter
@@ -52,8 +52,8 @@ class Try:
 
     @property
     def partial_credit(self) -> float:
-        """A score from 0 to 1. A letter in its place counts 1/5, and a letter that is elsewhere in the answer 1/10. A
-        wrong guess has at most 4/5."""
+        """A score from 0 to 1. A letter in its place counts 1/5, and a letter that is elsewhere in the answer 1/10. The
+        score of a wrong guess is at most 4/5."""
         return (self.feedback.count(GREEN) + self.feedback.count(YELLOW) / 2) / NUM_LETTERS
 
 
@@ -72,8 +72,8 @@ class Game:
             self.play(self.opening)
 
     def play(self, text: str, mistake: str = "") -> Try:
-        """Play the word in a text, in upper or lower case, with or without spaces between its letters. With a `mistake`
-        the word is not played, but the try counts. Returns the try."""
+        """Play the word in a text, in upper or lower case, with or without spaces between its letters. Returns the try.
+        With a `mistake` the text is not played, but still counts as a try."""
         assert not self.is_over, "the game is over"
         word = "".join(text.split()).lower()
         mistake = mistake or self._mistake(word)

@@ -1,6 +1,6 @@
 """Scripted players of Wordle. They know the list of all answers, but not the answer of the game.
 
-The solver guesses the word with the most informative feedback among the words that can still be the answer. The fixed
+The solver guesses, among the words that can still be the answer, the word with the most informative feedback. The fixed
 words do not depend on feedback, so they show how much a policy can earn without feedback.
 """
 
@@ -17,14 +17,15 @@ NUM_FIXED = 100  # words from which the fixed words are chosen
 
 
 class Solver:
-    """A player that guesses the word whose feedback has the highest entropy. The order of `answers` decides ties."""
+    """A player that guesses the word whose feedback has the highest entropy. Words of equal entropy are compared by how
+    common their letters are, and then by their order in `answers`."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._answers = tuple(answers)
 
     def guess(self, tries: Sequence[Try]) -> str:
-        """Return the next guess. It depends only on the answers and the `tries`. Raise UserError if no answer fits
-        them."""
+        """Return the next guess, which depends only on the answers and the `tries`. Raise UserError if the tries fit no
+        answer."""
         if not any(one.feedback for one in tries):
             return self._opening
         candidates = [word for word in self._answers if fits(word, tries)]

@@ -39,5 +39,6 @@ def word_list() -> WordList:
 
 
 def is_held_out(word: str) -> bool:
-    """Return True if `word`, or another key of a game, is in the test split. The result depends only on this text."""
+    """Return True if `word`, or another text that is the key of a game, is in the test split. The result depends only
+    on this text."""
     return split_by_hash(f"wordle/{word}") == "test"

@@ -1,4 +1,4 @@
-"""Probes the judge that `.env` or the environment variables name: it must answer and have the model."""
+"""Probes the judge that `.env` or the environment variables name: its server must answer and serve the model."""
 
 import os
 from pathlib import Path
@@ -16,8 +16,8 @@ TRUST = "`slimrl judge calibrate` tells how far it can be trusted."
 
 
 def probe() -> list[Finding]:
-    """Return a finding on the judge: whether it answers and has its model. If JUDGE_MODEL is not set, the finding lists
-    the available models. Raises UserError if the address contains a key."""
+    """Return a finding on the judge: whether its server answers and has the model. If JUDGE_MODEL is not set, the
+    finding lists the available models. Raises UserError if the address contains a key."""
     in_file = {name: value for name, value in dotenv_values(Path(".env")).items() if value is not None}
     variables = {**in_file, **os.environ}
     judge = JudgeSettings.of(variables)

@@ -11,8 +11,8 @@ PACKAGES = {"chromadb": "ChromaDB", "sentence_transformers": "sentence-transform
 
 
 def probe() -> list[Finding]:
-    """Return findings on ChromaDB and the embedder. ChromaDB is tested in memory. The embedder is only looked up,
-    because loading it takes seconds."""
+    """Return findings on ChromaDB and the embedder. ChromaDB is tested with a small index in memory. For the embedder,
+    only its installation is checked, because loading it takes seconds."""
     missing = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
         text = f"{' and '.join(missing)} not installed, so wiki-search cannot be played here"
@@ -31,7 +31,7 @@ def probe() -> list[Finding]:
 
 
 def try_chroma() -> list[str]:
-    """Return the results of a query to a small index in memory, nearest first."""
+    """Return the ids that a query finds in a small index in memory, nearest first."""
     import chromadb  # an extra, so it is imported only here
 
     client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))

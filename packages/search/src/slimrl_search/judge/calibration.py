@@ -61,7 +61,8 @@ def read_labelled(path: Path) -> list[Labelled]:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A labelled response with the verdict. If the judge failed, `verdict` is None and `failure` is the reason."""
+    """A labelled response with a judge's verdict. If the judge failed, `verdict` is None and `failure` is the
+    reason."""
 
     labelled: Labelled
     verdict: bool | None
@@ -69,7 +70,7 @@ class Judged:
 
     @property
     def pair(self) -> tuple[bool | None, bool]:
-        """The verdict and the label."""
+        """The pair of the verdict and the label."""
         return self.verdict, self.labelled.label
 
 
@@ -117,7 +118,7 @@ class Confusion:
 
 
 def cohens_kappa(counts_B4: np.ndarray) -> np.ndarray:
-    """Return Cohen's kappa (Cohen 1960), (p_o - p_e) / (1 - p_e), of each row of counts; nan where p_e is 1.
+    """Return Cohen's kappa (Cohen 1960), (p_o - p_e) / (1 - p_e), for each row of counts; nan where p_e is 1.
 
     `counts_B4` has the columns (both yes, only the judge yes, only the label yes, both no). p_o is the observed
     agreement. p_e is the agreement by chance of two raters with the same frequencies of yes.
@@ -147,13 +148,14 @@ class Calibration:
 
     @property
     def by_kind(self) -> dict[str, Confusion]:
-        """The counts by kind of response, in the order of first appearance; an empty dict without kinds."""
+        """The counts for each kind of response, in the order of first appearance. Responses without a kind are left
+        out."""
         kinds = dict.fromkeys(one.labelled.kind for one in self.judged if one.labelled.kind)
         return {kind: confusion_of([one for one in self.judged if one.labelled.kind == kind]) for kind in kinds}
 
     @property
     def mistakes(self) -> dict[str, list[Judged]]:
-        """The responses whose verdict is missing or differs from the label, by the type of mistake."""
+        """The responses whose verdict is missing or differs from the label, for each type of mistake."""
         pairs = {"false_yes": (True, False), "false_no": (False, True)}
         found = {sort: [one for one in self.judged if one.pair == pair] for sort, pair in pairs.items()}
         return {**found, "no_verdict": [one for one in self.judged if one.verdict is None]}
@@ -174,7 +176,8 @@ def confusion_of(judged: Sequence[Judged]) -> Confusion:
 def calibrate(
     name: str, judge: Judge, labelled: Sequence[Labelled], num_concurrent: int, on_done: Callable[[], None]
 ) -> Calibration:
-    """Return the judge's verdicts on all responses. Judge `num_concurrent` at a time, and call `on_done` after each.
+    """Return the judge's verdicts on all responses. At most `num_concurrent` responses are judged at a time, and
+    `on_done` is called after each verdict.
 
     Raises UserError if the judge raises it.
     """

@@ -154,7 +154,8 @@ def _summary(calibrations: Sequence[Calibration], live: bool) -> Table:
 
 
 def _by_kind(calibrations: Sequence[Calibration], live: bool) -> Table:
-    """Return a table of the right verdicts by kind of answer, with a column for each judge."""
+    """Return a table of the right verdicts by kind of answer, with a column for each judge. `live` is True on a
+    terminal."""
     headers = ("kind", "label", *(one.judge for one in calibrations))
     table = _table("right verdicts by kind of answer", headers, 2, live)
     labels = {one.labelled.kind: one.labelled.label for one in calibrations[0].judged if one.labelled.kind}
@@ -166,7 +167,7 @@ def _by_kind(calibrations: Sequence[Calibration], live: bool) -> Table:
 
 
 def _table(title: str, headers: Sequence[str], num_left: int, live: bool) -> Table:
-    """Return an empty table, whose first `num_left` columns are left-aligned."""
+    """Return an empty table, whose first `num_left` columns are left-aligned. Without `live`, its frame is ASCII."""
     table = Table(box=box.ROUNDED if live else box.ASCII2, title=title, title_style="bold", title_justify="left")
     for place, header in enumerate(headers):
         table.add_column(header, justify="left" if place < num_left else "right", no_wrap=True)

@@ -1,7 +1,7 @@
 """Stores a corpus in one SQLite file, with the pages by id, so that a million pages need no memory.
 
-`build_corpus` writes the file once from a stream of pages. Until the file is complete, it has a temporary name. Later
-the file is only read. This module is independent of the pages' source and of the search.
+`build_corpus` writes the file once from a stream of pages. The file has a temporary name until it is complete, and is
+then only read. This module is independent of the source of the pages and of the search.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ CREATE TABLE page (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TE
 
 
 class StaleError(UserError):
-    """The data on disk are damaged or differ from the settings. `found` describes the fault. The message has the
-    `command` that rebuilds the data."""
+    """The data on disk are damaged or do not match the settings. `found` describes the fault, and `command` rebuilds
+    the data. The message contains both."""
 
     def __init__(self, found: str, command: str) -> None:
         super().__init__(f"{found}: run `{command}`, which builds it anew, or name another directory.")
@@ -36,9 +36,9 @@ class StaleError(UserError):
 class Corpus:
     """A corpus in a complete file. Any number of threads and processes may read it.
 
-    `fingerprint` is a digest of all pages in order, so corpora with equal fingerprints are equal. Error messages
-    contain `command`, which builds the corpus. Raises UserError if the file is missing, and StaleError if it is damaged
-    or of another format.
+    `fingerprint` is a digest of all pages in order, so corpora with equal fingerprints are equal. `command` is the
+    command that builds the corpus, for error messages. Raises UserError if the file is missing, and StaleError if the
+    file is damaged or of another format.
     """
 
     def __init__(self, path: Path, command: str = SETUP) -> None:
@@ -85,8 +85,9 @@ def _open(path: Path) -> sqlite3.Connection:
 def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callable[[int], None]) -> Corpus:
     """Write the pages to a file and return the corpus. The file appears at `path` only when it is complete.
 
-    `source` describes where the pages are from, and is stored in the file. `on_page` is called with the number of pages
-    written since its last call. Raises UserError if a page id occurs twice, there are no pages, or the disk is full.
+    `source` describes the origin of the pages, and is stored in the file. `on_page` is called with the number of pages
+    that were written since its last call. Raises UserError if a page id occurs twice, there are no pages, or the disk
+    is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".unfinished")
@@ -107,7 +108,7 @@ def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callab
 
 
 def _write(database: sqlite3.Connection, pages: Iterator[Page], on_page: Callable[[int], None]) -> dict[str, str]:
-    """Insert the pages and return the fingerprint and number of pages, for the table `about`."""
+    """Insert the pages. Return the fingerprint and the number of pages by name, for the table `about`."""
     digest, number = hashlib.sha256(), 0
     for number, page in enumerate(pages, start=1):
         row = page.id, page.title, page.content

@@ -24,8 +24,8 @@ WIKITEXT = ("wikitext", "")  # the content models of articles; old dumps have no
 def read_dump(path: Path, check: str, taken: set[str], on_left_out: OnLeftOut) -> Iterator[Page]:
     """Yield the articles of a MediaWiki dump in their newest revisions: the pages of namespace 0 without redirects.
 
-    If an id is in `taken`, a number is appended to it, because two titles may differ only in capitals. Raises UserError
-    if the file is not a complete dump.
+    An id is the title in lower case. If the id is already in `taken`, a number is appended to it. `check` names the
+    setting with the path, for messages. Raises UserError if the file is not a complete dump.
     """
     with open_regular(path, f" Check {check}.") as raw, _unpack(raw, path) as file:
         try:
@@ -46,7 +46,8 @@ def read_dump(path: Path, check: str, taken: set[str], on_left_out: OnLeftOut) -
 
 
 def _markdown(title: str, revision: ElementTree.Element | None, wiki: Wiki) -> str:
-    """Return the text of an article. Raises UnreadableError if it has no text."""
+    """Return the text of an article as markdown. Raises UnreadableError if it has no title or no text, or is not
+    wikitext."""
     if not title:
         raise UnreadableError("it has no title")
     if revision is None or not _has_text(revision):
@@ -78,13 +79,14 @@ def _pages_of(file: IO[bytes]) -> Iterator[tuple[Wiki, ElementTree.Element, Elem
 
 
 def _age(revision: ElementTree.Element) -> tuple[bool, str, int]:
-    """Return a key that is greater for a newer revision. A revision with a suppressed text counts as the oldest."""
+    """Return a sort key of a revision: newer revisions have greater keys. A revision without a text counts as the
+    oldest."""
     number = _text(revision, "id")
     return _has_text(revision), _text(revision, "timestamp"), int(number) if number.isdecimal() else 0
 
 
 def _has_text(revision: ElementTree.Element) -> bool:
-    """Return False if the text is suppressed, or if it is not in the dump, as in a dump of stubs."""
+    """Return False if the revision's text is suppressed, or if the dump does not contain it, as in a dump of stubs."""
     text = revision.find("{*}text")
     return text is not None and "deleted" not in text.attrib and bool(text.text or text.get("bytes", "0") == "0")
 
@@ -103,5 +105,6 @@ def _unpack(raw: IO[bytes], path: Path) -> IO[bytes]:
 
 
 def _text(element: ElementTree.Element, name: str) -> str:
-    """Return the text of a child element; empty if it is missing. The wildcard `{*}` matches any XML namespace."""
+    """Return the text of the child element `name`; empty if there is no such child. The wildcard `{*}` matches any XML
+    namespace."""
     return (element.findtext(f"{{*}}{name}") or "").strip()

@@ -1,4 +1,4 @@
-"""Embeds texts with sentence-transformers. Only a model that is neither packaged nor local is downloaded."""
+"""Embeds texts with sentence-transformers. A model is downloaded only if it is neither packaged nor in a directory."""
 
 import hashlib
 import importlib.util
@@ -37,7 +37,7 @@ class SentenceEmbedder:
     """A model of sentence-transformers on the CPU. `name` is a packaged model, a model on the Hub, or a directory.
 
     Raises:
-        UserError: if the extra is missing, or the model cannot be loaded.
+        UserError: if the pip extra `search` is not installed, or the model cannot be loaded.
     """
 
     def __init__(self, name: str = DEFAULT) -> None:
@@ -65,8 +65,8 @@ class SentenceEmbedder:
 
 
 def _refuse_own_code(directory: Path) -> None:
-    """Raise UserError if the model in a directory uses a class other than `PLAIN`. sentence-transformers would run
-    Python code of a local directory without asking."""
+    """Raise UserError if the model in a directory uses a class other than `PLAIN`. For other classes,
+    sentence-transformers would run Python code from the directory without asking."""
     modules = read_json(directory / MODULES, MAX_MODULES_BYTES) if (directory / MODULES).exists() else []
     kinds = [str(one.get("type")) for one in modules if isinstance(one, dict)] if isinstance(modules, list) else []
     if own := [kind for kind in kinds if not PLAIN_CLASS.fullmatch(kind)]:
@@ -87,7 +87,8 @@ def find_packaged(name: str) -> Path | None:
 
 
 def _weights_digest(model: Any) -> str:
-    """Return a digest of the model's parameters. The weights in a directory can change under an unchanged name."""
+    """Return a digest of the model's parameters. The name is not enough, because the weights in a directory can
+    change."""
     digest = hashlib.sha256()
     for name, parameter in sorted(model.state_dict().items()):
         digest.update(name.encode() + parameter.contiguous().numpy().tobytes())

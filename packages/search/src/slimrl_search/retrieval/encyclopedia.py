@@ -1,8 +1,8 @@
 """Generates a fictional encyclopedia of any size: pages about entities with consistent, linked facts, and questions.
 
 The seed and an entity's number determine all facts about the entity. So pages can be generated one by one, and a page
-can repeat the facts of another page without reading that page. No model knows these entities from its training, so it
-must look up the answers. The texts are in `encyclopedia.toml`.
+can repeat the facts of another page without reading that page. These entities are in no model's training data, so a
+model must look up the answers. The texts are in `encyclopedia.toml`.
 """
 
 import random
@@ -32,7 +32,7 @@ EXHAUSTED = 300  # after this many repeated questions in a row, no new ones are 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An entity: its values by name, and the kind of its page. `facts` are (question, answer, section) triples."""
+    """An entity with its values by name, and the kind of its page. `facts` are (question, answer, section) triples."""
 
     values: Mapping[str, str]
     kind: Mapping[str, Any]
@@ -84,7 +84,8 @@ class Encyclopedia:
             yield self._entity(number).page
 
     def questions(self, hops: int = 1) -> Iterator[Question]:
-        """Yield distinct questions of 1 or 2 hops. `seed` sets their order. Raises UserError when no more are found."""
+        """Yield distinct questions of 1 or 2 hops. The encyclopedia's seed sets their order. Raises UserError when no
+        more are found."""
         assert hops in (1, 2), hops
         rng, seen, known = self._rng("questions", hops), set(), 0
         while known < EXHAUSTED:
@@ -136,7 +137,7 @@ class Encyclopedia:
     # Entities on the same ten pages are linked, so each entity can compute the number of the other.
 
     def _targets(self, number: int) -> dict[str, int]:
-        """Return the numbers of the entities to which an entity is linked."""
+        """Return the numbers of the entities to which an entity is linked, by the name of the link."""
         kind, cycle = CYCLE[number % SMALLEST], number // SMALLEST
         own = PLACES[kind].index(number % SMALLEST)
         found = {
@@ -155,9 +156,9 @@ class Encyclopedia:
     # Years, chosen so that nobody joins a company before its founding, or writes before being born.
 
     def _life(self, number: int, kind: str, targets: Mapping[str, int]) -> dict[str, Any]:
-        """Return the dates on page `number`. A company has its founding year. The other pages have the birth and death
-        years of the person, of the book's author or of the prize's namesake. A person also has the company that the
-        person joined."""
+        """Return the dates on page `number` by name. The page of a company has the year of its founding. Other pages
+        have the years of birth and death of a person, of a book's author or of a prize's namesake. The page of a person
+        also has the company that the person joined, and the year."""
         if kind == "company":
             return {"founded": self._year_of_founding(number)}
         person = number if kind == "person" else targets.get("author", targets.get("person"))
@@ -179,8 +180,8 @@ class Encyclopedia:
         return self._years(founder)[0] + self._rng("founding", number).randrange(22, 45)
 
     def _position(self, number: int, born: int) -> dict[str, Any]:
-        """Return the company that a person joined, and the year. Return an empty dict if 20 drawn companies were all
-        founded later."""
+        """Return the company that a person joined, and the year in which this happened. Return an empty dict if 20
+        drawn companies were all founded after this year."""
         rng = self._rng("position", number)
         joined = born + rng.randrange(20, 34)
         for _ in range(20):
@@ -190,11 +191,12 @@ class Encyclopedia:
         return {}
 
     def _rng(self, *what: object) -> random.Random:
-        """Return the random generator for one purpose. It is the same on every machine and for any order of calls."""
+        """Return the random generator for one purpose. Its numbers are the same on every machine and for any order of
+        calls."""
         return random.Random(f"{self.seed}/{what}")
 
     def _title(self, number: int, linked: Mapping[str, str] | None = None) -> str:
-        """Return the title of an entity; a prize's or a street's title names one of the `linked` entities."""
+        """Return the title of an entity. The title of a prize or a street contains the name of a `linked` entity."""
         kind, rng = KINDS[CYCLE[number % SMALLEST]], self._rng("title", number)
         # Surnames repeat, so that a surname alone does not find a person.
         surname = name_of(rng.randrange(max(2, len(self) // 4)), self.seed + 1) if "{surname}" in kind["title"] else ""

@@ -4,7 +4,8 @@ A build may be killed at any moment. If Chroma is killed during a write, its fil
 afterwards. So the vectors, which take most of the time, are first saved in batches, in files with digests. When all
 batches exist, the collection is built from them in one step. Its directory gets its final name when it is complete.
 Each build has a new name, because Chroma caches open collections by path and would answer from the old collection. A
-file beside the vectors stores their origin. An index of another corpus, embedder or Chroma version is refused.
+file beside the vectors stores the origin of the index: its corpus, its embedder and the Chroma version. An index of
+another origin is refused.
 """
 
 import atexit
@@ -62,7 +63,7 @@ class TitleIndex:
 
     Raises:
         UserError: if the index is missing or incomplete.
-        StaleError: if the index is damaged, or has another origin.
+        StaleError: if the index is damaged, or has another corpus, embedder or Chroma version.
     """
 
     def __init__(self, directory: Path, corpus: Corpus, embedder: Embedder) -> None:
@@ -88,11 +89,11 @@ class TitleIndex:
         self.search = lru_cache(maxsize=REMEMBERED)(self._search)
 
     def close(self) -> None:
-        """Close Chroma's files. Otherwise some dozens of files stay open until the process exits."""
+        """Close Chroma's files. Without this call, some dozens of files stay open until the process exits."""
         self._client.close()
 
     def _search(self, query: str, num_results: int = NUM_RESULTS) -> tuple[tuple[str, str], ...]:
-        """Return (page id, title) of the pages with the nearest titles, nearest first."""
+        """Return the (page id, title) pairs of the pages with the nearest titles, nearest first."""
         found = self._collection.query(
             query_embeddings=self._embedder.embed([query]), n_results=num_results, include=["documents"]
         )
@@ -105,10 +106,11 @@ def whole_in(directory: Path) -> Path | None:
 
 
 def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False) -> int:
-    """Build the index of the corpus in `directory`, or finish it. Return the number of newly embedded titles.
+    """Build the index of the corpus in `directory`, or finish an interrupted build. Return the number of newly embedded
+    titles.
 
-    With `rebuild`, an existing index is deleted first. Only one process at a time may call this. Raises StaleError if
-    the index has another origin, and UserError if the disk is full.
+    With `rebuild`, an existing index is deleted first. Only one process at a time may call this function. Raises
+    StaleError if the index has another origin, and UserError if the disk is full.
     """
     origin = _origin(corpus, embedder)
     try:
@@ -138,9 +140,9 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
 def writable(index: Path) -> Path:
     """Return the index itself if it is writable, else a copy that is deleted when this process exits.
 
-    Chroma must write to its database, even on a read-only file system such as a container's. So only the database is
-    copied, without its free pages: 0.6 KB a title. The files with vectors are linked; Chroma can use them without write
-    access. Raises UserError if the disk is full, or the index cannot be read.
+    Chroma must write to its database, even if the index is on a read-only file system, as in a container. So the
+    database is copied without its free pages, which takes 0.6 KB a title. The files with vectors are only linked, since
+    Chroma does not write to them. Raises UserError if the disk is full, or the index cannot be read.
     """
     place = whole_in(index)
     if place is None or os.access(place, os.W_OK):
@@ -199,7 +201,7 @@ def _load(path: Path, num: int) -> np.ndarray | None:
 
 
 def _fill(directory: Path, corpus: Corpus, progress: Progress) -> None:
-    """Make the collection of all titles, test it with one query from disk, and rename its directory to a final name."""
+    """Make the collection of all titles, test it with one query, and give its directory the final name."""
     shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
     titles = corpus.titles()
     with progress("indexing titles", len(corpus)) as bar, _client(directory / UNFINISHED) as client:
@@ -227,7 +229,7 @@ def _fill(directory: Path, corpus: Corpus, progress: Progress) -> None:
 
 
 def _discard(directory: Path) -> None:
-    """Delete an index. It is renamed first, so that a half-deleted index never counts as complete."""
+    """Delete an index. Its directory is renamed first, so that a half-deleted index never counts as complete."""
     shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
     if place := whole_in(directory):
         place.rename(directory / UNFINISHED)
@@ -241,14 +243,15 @@ def _command(corpus: Corpus, embedder: Embedder) -> str:
 
 
 def _origin(corpus: Corpus, embedder: Embedder) -> dict[str, str]:
-    """Return the fingerprints of corpus and embedder, and Chroma's major version. Chroma can read files of the same
-    major version."""
+    """Return the origin of an index: the fingerprints of its corpus and embedder, and Chroma's major version. Chroma
+    can read files of the same major version."""
     chroma = importlib.metadata.version("chromadb").split(".")[0]
     return {"corpus": corpus.fingerprint, "embedder": embedder.fingerprint, "chroma": chroma}
 
 
 def _check(directory: Path, origin: dict[str, str], command: str) -> None:
-    """Raise UserError or StaleError, with the command to run, unless the index in the directory has this origin."""
+    """Raise UserError if the directory has no index, and StaleError if the index has another origin. Both name the
+    `command`."""
     if not (directory / ABOUT).exists():
         raise UserError(f"there is no index in {directory}: run `{command}`.")
     try:

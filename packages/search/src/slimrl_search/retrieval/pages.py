@@ -1,4 +1,4 @@
-"""Defines a page and a question about a page, and reads both from rows of data."""
+"""Defines pages and questions about pages, and reads both from rows of data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ class Page:
 class Question:
     """A question with its right answers: `answer` and each of `aliases`.
 
-    The answer is on the page `page_id`, in `section` if known. A question of two hops names an entity of another page,
-    `via`. The section `via_section` of that page leads to the page of the answer. If `split` is empty, a hash of the
-    question determines the split.
+    The answer is on the page `page_id`, in `section` if that is known. A question of two hops names the entity of
+    another page, `via`. The section `via_section` of the page `via` has the link to the page `page_id`. If `split` is
+    empty, a hash of the question determines the split.
     """
 
     question: Filled
@@ -62,11 +62,11 @@ def page_of(row: Any, where: str) -> Page:
 
 
 def question_of(row: Any, where: str) -> Question:
-    """Return the question of a row with the fields of `Question`. Raises UserError, prefixed with `where`, if it is
-    invalid.
+    """Return the question of a row with the fields of `Question`. Raises UserError, prefixed with `where`, for an
+    invalid row.
 
-    Without `page_id`, the id is made from a row's `filename`: `Miles Teller.md` becomes `miles_teller`. The questions
-    published for the verifiers environment `wiki-search` have file names in place of page ids.
+    Without `page_id`, the id is made from the row's `filename`: `Miles Teller.md` becomes `miles_teller`. The questions
+    published for the verifiers environment `wiki-search` have such file names.
     """
     if isinstance(row, Mapping):
         page_id = str(row.get("filename") or "").removesuffix(".md").lower().replace(" ", "_")

@@ -1,4 +1,4 @@
-"""Prepares a corpus and its index in one directory: builds them if missing, and continues interrupted builds."""
+"""Prepares a corpus and its index in one directory. Missing parts are built, and interrupted builds are continued."""
 
 import hashlib
 import os
@@ -39,15 +39,16 @@ class Source:
 
     @property
     def generator(self) -> str:
-        """A digest of a generated corpus. It changes if a change of the code changes the pages.
+        """A digest of the first generated pages. It changes if the code for these pages changes.
 
-        The current code always generates the questions, so the same code must have generated the pages.
+        Questions are not stored: the current code generates them. So the stored pages must be from the same code.
         """
         return _short_hash(repr(list(islice(Encyclopedia(self.num_pages, self.seed).pages(), NUM_STAMPED))))
 
     @property
     def stamp(self) -> str:
-        """A text that identifies the pages. It changes with the settings, the code or the files. No page is read."""
+        """A text that identifies the pages. It changes with the settings, the code or the files. To compute it, no file
+        is read."""
         if self.name == GENERATED:
             return f"{GENERATED}, {self.num_pages} pages, seed {self.seed}, {self.generator}"
         path = Path(os.path.expanduser(self.name))
@@ -85,7 +86,7 @@ def directory_of(source: Source, data_dir: str) -> Path:
 
 
 def find_generated(directory: Path) -> Source | None:
-    """Return the source of the generated corpus in a directory; None without a corpus, or if its pages are not
+    """Return the source of the generated corpus in a directory. Return None if there is no corpus, or if it was not
     generated."""
     try:
         found = DESCRIPTION.match(Corpus(directory / CORPUS).source)
@@ -95,7 +96,7 @@ def find_generated(directory: Path) -> Source | None:
 
 
 def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild: bool = False) -> Corpus:
-    """Return the corpus in `directory`. It is written first if it is missing, or if `rebuild` is set.
+    """Return the corpus in `directory`. The corpus is written first if it is missing, or if `rebuild` is set.
 
     Raises:
         StaleError: if the directory has a corpus from another source, or a damaged corpus.
@@ -120,8 +121,8 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
 def prepare_index(
     directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False
 ) -> TitleIndex:
-    """Return the index in `directory`. Build or finish it first if it is incomplete. Raises StaleError if it is damaged
-    or of another origin, and UserError if it cannot be built."""
+    """Return the index in `directory`. An incomplete index is built or finished first. Raises StaleError if the index
+    is damaged or of another origin, and UserError if it cannot be built."""
     place = directory / INDEX
     if rebuild or not whole_in(place):  # a complete index is opened without the lock, which needs a writable directory
         with _hold_lock(directory):
@@ -131,7 +132,8 @@ def prepare_index(
 
 @contextmanager
 def _report_left_out() -> Iterator[OnLeftOut]:
-    """Context manager: report the number of pages that were left out and the first titles, even after an error."""
+    """Context manager: yield a function to call for each page that was left out. Report the number of these pages and
+    the first titles at the end, even after an error."""
     left_out = list[str]()
     try:
         yield lambda title, why: left_out.append(f"{title} ({why})" if len(left_out) < MAX_NAMED else "")

@@ -1,9 +1,9 @@
 """Splits a markdown page into sections, and gives them the ids that the tools use.
 
 A heading is any line that starts with `#` outside a code fence. A section starts at a heading and ends before the next
-heading of any level. Its id is `page_id:name`, with the name in lower case and `_` for spaces; `page_id:full` is the
-whole page. The verifiers environment `wiki-search` uses the same ids, but cannot read a heading that is repeated or
-called `Full`. Here these headings get numbers, as in `name_2`.
+heading of any level. Its id is `page_id:name`, with the name in lower case and `_` for spaces. The id `page_id:full` is
+the whole page. The verifiers environment `wiki-search` uses the same ids, but it cannot read a section whose heading is
+repeated or called `Full`. Here such headings get numbers, as in `name_2`.
 """
 
 import re
@@ -18,7 +18,8 @@ FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section: its heading's text, its id within the page, and its characters `begin..end` with the heading."""
+    """A section: the text of its heading, its key within the page, and its characters `begin..end`, including the
+    heading."""
 
     name: str
     key: str
@@ -55,8 +56,8 @@ def key_of(name: str) -> str:
 
 
 def list_sections(page: Page) -> list[dict[str, str]]:
-    """Return the result of the tool `view_sections`: ids and names of the sections. For a page without sections, it has
-    one entry, the whole page."""
+    """Return the result of the tool `view_sections`: the ids and names of the sections. For a page without sections,
+    the result has one entry, the whole page."""
     found = sections_of(page.content)
     if not found:
         return [{"section_id": f"{page.id}:{FULL}", "section_name": FULL_NAME}]
@@ -76,7 +77,7 @@ def section_text(page: Page, key: str) -> str | None:
 def split_section_id(section_id: str, pages: Container[str]) -> tuple[str, str] | None:
     """Split a section id into (page id, key). Return None if no part before a colon is the id of a page.
 
-    Page ids and headings may both contain colons; the longest known page id is taken.
+    Page ids and headings may both contain colons, so the longest page id in `pages` is taken.
 
     >>> split_section_id("2001:_a_space_odyssey:plot", {"2001", "2001:_a_space_odyssey"})
     ('2001:_a_space_odyssey', 'plot')

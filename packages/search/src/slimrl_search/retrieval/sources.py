@@ -24,9 +24,9 @@ DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # a part of a large dump has 
 def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "train") -> Iterator[Page]:
     """Yield the pages of a source. The source is one of four: a `.jsonl` or `.parquet` file with rows of `id`, `title`
     and `content`; a MediaWiki dump, `.xml` or `.xml.bz2`; a folder of these files and of `.md` files; a data set on the
-    Hub, `owner/name`.
+    Hub, `owner/name`, from which `split` is read.
 
-    `check` names the setting that holds the source, for messages. `on_left_out` is called with the title of each
+    `check` names the setting that contains the source, for messages. `on_left_out` is called with the title of each
     unreadable page of a dump, and the reason. Raises UserError if the source cannot be read.
     """
     path = Path(os.path.expanduser(source))
@@ -48,8 +48,7 @@ def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "tr
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files to read for a source, in order: the file itself, or all files in a folder that can contain
-    pages."""
+    """Return the files of a source, in order: the file itself, or all files in the folder that can contain pages."""
     if not path.is_dir():
         return [path]
     return sorted(
@@ -60,7 +59,8 @@ def files_of(path: Path) -> list[Path]:
 
 
 def read_questions(source: str, check: str, split: str = "train") -> Iterator[Question]:
-    """Yield the questions of a `.jsonl` or `.parquet` file, or of a data set on the Hub: see `question_of`."""
+    """Yield the questions of a `.jsonl` or `.parquet` file, or of a data set on the Hub. `question_of` defines the
+    fields of a row."""
     for row, where in _rows(source, check, split):
         yield question_of(row, where)
 

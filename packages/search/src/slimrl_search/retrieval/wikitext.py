@@ -1,8 +1,8 @@
 """Converts MediaWiki markup to markdown, with mwparserfromhell and a few rules.
 
 Tables, pictures, references and most templates are left out. A dump has the calls of templates but not their
-definitions. So a table in this module lists common templates that write a part of a sentence: a number, a quantity, a
-date, a wrapped text. An unknown template whose only value is a number becomes that number. No units are converted, and
+definitions. So this module lists the common templates whose output is a part of a sentence, such as a number, a
+quantity or a date. An unknown template whose only value is a number becomes that number. No units are converted, and
 nothing is computed.
 """
 
@@ -79,7 +79,7 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wiki:
-    """The wiki of a dump: the numbers of its namespaces, keyed by name, from the dump's `<siteinfo>`."""
+    """The wiki of a dump. `namespaces` maps the names of namespaces to their numbers, from the dump's `<siteinfo>`."""
 
     namespaces: Mapping[str, int]
 
@@ -91,7 +91,7 @@ class Wiki:
         return (NAMESPACES | own).get(name, ARTICLE) if colon and name else ARTICLE
 
     def is_prose(self, target: str) -> bool:
-        """Return True if a link's text is part of the article's text. Links to files and categories are not."""
+        """Return True if a link's text is part of the article's text. A link to a file or a category is not."""
         if number := self.namespace_of(target):
             return number not in (FILE, CATEGORY)
         return target.count(":") != 1 or target.startswith(":") or not MEDIUM.fullmatch(target)
@@ -100,7 +100,7 @@ class Wiki:
 def markdown_of(wikitext: str, wiki: Wiki) -> str:
     """Return the readable part of a wiki's article as markdown.
 
-    Raises UnreadableError if the parser fails, and UserError without the extra `wikitext`.
+    Raises UnreadableError if the parser fails, and UserError if the pip extra `wikitext` is not installed.
     """
     parser = require("mwparserfromhell", "wikitext", "reading a MediaWiki dump")
     # Remove these parts before parsing, because the parser is slower. A table may be inside another table's cell.
@@ -118,7 +118,7 @@ def markdown_of(wikitext: str, wiki: Wiki) -> str:
 
 
 class _Renderer:
-    """Writes the nodes of parsed markup as text, with a HOLE for each node without text."""
+    """Converts the nodes of parsed markup to text. A part that is left out becomes the placeholder HOLE."""
 
     def __init__(self, parser: Any, wiki: Wiki) -> None:
         self._kinds, self._is_visible, self._wiki = parser.nodes, parser.definitions.is_visible, wiki
@@ -137,7 +137,7 @@ class _Renderer:
         return self.render(code.nodes) if code is not None else ""
 
     def _node(self, node: Any, before: str) -> str:
-        """Return the text of one node that follows the text `before`."""
+        """Return the text of one node. `before` is the text of the nodes before it."""
         kinds = self._kinds
         match node:
             case kinds.Text():

@@ -58,7 +58,8 @@ class LivePlot:
 
 
 def draw_live(run_dir: Path, picture: Path) -> None:
-    """Draw all panels for which the run has metrics. The file is replaced in one step: viewers never see half of it.
+    """Draw all panels for which the run has metrics. `picture` is replaced in one step, so that a viewer never reads
+    half of it.
 
     Raises:
         UserError: if the run has no metrics yet.

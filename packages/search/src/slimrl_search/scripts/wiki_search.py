@@ -1,8 +1,8 @@
 """Implements `scripts/train.py` and `scripts/eval.py`, which run the commands `rl` and `eval` on `wiki-search`.
 
 Both scripts have the same flags for pages and questions. Defaults are read from `.env` or the environment variables.
-Unless a flag names other pages, the scripts use the generated corpus in the data directory. A command is imported only
-after its settings are checked, so that help and error messages need not wait for PyTorch.
+Unless a flag names other pages, the scripts use the generated corpus in the data directory. A command's code is
+imported only after the settings are checked, so that help and error messages need not wait for PyTorch.
 """
 
 import argparse
@@ -80,13 +80,14 @@ EVAL_FLAGS: Flags = {
 
 
 def new_source(environ: Mapping[str, str]) -> Source:
-    """Return the default source: a new generated corpus. It is small with DEV=1."""
+    """Return the default source: a new generated corpus. The corpus is small if DEV=1 is set."""
     return Source(GENERATED, FEW_PAGES if environ.get("DEV") == "1" else Source(GENERATED).num_pages, SEED)
 
 
 def find_index_directory(environ: Mapping[str, str]) -> Path:
-    """Return the data directory. Without DATA_DIR it is the first directory in the cache that has an index, because
-    DEV=1 may have been set only when the index was built."""
+    """Return the data directory: DATA_DIR, or a directory in the cache. The cache has one directory for the large
+    corpus and one for the small corpus of DEV=1. The first of them that has an index is returned, because DEV=1 may
+    have been set only for the build."""
     sources = (new_source(environ), Source(GENERATED), Source(GENERATED, FEW_PAGES))
     directories = [directory_of(source, environ.get("DATA_DIR", "")) for source in sources]
     return next((directory for directory in directories if (directory / INDEX).is_dir()), directories[0])
@@ -95,11 +96,11 @@ def find_index_directory(environ: Mapping[str, str]) -> Path:
 def parse(
     name: str, about: str, flags: Flags, argv: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the command line of a script, with its own `flags` and the common flags. Return the options, and the
-    remaining words for slimrl's command.
+    """Parse the command line of a script with its own `flags` and the flags of both scripts. Return the options, and
+    the remaining words, which are for slimrl's command.
 
-    Unless a flag chooses another corpus, the generated corpus in the data directory is used. Raises UserError for a
-    flag without effect.
+    Unless a flag chooses another corpus, the generated corpus in the data directory is used. Raises UserError if a flag
+    would have no effect.
     """
     parser = argparse.ArgumentParser(
         prog=name, description=about, allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
@@ -137,7 +138,7 @@ def parse(
 
 
 def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run `scripts/train.py`: REINFORCE with one question per step and a few rollouts of it. Return the exit status."""
+    """Run `scripts/train.py`: REINFORCE with one question and a few rollouts per step. Return the exit status."""
     options, more = parse("train.py", TRAIN, TRAIN_FLAGS, argv, environ)
 
     def start(resolved: Resolved[RLConfig]) -> int:
@@ -156,7 +157,7 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def check_extra() -> None:
-    """Raise UserError if the packages for search are missing, before a model is fetched or planned."""
+    """Raise UserError if the packages for search are missing, so that a run stops before a model is downloaded."""
     if not _is_installed("chromadb") or not _is_installed("sentence_transformers"):
         raise UserError(f"wiki-search needs the extra [search]: {install_hint('search')}.")
 
@@ -196,12 +197,13 @@ def train_flags(options: argparse.Namespace, environ: Mapping[str, str]) -> list
 
 
 def _words(settings: Mapping[str, object]) -> list[str]:
-    """Return the settings as words of a command line."""
+    """Return the settings as words of a command line of slimrl."""
     return [word for key, value in settings.items() for word in (f"--{key}", str(value))]
 
 
 def _is_installed(package: str) -> bool:
-    """Return True if a package can be imported; a directory of the same name, such as W&B's `wandb`, does not count."""
+    """Return True if a package can be imported. A directory of the same name, such as W&B's `wandb`, is not a
+    package."""
     found = find_spec(package)
     return found is not None and found.origin is not None
 

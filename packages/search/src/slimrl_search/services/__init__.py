@@ -1,1 +1,2 @@
-"""This package installs, starts, watches and stops programs that serve a judge, or the sandbox with its tools."""
+"""This package installs, starts, watches and stops servers: the server of a judge, and the sandbox's server with its
+tools."""

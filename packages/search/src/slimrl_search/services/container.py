@@ -40,7 +40,8 @@ for the container DOCKER_MEMORY_LIMIT, DOCKER_CPU_LIMIT and DOCKER_TMP_LIMIT.
 
 
 def main(argv: Sequence[str], data_dir: Path) -> int:
-    """Run the script and return its exit status; `data_dir` is the corpus's default directory. Raises UserError."""
+    """Run the script and return its exit status. `data_dir` is the default directory of the corpus. Raises
+    UserError."""
     parser = make_parser("run_environment.py", ABOUT)
     parser.add_argument("--container", action="store_true", help="in a container instead of on this machine")
     parser.add_argument("--data-dir", type=Path, default=data_dir, help="corpus and index (default: %(default)s)")
@@ -59,7 +60,8 @@ def main(argv: Sequence[str], data_dir: Path) -> int:
 
 
 def port_of() -> int:
-    """Return the port in the variable SANDBOX_PORT, or the default. Raises UserError if the variable is not a port."""
+    """Return the port in the variable SANDBOX_PORT, or the default port. Raises UserError if the variable is not a
+    port."""
     text = os.environ.get("SANDBOX_PORT", "").strip() or str(DEFAULT_PORT)
     if not text.isdecimal() or not 0 < int(text) < 2**16:
         raise UserError(f"SANDBOX_PORT is {text!r}; it must be a port, a number from 1 to 65535.")
@@ -67,7 +69,8 @@ def port_of() -> int:
 
 
 def local(port: int, data_dir: Path) -> Program:
-    """Return the server as a program on this machine. Raises UserError if the directory has no index."""
+    """Return the program that serves on this machine without a container. Raises UserError if `data_dir` has no
+    index."""
     if not (data_dir / INDEX).is_dir():
         raise UserError(f"there is no index in {data_dir}: run `uv run python scripts/setup_environment.py` first.")
     command = [sys.executable, "-m", "slimrl_sandbox", "--port", str(port), "--tools", TOOLS]
@@ -77,7 +80,8 @@ def local(port: int, data_dir: Path) -> Program:
 
 
 def container(port: int, data_dir: Path) -> Program:
-    """Return the server as a program in a container of the compose file. Raises UserError if no engine works."""
+    """Return the program that serves in a container of the compose file. Raises UserError if no container engine
+    works."""
     compose, compose_file = find_compose(), _compose_file()
     # A project name for each port, because otherwise a container on another port would replace this one.
     base, project = [*compose, "-f", str(compose_file)], ["-p", f"slimrl-sandbox-{port}"]
@@ -106,7 +110,7 @@ def container(port: int, data_dir: Path) -> Program:
 
 def build_image() -> None:
     """Build the container's image, with the packages that the tools need. The compose file passes the variables
-    BASE_IMAGE and PIP_EXTRA_INDEX_URL to the Dockerfile. Raises UserError if the build fails."""
+    BASE_IMAGE and PIP_EXTRA_INDEX_URL on to the Dockerfile. Raises UserError if the build fails."""
     command = [*find_compose(), "-f", str(_compose_file()), "build"]
     say(f"building the sandbox's image: {shlex.join(command)}")
     environment = {**os.environ, "EXTRA_PACKAGES": os.environ.get("EXTRA_PACKAGES") or " ".join(PACKAGES)}
@@ -118,7 +122,8 @@ def build_image() -> None:
 
 
 def find_compose() -> list[str]:
-    """Return program and subcommand of the first of `COMPOSERS` that works here. Raises UserError if none works."""
+    """Return the command, a program and its subcommand, of the first of `COMPOSERS` that works on this machine. Raises
+    UserError if none works."""
     for (name, *rest), test in COMPOSERS.items():
         path = shutil.which(name)
         with suppress(subprocess.TimeoutExpired):
@@ -132,8 +137,8 @@ def find_compose() -> list[str]:
 
 
 def token_of() -> str:
-    """Return the token that clients send: the variable SANDBOX_TOKEN, or the content of the file made for containers.
-    It is empty if neither exists."""
+    """Return the token that clients send: the variable SANDBOX_TOKEN, or the content of the file that was made for
+    containers. Return an empty text if neither exists."""
     kept = _token_file()
     return os.environ.get(TOKEN, "") or (kept.read_text(encoding="utf-8") if kept.exists() else "")
 
@@ -153,7 +158,7 @@ def _token_file() -> Path:
 
 
 def _compose_file() -> Path:
-    """Return the path of the compose file. Raises UserError outside of a checkout's root."""
+    """Return the path of the compose file. Raises UserError unless the working directory is the root of a checkout."""
     if not COMPOSE_FILE.is_file():
         raise UserError(f"there is no {COMPOSE_FILE} here: run this from the root of slimrl's checkout.")
     return COMPOSE_FILE.resolve()

@@ -64,7 +64,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """The judge's model and address: `model` is the name in requests, `base_url` the address of its server."""
+    """The judge's model and address: `model` is its name in requests, and `base_url` is the address of its server."""
 
     model: str
     base_url: str
@@ -77,7 +77,7 @@ class JudgeSettings:
 
     @property
     def port(self) -> int:
-        """The port of the address. Raises UserError unless the address is on this machine."""
+        """The port in the judge's address. Raises UserError unless the address is on this machine."""
         found = ADDRESS.fullmatch(self.base_url)
         if found is None or not is_loopback(found[1].strip("[]")):
             raise UserError(
@@ -113,7 +113,8 @@ def serve_vllm(argv: Sequence[str]) -> int:
 def _serve(
     options: argparse.Namespace, name: str, program: Callable[[argparse.Namespace, JudgeSettings], Program]
 ) -> int:
-    """Start or stop the server of a judge. `program` downloads missing files and returns the server to start."""
+    """Start or stop the server `name` of a judge, as the `options` demand. `program` downloads missing files and
+    returns the server to start."""
     settings = JudgeSettings.of({"JUDGE_MODEL": DEFAULT_MODEL, **{k: v for k, v in os.environ.items() if v.strip()}})
     return start_or_stop(options, name, settings.port, lambda: program(options, settings))
 
@@ -167,7 +168,7 @@ def on_path(given: str, name: str) -> Path | None:
 
 
 def home_of(requirement: str) -> Path:
-    """Return the directory of a package's virtual environment, which may not exist yet."""
+    """Return the directory of a package's virtual environment. The directory may not exist yet."""
     return cache_root() / "programs" / requirement.replace("==", "-")
 
 

@@ -1,6 +1,7 @@
 """Runs llama.cpp's server from the Python package `xllamacpp`, with the flags of `llama-server`.
 
-This program runs in the virtual environment of `xllamacpp`, in which slimrl is not installed. slimrl never imports it.
+This program runs in the virtual environment of `xllamacpp`, in which slimrl is not installed. slimrl never imports this
+module.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Starts a server in the background, finds it again in a later process, and stops it with all its child processes.
 
-A file beside the server's log has the record of the server, and an environment variable marks its processes. This
-module works for any server. It also has the shared code of the scripts that start a server.
+The record of the server is in a file beside its log. An environment variable marks the server's processes. This module
+works for any server. It also has the shared code of the scripts that start a server.
 """
 
 import argparse
@@ -37,9 +37,9 @@ HEALTH_S = 5.0  # timeout of one health check
 class Program:
     """A server to run. `name` and `port` identify it among the servers of this machine.
 
-    `about` describes the service and its settings. If a server with another `about` already runs, a start fails. The
-    server is ready when it answers `/health` with status 200. `after` is a command that removes leftovers, such as a
-    container, after the process has exited.
+    `about` describes the service and its settings. A start fails if a server with the same name and port but another
+    `about` already runs. The server is ready when it answers `/health` with status 200. `after` is a command that
+    removes leftovers, such as a container, after the process has exited.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Running:
 
 
 def start(program: Program, foreground: bool = False) -> int:
-    """Start a server and return the exit status; if it already runs, only wait until it is ready.
+    """Start a server and return the exit status. If the server already runs, only wait until it is ready.
 
     Without `foreground`, return when the server is ready. With `foreground`, return when the server has exited, for
     example after Ctrl-C. Raises UserError if another program uses the port, or the server exits before it is ready.
@@ -113,8 +113,8 @@ def start(program: Program, foreground: bool = False) -> int:
 
 
 def stop(name: str, port: int) -> bool:
-    """Stop the server with this name and port and all its children; return True if it was running. Raises UserError if
-    a process survives SIGKILL, or its leftovers cannot be removed."""
+    """Stop the server with this name and port and all its children. Return True if it was running. Raises UserError if
+    a process survives SIGKILL, or the server's leftovers cannot be removed."""
     program = Program(name, port)
     running = _read_record(program)
     if running is None or not (_tree(program, running) or running.after):
@@ -129,7 +129,7 @@ def stop(name: str, port: int) -> bool:
 
 
 def make_parser(script: str, about: str, examples: str = "") -> argparse.ArgumentParser:
-    """Return a parser with the flags `--stop` and `--foreground`, which exclude each other."""
+    """Return a parser with the flags `--stop` and `--foreground`, of which only one may be given."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=script, description=about, epilog=examples, formatter_class=raw)
     what = parser.add_mutually_exclusive_group()
@@ -149,8 +149,8 @@ def start_or_stop(arguments: argparse.Namespace, name: str, port: int, program: 
 
 
 def run_script(main: Callable[[Sequence[str]], int], interrupted: str = "nothing was left running") -> NoReturn:
-    """Call `main` with the command line, and exit with the status that it returns. After a UserError, print its message
-    and exit with 2. After Ctrl-C, print `interrupted` and exit with 130."""
+    """Call `main` with the command line, and exit with the returned status. After a UserError, print its message and
+    exit with 2. After Ctrl-C, print `interrupted` and exit with 130."""
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as error:
@@ -162,8 +162,8 @@ def run_script(main: Callable[[Sequence[str]], int], interrupted: str = "nothing
 
 
 def _find_running(program: Program) -> Running | None:
-    """Return the record of the server if it runs. Otherwise stop the processes that an earlier server left, and return
-    None.
+    """Return the record of the server if it runs. Otherwise stop the processes that an earlier start left behind, and
+    return None.
 
     Raises UserError if the server runs with other settings, or another program uses the port.
     """
@@ -210,7 +210,7 @@ def _spawn(program: Program, foreground: bool) -> "subprocess.Popen[bytes]":
 
 
 def _read_record(program: Program) -> Running | None:
-    """Return the record of a started server; None if there is no record, or it cannot be read."""
+    """Return the record of a started server; None if there is no readable record."""
     try:
         return Running(**json.loads(program.record.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -245,13 +245,13 @@ def _discard(program: Program, process: "subprocess.Popen[bytes]", running: Runn
 
 
 def _tree(program: Program, running: Running) -> dict[int, str]:
-    """Return the running processes of the server and all their descendants, as start times by process id."""
+    """Return the running processes of the server, including all descendants: a dict from process id to start time."""
     return find_process_tree({running.pid: running.began, **find_marked(MARK, str(program.record))})
 
 
 def _end(program: Program, running: Running) -> str:
-    """Kill the processes of a server and remove its leftovers; return the ids of processes that needed SIGKILL, joined
-    by commas. Raises UserError if a process survives, or the command for leftovers fails."""
+    """Kill the processes of a server and remove its leftovers. Return the ids of the processes that needed SIGKILL,
+    joined by commas. Raises UserError if a process survives, or the command for leftovers fails."""
     killed, left = end(_tree(program, running), STOP_S)
     if left:
         raise UserError(

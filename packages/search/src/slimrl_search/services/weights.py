@@ -30,7 +30,8 @@ PART = re.compile(r"-\d+-of-(\d+)(?=\.gguf$)")
 
 
 def find_gguf(name: str) -> Path:
-    """Return the weights of a judge for llama.cpp: the path of a `.gguf` file, or of the first of its parts.
+    """Return the weights of a judge for llama.cpp: the path of a `.gguf` file. If the model has several parts, return
+    the first part.
 
     `name` is a `.gguf` file, the packaged model, a key of `KNOWN`, or `owner/repository` on the Hub. A suffix of the
     repository, `:Q8_0` or `/file.gguf`, chooses one of its files. Raises UserError if the model does not exist or
@@ -60,7 +61,8 @@ def find_model(name: str) -> str:
 
 
 def unknown(name: str, kind: str, known: Sequence[str], more: str) -> UserError:
-    """Return an error for a name that is neither a file or directory nor a name on the Hub."""
+    """Return the error for an unknown model `name`. `kind` is the kind of path that was looked for, and `more` another
+    form of a name on the Hub. The error suggests the nearest of the `known` names."""
     return UserError(
         f"JUDGE_MODEL is {name!r}: no {kind} here, and no model that is known.{nearest(name, known)} Or name one of "
         f"the Hub's, as owner/repository{more}."
@@ -68,8 +70,8 @@ def unknown(name: str, kind: str, known: Sequence[str], more: str) -> UserError:
 
 
 def fetch(repository: str, wanted: str) -> Path:
-    """Return the first `.gguf` file of a repository with the wanted name or quantisation, from the Hub or from its
-    cache. Raises UserError if it does not exist or cannot be fetched."""
+    """Return the first `.gguf` file of a repository with the wanted name or quantisation, from the Hub or from the
+    Hub's cache. Raises UserError if there is no such file, or if it cannot be fetched."""
     # The Hub's patterns are case-sensitive, and repositories write `Q4_K_M` in upper or lower case.
     stem = "".join(f"[{c.lower()}{c.upper()}]" for c in PART.sub("", wanted).removesuffix(".gguf"))
     patterns = [f"{start}{stem}{end}.gguf" for start in ("", "*[-.]", "*/") for end in ("", "-*-of-*")]

@@ -1,1 +1,1 @@
-"""Answer questions with tools that search an encyclopedia."""
+"""The environment `wiki-search`: answer questions with tools that search an encyclopedia."""

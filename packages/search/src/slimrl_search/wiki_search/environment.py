@@ -1,8 +1,8 @@
 """`wiki-search`: answer a question by searching an encyclopedia with three tools.
 
-By default the encyclopedia is generated (`retrieval/encyclopedia.py`), so no model can know an answer beforehand. The
-reward is 1 for a right answer in <answer> tags and 0 for everything else. `tools/formats.py` and slimrl-sandbox define
-the formats of tool calls.
+The default encyclopedia is generated (`retrieval/encyclopedia.py`), so no model can know an answer beforehand. The
+reward is 1 for a right answer in <answer> tags, else 0. `tools/formats.py` and slimrl-sandbox define the formats of
+tool calls.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ TASK = "Answer the question."
 class WikiSearch(Taskset):
     """Distinct, seeded questions on the pages of a corpus. The fields are the `args` of the config section.
 
-    `corpus` is `generated`, or a source that `retrieval/sources.py` reads. In the second case, `questions` is a source
-    of questions. A generated corpus has `num_pages` pages, with `num_train` and `num_test` questions of `hops` hops.
-    Corpus and index are built once, in `data_dir` or in the cache. If `judge` is empty, words are compared. Otherwise
-    it has the fields of `judges/judge.py`'s `JudgeServer`.
+    `corpus` is `generated`, or a source that `retrieval/sources.py` reads. A generated corpus has `num_pages` pages,
+    with `num_train` and `num_test` questions of `hops` hops. For another corpus, `questions` is a source of questions.
+    Corpus and index are built once, in `data_dir` or in the cache. `judge` has the fields of `JudgeServer` in
+    `judges/judge.py`. If `judge` is empty, an answer is judged by its words.
 
     `format` is the format of tool calls: `tags`, `native` (the format of the model's chat template), or `code`. For
     `code`, `sandbox` is empty or has the fields of `SandboxSettings` of slimrl-sandbox. The policy reads at most
@@ -108,7 +108,7 @@ class WikiSearch(Taskset):
 
     @cached_property
     def _new_calls(self) -> Callable[[], CallFormat]:
-        """A factory of the call format; it is called once for each episode."""
+        """A function that makes a call format, once for each episode."""
         return self._formats()
 
     @cached_property
@@ -135,7 +135,8 @@ class WikiSearch(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """An expert that knows the place of the answer, and a player that calls tools and answers at random."""
+        """The scripts by name: an expert that knows the place of the answer, and a player that calls tools and answers
+        at random."""
 
         def expert(task: Task, seed: int) -> list[Message]:
             return self._play(task, lambda question, episode, calls: solve(question, episode, calls, self._title))
@@ -171,7 +172,7 @@ class WikiSearch(Taskset):
         return asyncio.run(conversation())
 
     def _formats(self) -> Callable[[], CallFormat]:
-        """Return a factory of the call format, which is called once for each episode. Raises UserError for an invalid
+        """Return a function that makes a call format, once for each episode. Raises UserError for an invalid
         `sandbox`."""
         return formats_of(self.format, self._tools.by_name, self.max_tool_tokens, self.sandbox)
 
@@ -220,7 +221,7 @@ class WikiSearchEpisode:
 
 
 def split_of(question: Question) -> str:
-    """Return the question's own `split` if it is set. Otherwise a hash of the question selects the split: 80% train,
+    """Return the question's own `split` if it is set. Otherwise choose the split by a hash of the question: 80% train,
     10% validation, 10% test."""
     if question.split:
         return question.split
@@ -229,7 +230,8 @@ def split_of(question: Question) -> str:
 
 
 def _check_answerable(questions: Sequence[Question], source: str) -> None:
-    """Raise UserError for an answer without words: the comparison of words rejects even an exact copy of it."""
+    """Raise UserError if an answer has no words. The comparison of words would reject even an exact copy of this
+    answer."""
     for question in questions:
         for answer in (question.answer, *question.aliases):
             if not matches(answer, [answer]):

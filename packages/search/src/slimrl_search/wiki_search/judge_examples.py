@@ -1,7 +1,7 @@
 """Generates right and wrong answers to questions on the generated encyclopedia: examples for testing a judge.
 
-Each answer is constructed to be right or wrong. By convention, an answer that names two candidates is wrong, even if
-one of them is right. This module compares words only to ensure that a wrong answer shares no word with the right one.
+Each answer is constructed to be right or wrong. An answer that names two candidates counts as wrong, even if one of
+them is right. This module compares words only to ensure that a wrong answer shares no word with the right one.
 """
 
 import random
@@ -48,8 +48,8 @@ def make_labelled_answers(num: int, seed: int = 0) -> Iterator[Labelled]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A question and a wrong answer, which is the answer to another question of the same `kind`. `name` is the subject
-    of the question."""
+    """A question and a wrong answer. The wrong answer is right for another question of the same `kind`. `name` is the
+    subject of the question."""
 
     question: Question
     wrong: str
@@ -65,8 +65,8 @@ class Case:
 
 
 def _case(question: Question, by_kind: Mapping[str, list[tuple[str, set[str]]]], rng: random.Random) -> Case:
-    """Return a case. Its wrong answer shares no word with the right one, so that it cannot count as right. `by_kind`
-    has the answers to all questions of a kind, each with its words."""
+    """Return a case. Its wrong answer shares no word with the right answer, so that no judge can count it as right.
+    `by_kind` has, for each kind of question, the answers to all questions with the set of words of each answer."""
     kind, name = kind_of(question.question)
     right = set(normalise(question.answer))
     wrong = [answer for answer, words in by_kind[kind] if not words & right]
@@ -92,7 +92,8 @@ def _reformat(case: Case) -> str:
 
 
 def _near(answer: str, other: str) -> str:
-    """Return a near miss: the next number, or a different thing with a part of the name; `other` if neither exists."""
+    """Return a near miss of `answer`: the next number, or the name of a different thing that shares a part of the name.
+    Return `other` if neither exists."""
     if answer.isdigit():
         return str(int(answer) + 1)
     words = answer.split()

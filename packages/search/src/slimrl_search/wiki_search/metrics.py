@@ -15,8 +15,8 @@ Pages = Callable[[str], Iterable[str]]
 class Record:
     """The record of one episode.
 
-    `found_by` maps a query to the ids of the pages that a search with this query finds. It is needed because for the
-    calls of a program, only the calls are recorded and not their results.
+    `found_by` maps a query to the ids of the pages that a search with this query finds. The record of a program's calls
+    does not contain their results, so these ids are searched again.
     """
 
     question: Question
@@ -26,7 +26,8 @@ class Record:
     is_correct: bool = False
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics so far. Metrics of page and section are missing if the question does not name them."""
+        """Return the metrics so far. The metrics of page and section are missing if the question does not name a page
+        and a section."""
         searches = [call.arguments[0] for call in self.calls if call.tool == "search_pages" and not call.error]
         called = [(call.tool, call.arguments) for call in self.calls if call.tool]
         invalid = sum(bool(call.error) for call in self.calls)
@@ -42,14 +43,15 @@ class Record:
         return metrics | self._page(searches) | self._section()
 
     def _page(self, searches: list[str]) -> dict[str, float]:
-        """Return two metrics: whether the first search found the page of the answer, and whether any search did."""
+        """Return two metrics: whether the first search found the page of the answer, and whether any search found
+        it."""
         if not self.question.page_id:
             return {}
         hits = [self.question.page_id in self.found_by(query) for query in searches]
         return {"right_page_first": float(hits[:1] == [True]), "right_page": float(any(hits))}
 
     def _section(self) -> dict[str, float]:
-        """Return one metric: whether the section of the answer was read, by itself or within the whole page."""
+        """Return one metric: whether the section of the answer was read, alone or as part of the whole page."""
         if not self.question.page_id or not self.question.section:
             return {}
         page_id, key = self.question.page_id, key_of(self.question.section)
@@ -58,8 +60,8 @@ class Record:
 
 
 def kind_of_failure(metrics: Mapping[str, float]) -> str:
-    """Return the kind of failure of an episode without a right answer, from its metrics; an empty text if turns ran
-    out."""
+    """Return the kind of failure of an episode without a right answer, from its metrics. Return an empty text if the
+    episode ran out of turns."""
     if metrics["invalid_calls"] and metrics["invalid_share"] == 1.0:
         return "invalid calls only"
     if metrics["unfinished"]:
@@ -75,8 +77,8 @@ def kind_of_failure(metrics: Mapping[str, float]) -> str:
 
 def repetition(replies: Sequence[str]) -> float:
     """Return the share of n-grams of `NUM_WORDS` words that occur earlier in the same reply, over all replies. This is
-    1 - distinct-n (Li et al. 2016), with the n-grams of each reply counted separately. It is 0 if no reply has
-    `NUM_WORDS` words. A text that repeats itself again and again has more than 0.5.
+    1 - distinct-n (Li et al. 2016), except that the n-grams of each reply are counted separately. The share is 0 if no
+    reply has `NUM_WORDS` words. A text that repeats itself again and again has more than 0.5.
 
     >>> repetition(["the cat sat down", "and on and on and on and on"])
     0.5

@@ -35,7 +35,7 @@ class _Conversation:
         return self.messages
 
     def say(self, text: str) -> None:
-        """Append a reply."""
+        """Append a reply of the script."""
         self.messages.append({"role": "assistant", "content": text})
 
 
@@ -58,8 +58,8 @@ async def solve(
 
 
 async def wander(question: Question, episode: Environment, calls: CallFormat, rng: random.Random) -> list[Message]:
-    """Return the whole conversation of a random player. It draws each call from the possible calls, with words of the
-    question or an id from an earlier result. Its answer is some words of the last result."""
+    """Return the whole conversation of a random player. Each call is drawn from the possible calls, with words of the
+    question or an id from an earlier result. The final answer is some words of the last result."""
     play = _Conversation(episode, calls, await episode.start())
     words, text = question.question.split(), question.question
     ids: dict[str, list[str]] = {"page_id": [], "section_id": []}

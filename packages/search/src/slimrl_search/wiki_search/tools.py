@@ -20,7 +20,7 @@ MAX_CHARS = 1000
 
 
 class WikiTools:
-    """The tools of the verifiers environment `wiki-search`, with the differences that `retrieval/sections.py` lists.
+    """The tools of the verifiers environment `wiki-search`. `retrieval/sections.py` lists the differences.
 
     A mistake in a call raises ToolError, which names the most similar id. Several threads may call the tools at once.
     """
@@ -104,7 +104,8 @@ def _check_length(tool: str, argument: str) -> None:
 
 def tools(data_dir: Path) -> Tools:
     """Return the tools by name, for the option `--tools` of a sandbox server. `data_dir` has a corpus and an index with
-    the default embedder, made by `scripts/setup_environment.py`. Raises UserError if these do not exist."""
+    the default embedder, made by `scripts/setup_environment.py`. Raises UserError if the corpus or the index does not
+    exist."""
     corpus = Corpus(data_dir / CORPUS)
     with no_progress_bars():
         embedder = SentenceEmbedder()

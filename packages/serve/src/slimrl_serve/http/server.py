@@ -1,5 +1,5 @@
 """Runs an HTTP server in this thread or on a separate thread. Limits the number of connections, and the time for which
-a client may delay the server. It does not depend on the served application. Needs the extra `server`.
+a client may delay the server. Needs the extra `server`.
 
 uvicorn itself limits the size of heads.
 """
@@ -167,7 +167,7 @@ class HttpServer:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for two kinds of log records: asyncio's warning at each write to a client that has left, and the
-    traceback of a request that is cancelled while the server stops."""
+    """Return True if the log must show a record. The log omits asyncio's warning at each write to a client that has
+    left, and the traceback of a request that is cancelled while the server stops."""
     was_broken_off = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
     return not was_broken_off and record.msg != "socket.send() raised exception."

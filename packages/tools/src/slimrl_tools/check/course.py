@@ -1,4 +1,4 @@
-"""Checks the course of episodes: whether they fail, finish, block other episodes, and are repeatable."""
+"""Checks the course of episodes: whether they fail, finish, block other episodes, and can be repeated."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,8 +23,8 @@ NOT_STARTED = "Mend `start`: it gives messages with a role and a text as content
 
 
 def failure_findings(played: Sequence[Played]) -> Iterator[Finding]:
-    """Yield a problem for each subject with failed episodes; its text describes the first failure. Always include a
-    finding on `garbage` and one on `metrics`."""
+    """Yield a problem for each subject with failed episodes, which describes the first failure. Also yield a finding on
+    the useless replies (`garbage`), and one on non-finite metrics (`metrics`)."""
     failed: dict[str, list[Played]] = {}
     for one in played:
         if one.rollout.failure and one.rollout.failure != LEFT:
@@ -54,8 +54,9 @@ def _subject_of(failed: Played) -> str:
 
 
 def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
-    """Yield a finding on whether episodes finish by themselves. All scripted episodes must finish. If there are no
-    scripted episodes, at least one other episode must finish. Yield nothing if every episode failed."""
+    """Yield a finding on whether episodes finish by themselves, that is before the limit of turns. All scripted
+    episodes must finish. If there are no scripted episodes, at least one other episode must finish. Yield nothing if
+    every episode failed."""
     whole = [one for one in played if not one.rollout.failure]
     if scripts := [one for one in whole if one.kind == "script"]:
         if endless := [one for one in scripts if not one.is_finished]:
@@ -70,8 +71,8 @@ def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
 
 
 def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
-    """Describe the first pair of episodes that differ; return an empty text if all pairs are equal. The description is
-    `text`, in which the first episode replaces `{who}` and the difference replaces `{what}`."""
+    """Return a text on the first pair of episodes that differ; empty if all pairs are equal. The result is `text`, with
+    the first episode in place of `{who}` and the difference in place of `{what}`."""
     for one, other in pairs:
         if one.course != other.course:
             return text.format(who=one, what=_difference(one, other))
@@ -80,8 +81,8 @@ def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
 
 def time_findings(plays: Sequence[Sequence[Played]]) -> Iterator[Finding]:
     """Yield findings on how long an episode blocks the event loop, and on the duration of an environment step. Each
-    element of `plays` has several plays of one episode. Their shortest time counts, since other programs can only slow
-    an episode down."""
+    element of `plays` has several plays of one episode. Only the fastest play counts, since other programs can only
+    slow an episode down."""
     holds = [(min(play.hold_s for play in repeated), repeated[0]) for repeated in plays]
     hold_s, longest = max(holds, key=lambda pair: pair[0])
     text = f"an episode holds all others for {hold_s * 1000:.1f} ms at most"

@@ -1,4 +1,4 @@
-"""Contains useless replies for tests of environments. They should earn no reward, but every model writes some of them.
+"""Contains useless replies for tests of environments. Useless replies should earn no reward, but models do write them.
 
 Some replies contain the tags from the environment's instructions, so that the environment parses them.
 """

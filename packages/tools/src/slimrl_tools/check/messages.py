@@ -1,4 +1,4 @@
-"""Checks opening messages, the tools that they offer, and the expert's tool calls."""
+"""Checks an environment's opening messages, the tools in these messages, and the expert's tool calls."""
 
 import json
 import re
@@ -21,7 +21,7 @@ TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 
 
 def opening_finding(openings: Sequence[Sequence[Message]]) -> Finding:
-    """Return a finding on whether the policy can answer the opening messages as a conversation."""
+    """Return a finding on whether the opening messages are valid and leave the next message to the policy."""
     for messages in openings:
         if fault := opening_fault(messages):
             roles = ", ".join(message["role"] for message in messages)
@@ -36,8 +36,10 @@ def opening_finding(openings: Sequence[Sequence[Message]]) -> Finding:
 def opening_fault(messages: Sequence[Message]) -> str:
     """Describe a fault of opening messages; return an empty text if there is none.
 
-    >>> opening_fault([{"role": "user", "content": "q"}]), opening_fault([{"role": "system", "content": "rules"}])
-    ('', 'the last message is of the role `system`, and leaves nothing to answer')
+    >>> opening_fault([{"role": "user", "content": "q"}])
+    ''
+    >>> opening_fault([{"role": "system", "content": "rules"}])
+    'the last message is of the role `system`, and leaves nothing to answer'
     """
     roles = [message["role"] for message in messages]
     if unknown := [role for role in roles if role not in ROLES]:
@@ -83,7 +85,7 @@ def tools_of(opening: Sequence[Message]) -> list[Any]:
 
 
 def wrong_calls(tools: Sequence[Any]) -> dict[str, str]:
-    """Return invalid tool calls. The keys describe the fault of each call."""
+    """Return invalid calls of the `tools`. The keys describe the fault of each call."""
     name = tools[0]["function"]["name"]
     return {
         "a call of no tool": _call("no_such_tool", {}),

@@ -33,8 +33,9 @@ async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
 
 
 async def play_useless(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Played]) -> list[Played]:
-    """Play useless replies on a few tasks, from the start and after a script's first reply. If no episode of a task
-    starts, play only empty replies on this task. Stop after `MAX_BREAKDOWNS` episodes that hang or crash."""
+    """Play useless replies on a few tasks, from the start and after a script's first reply. The empty replies are
+    first; if no episode with them starts, skip the other replies on this task. Stop after `MAX_BREAKDOWNS` episodes
+    that hang or crash."""
     fewer = {"max_turns": min(HOSTILE_TURNS, trial.limits.max_turns)}
     short = replace(trial, limits=trial.limits.model_copy(update=fewer))
     found: list[Played] = []
@@ -64,13 +65,13 @@ async def play_useless(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Pl
 
 
 def openings_of(played: Sequence[Played]) -> dict[str, Sequence[Message]]:
-    """Return the opening messages by task id, from the episodes with empty replies. Tasks that did not start are
-    omitted."""
+    """Return the opening messages by task id, from the episodes with empty replies. Tasks whose episode did not start
+    are left out."""
     return {one.task.id: one.opening for one in played if one.kind == "nothing" and one.opening}
 
 
 def choose_samples(played: Sequence[Played], tasks: Sequence[Task]) -> list[Played]:
-    """For each of a few tasks, choose up to two episodes that did not fail. One was played by a script, preferably the
+    """Return up to two episodes that did not fail, for each of a few tasks. One was played by a script, preferably the
     expert. The other has a useless reply, preferably in the environment's own tags."""
     nonsense = [f"{begin} with nonsense" for opening in openings_of(played).values() for begin, _ in tags_of(opening)]
     liked: dict[Kind, list[str]] = {"script": [EXPERT], "garbage": nonsense}
@@ -88,8 +89,8 @@ async def play_again(trial: Trial, samples: Sequence[Played]) -> list[list[Playe
 
 
 async def play_beside(trial: Trial, alone: Sequence[Played]) -> list[tuple[Played, Played]]:
-    """Replay every pair of episodes in `alone` at the same time. Return tuples of an episode and its replay beside
-    another episode."""
+    """Replay every two episodes in `alone` at the same time. Return pairs: an episode, and its replay beside another
+    episode."""
     found: list[tuple[Played, Played]] = []
     for pair in combinations(alone, 2):
         found += zip(pair, await asyncio.gather(*map(trial.replay, pair)), strict=True)
@@ -99,7 +100,7 @@ async def play_beside(trial: Trial, alone: Sequence[Played]) -> list[tuple[Playe
 async def play_all(
     trial: Trial, samples: Sequence[Played], taskset: Taskset, change: Callable[[Task], Task] = lambda task: task
 ) -> list[Played]:
-    """Replay each sample with the given `taskset`. `change` returns the task to play."""
+    """Replay each sample with the given `taskset`. `change` maps the task of a sample to the task to play."""
     return [await trial.replay(one, taskset, change(one.task)) for one in samples]
 
 
@@ -118,7 +119,7 @@ def _is_hopeless(played: Sequence[Played]) -> bool:
 
 
 def _best(played: Sequence[Played], task: Task, liked: Sequence[str]) -> Played | None:
-    """Return the first episode on `task` that did not fail, preferably of a player in `liked`. Return None if all
-    episodes failed."""
+    """Return the first episode on `task` that did not fail, preferably one whose script or reply is in `liked`. Return
+    None if all episodes failed."""
     whole = [one for one in played if one.task.id == task.id and not one.rollout.failure and one.rollout.turns]
     return min(whole, key=lambda one: one.what not in liked, default=None)

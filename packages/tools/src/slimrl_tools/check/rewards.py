@@ -51,8 +51,8 @@ def _by_player(played: Sequence[Played]) -> dict[str, dict[str, float]]:
 
 
 def _expert_finding(expert: ByTask, scripts: Mapping[str, ByTask]) -> Finding:
-    """Return a finding on whether the expert earns a reward. The finding is a note if another script earns more: this
-    script may know more than the policy, or the expert may show mistakes on purpose."""
+    """Return a finding on whether the expert earns a reward. If another script earns more, the finding is only a note:
+    this script may know more than the policy, or the expert may show mistakes on purpose."""
     rewards = expert.values()
     text = f"earns {fmean(rewards):.3g} on average of {len(rewards)} tasks ({min(rewards):.3g} to {max(rewards):.3g})"
     if max(rewards) <= NOISE:
@@ -111,12 +111,12 @@ def _is_above_zero(difference: Estimate) -> bool:
 
 
 def _mean_over(expert: ByTask, tasks: ByTask) -> float:
-    """Return the expert's mean reward over the `tasks` that the expert finished. If there are none, use all tasks of
-    the expert."""
+    """Return the expert's mean reward over those of the `tasks` that the expert finished. If there are none, use all
+    tasks that the expert finished."""
     return fmean([expert[task] for task in tasks if task in expert] or expert.values())
 
 
 def _difference(rewards: ByTask, others: ByTask) -> Estimate | None:
-    """Return the mean of `rewards` minus `others` over their common tasks; None if there are none."""
+    """Return the mean of `rewards` minus `others` over their common tasks; None if they have no common task."""
     both = [task for task in rewards if task in others]
     return paired_difference([rewards[task] for task in both], [others[task] for task in both]) if both else None

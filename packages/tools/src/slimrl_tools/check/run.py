@@ -32,11 +32,11 @@ NUM_STAGES = 5
 
 @dataclass(slots=True)
 class Check:
-    """The check of the environment in `trial`, on `num_examples` tasks of a split. It calls `advance` after each of the
-    `NUM_STAGES` stages.
+    """The check of the environment in `trial`, on `num_examples` tasks of a split. `advance` is called after each of
+    the `NUM_STAGES` stages.
 
-    `here` is the environment in this process. `worker` starts the environment in a worker process. `elsewhere` starts
-    it in a process with the given Python hash seed. Both functions raise UserError if the start fails.
+    `here` is the environment in this process. `worker` starts the environment in a worker process, and `elsewhere` in a
+    process with the given Python hash seed. Both functions raise UserError if the start fails.
     """
 
     trial: Trial
@@ -65,7 +65,7 @@ class Check:
         return [one for one in self.findings if one.level is not Level.OK or not self._is_broken(one.subject)]
 
     def _check_tasks(self) -> Sequence[Task]:
-        """Check the tasks, and return the tasks to play. Return no tasks if they are broken."""
+        """Check the tasks, and return the tasks to play. Return no tasks if their faults prevent any episode."""
         # Look for crashes only in a worker process. A crash in this process would stop the check, and `check_tasks`
         # must measure the first call in this process.
         if self.trial.taskset is not self.here:
@@ -99,8 +99,8 @@ class Check:
         yield from course.end_findings(played, self.trial.limits.max_turns)
 
     def _check_course(self, samples: Sequence[Played]) -> None:
-        """Replay some episodes: alone, beside another episode, in a worker process, and on tasks that were stored as
-        JSON."""
+        """Check whether episodes can be repeated. Replay some of them alone, beside another episode, in a worker
+        process, and on tasks that were stored as JSON."""
         again = run_episodes(play_again(self.trial, samples))
         pairs = [(first, other) for first, *others in again for other in others]
         fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")

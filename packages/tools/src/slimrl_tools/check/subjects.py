@@ -68,7 +68,8 @@ def ok(subject: str, found: str) -> Finding:
 
 
 def note(subject: str, found: str, remedy: str = "") -> Finding:
-    """Return a finding on something that works but could be better, or that could not be examined."""
+    """Return a finding on something that works but could be better, or that could not be examined. `remedy` is
+    advice."""
     return Finding(subject, Level.NOTE, found, remedy)
 
 

@@ -77,8 +77,8 @@ def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Find
 
 
 def _read_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], Finding]:
-    """Return the tasks of each split, and a finding. The finding is a problem if the method `tasks` fails or returns
-    invalid tasks."""
+    """Return the tasks of each split, and a finding. The finding is a problem if the taskset's method `tasks` fails or
+    returns invalid tasks."""
     found: dict[Split, list[Any]] = {}
     for split in SPLITS:
         remedy = "Give an empty list for a split that there is none of." if split == "validation" else ""
@@ -112,10 +112,12 @@ def _double_ids(tasks: Tasks) -> str:
 
 
 def _json_fault(data: object) -> str:
-    """Describe how JSON changes the data of a task; return an empty text if it does not.
+    """Describe how JSON changes the data of a task; return an empty text if JSON keeps them.
 
-    >>> _json_fault({"a": (1, 2.5, None)}), _json_fault({"a": {1: "one"}})
-    ('', 'has keys that are no texts, and JSON makes them some')
+    >>> _json_fault({"a": (1, 2.5, None)})
+    ''
+    >>> _json_fault({"a": {1: "one"}})
+    'has keys that are no texts, and JSON makes them some'
     """
     if not isinstance(data, Mapping):
         return f"is a {type(data).__name__}, and no dictionary"

@@ -30,8 +30,8 @@ SCRIPT_ERROR = "script_error"  # the failure of an episode whose script failed
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """An episode that was played on a task. `what` names the script, or the useless reply. `hold_s` is the longest time
-    in seconds for which a replay blocked the event loop."""
+    """An episode that was played on a task. `what` is the name of the script, or of the useless reply. `hold_s` is the
+    longest time in seconds for which a replay blocked the event loop."""
 
     kind: Kind
     what: str
@@ -55,7 +55,7 @@ class Played:
     @property
     def course(self) -> tuple[object, ...]:
         """Return the data that must be equal in two episodes with the same replies. Rewards are converted to texts,
-        because nan != nan."""
+        because nan is not equal to nan."""
         rollout = self.rollout
         return rollout.failure, tuple(map(repr, rollout.turn_rewards)), rollout.stop_reason, rollout.messages
 
@@ -76,7 +76,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A player of test episodes. It has the tested environment, and the chat format, limits and seed of the
+    """A player of episodes for a check, with the tested environment, and the chat format, limits and seed of the
     episodes."""
 
     taskset: Taskset
@@ -100,14 +100,14 @@ class Trial:
         return Played("script", name, task, rollout)
 
     async def replay(self, first: Played, taskset: Taskset | None = None, task: Task | None = None) -> Played:
-        """Play an episode with the replies of `first`. By default, use the trial's taskset and the task of `first`."""
+        """Play an episode with the replies of `first`. The default is the trial's taskset, and the task of `first`."""
         spec = self._spec(taskset or self.taskset, task or first.task)
         rollout, hold_s = await _with_longest_hold(run_episode(spec, self._context(first.replies)))
         return Played(first.kind, first.what, spec.task, rollout, hold_s)
 
     async def play_constant(self, kind: Kind, what: str, task: Task, reply: str, first: Replies = ()) -> Played:
-        """Play an episode in which the policy gives the replies `first`, and then always `reply`. In self-play, the
-        policy plays all roles, and the first role's rollout counts."""
+        """Play an episode in which the policy gives the replies `first`, and then always `reply`. `kind` and `what`
+        describe the reply. In self-play, the policy plays all roles, and the first role's rollout is returned."""
         (constant,) = turns_of(self.chat, [QUESTION, {"role": "assistant", "content": reply}])
         seats = self_play_specs(self._spec(self.taskset, task))
         replies = [*first, *repeat(constant, self.limits.max_turns * len(seats))]

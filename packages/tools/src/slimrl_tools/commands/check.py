@@ -55,7 +55,8 @@ def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int
 
 
 def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Callable[[], None]) -> list[Finding]:
-    """Return all findings on one environment. Raises UserError if the environment cannot be made."""
+    """Return all findings on one environment. `advance` is called after each stage. Raises UserError if the environment
+    cannot be made."""
     timeout_s = config.episode_timeout_s
     (taskset,) = load_tasksets([env], timeout_s)
     here, is_worker = taskset, has_worker(env)
@@ -76,8 +77,8 @@ def _worker(env: EnvConfig, timeout_s: float) -> Taskset:
 
 
 def _elsewhere(env: EnvConfig, timeout_s: float, seed: str) -> Taskset:
-    """Start the environment in a worker process with the Python hash seed `seed`, and return its taskset. Only its
-    tasks are used."""
+    """Start the environment in a process with the Python hash seed `seed`, and return its taskset. Only the tasks of
+    this taskset are used."""
     return load_in_worker(Source(env.id, env.args, timeout_s), {"PYTHONHASHSEED": seed})
 
 

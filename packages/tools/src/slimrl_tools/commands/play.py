@@ -1,7 +1,7 @@
 """The `play` command: a person plays any environment in the terminal, in place of the policy.
 
-The command loads PyTorch only if a model is the opponent (`play/opponent.py`); otherwise a game starts at once. It does
-not use the agent loop, because nothing is sampled or stored. If an environment fails, the episode stops, and the
+PyTorch is loaded only if a model is the opponent (`play/opponent.py`); otherwise a game starts at once. The command
+does not use the agent loop, because nothing is sampled or stored. If an environment fails, the episode stops, and the
 command prints the reason that training would record.
 """
 
@@ -172,7 +172,7 @@ class _Game:
                 self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a call of the environment, and return its result. Raises RolloutError if the call fails, as in
+        """Wait for a call of the environment, and return its result. Raises RolloutError if the call fails, as in
         training."""
         return self.runner.run(run_with_timeout(work, "environment", self.timeout_s))
 
@@ -183,7 +183,7 @@ async def _make(make: Callable[[Task], Environment], task: Task) -> Environment:
 
 def as_read(message: Message) -> str:
     """Return a message as the policy reads it, but without the chat template's tokens. The names of callable tools are
-    appended. An excerpt is cut to about its limit in tokens."""
+    appended. If a part of the message has a token limit (`excerpt`), it is cut to about this limit."""
     text = message["content"]
     if "excerpt" in message:
         begin, end, limit = message["excerpt"]["begin"], message["excerpt"]["end"], message["excerpt"]["max_tokens"]

@@ -1,7 +1,7 @@
 """The `probe` command: measures the possible gain of distillation, without training anything.
 
-It reads the same file as `rl`, and measures three things: the policy's held-out reward, the reward of the teacher with
-its larger context on the same tasks, and the distance between policy and teacher on a batch of the policy's own
+The command reads the same file as `rl`, and measures three things: the policy's held-out reward, the held-out reward of
+the teacher with its larger context, and the distance between policy and teacher on a batch of the policy's own
 rollouts.
 """
 
@@ -50,7 +50,8 @@ class Probe:
 
 
 def run_probe(resolved: Resolved[ProbeConfig]) -> int:
-    """Run the `probe` command. It writes `probe.json`, `probe.md` and all rollouts to `output_dir/probe`."""
+    """Run the `probe` command, which writes `probe.json`, `probe.md` and all rollouts to `output_dir/probe`. Returns
+    0."""
     console, began = RunConsole(), time.monotonic()
     config = place(resolved.config, console.note)
     with open_evaluation_dir(resolved, Path(config.output_dir) / DIRECTORY, False, console.note) as output_dir:
@@ -98,8 +99,8 @@ def as_cells(probe: Probe) -> Cells:
 
 
 def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
-    """Return the held-out evaluation of the teacher. It has the student's tasks and chat format, but the teacher's
-    context."""
+    """Return the held-out evaluation of the teacher. The tasks and the chat format are the student's, but the context
+    is the teacher's."""
     config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.samplings
     assert isinstance(settings, TeacherConfig)
     tasksets = dict(zip(config.orchestrator.labels, teacher_tasksets(parts) or parts.tasksets, strict=True))

@@ -1,6 +1,6 @@
-"""The `push` command: uploads weights with their model card, an adapter, or a run, to the Hugging Face Hub.
+"""The `push` command: uploads weights with their model card, an adapter, or a run to the Hugging Face Hub.
 
-The upload uses the Hub's own client. Files that are already on the Hub are not sent again, so a repeated command
+The upload uses the Hub's own client, which does not send a file again that is already on the Hub. So a repeated command
 resumes an interrupted upload.
 """
 
@@ -93,7 +93,8 @@ def _show(files: Mapping[str, Path], remarks: Sequence[str]) -> None:
 
 
 def _progress_note(source: Source) -> Iterator[str]:
-    """Yield a note on the progress of the run that saved the weights, unless the run is finished or unknown."""
+    """Yield a note on the progress of the run that saved the weights. Yield nothing if the run is finished or
+    unknown."""
     config = read_run_config(source.run_dir) if source.run_dir else None
     if isinstance(config, TrainingRunConfig) and not source.weights.with_name(f"step_{config.max_steps}").is_dir():
         step = step_of(source.weights)

@@ -31,7 +31,8 @@ another default here. A key that cannot be done stops the translation: remove it
 
 
 def run_translate(argv: Sequence[str]) -> int:
-    """Run `slimrl translate FILE`: print the translated file, or write it with `-o`, and print the lists."""
+    """Run `slimrl translate FILE`: print the translated file, or write it to the path of `-o`, and print the lists of
+    keys."""
     parser = argparse.ArgumentParser(
         prog="slimrl translate",
         description="Translates a settings file of prime-rl into one of slimrl's.",
@@ -74,7 +75,8 @@ def _command_of(source: Sequence[Setting]) -> str:
 
 
 def _toml(translation: Translation, name: str) -> str:
-    """Return the translated file, with comments on the keys that were not needed or are left to defaults."""
+    """Return the text of the translated file, with comments on the keys that were not needed or are left to
+    defaults."""
     tree: dict[str, Any] = {}
     for one in translation.settings:
         _set(tree, one.path, one.value)

@@ -48,8 +48,8 @@ QUANTITIES = {BEFORE: (1, 0), "after RL": (0, 1), RISE: (-1, 1)}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A comparison of the run's `value` with the band from `low` to `high`. For a curve, the three numbers belong to
-    `step`. This is the first step outside of the band, or the last step if the whole curve is inside."""
+    """A comparison of the run's `value` with the band from `low` to `high`. For a curve, these three numbers are from
+    `step`: the first step outside of the band, or the last step if the whole curve is inside."""
 
     what: str
     value: float
@@ -66,7 +66,7 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class CurveCheck:
     """The result of the comparison of a run with its recipe. `blind` is True if the recorded runs differ so much that a
-    run could pass without learning."""
+    run without learning could pass."""
 
     recipe: Recipe
     verdict: Verdict
@@ -144,7 +144,7 @@ def _compare_held_out(
     recipe: Recipe, series: Mapping[str, Series], is_whole: bool, other_tasks: bool
 ) -> Iterator[Finding]:
     """Compare the held-out reward before RL with its band. If `is_whole`, also compare the reward after RL and the
-    increase. `other_tasks` is True if the run was evaluated on other tasks than the recorded runs."""
+    increase. If `other_tasks`, the run was evaluated on other tasks than the recorded runs."""
     names = select_held_out_rewards(recipe.curves)
     modes = {name: found for name in names if (found := evaluations_of(series, name))}
     kinds = QUANTITIES if is_whole else (BEFORE,)

@@ -1,6 +1,6 @@
 """Plots the metrics of one or several runs. Runs that differ only in their seeds are drawn as one band.
 
-`slimrl plot` and `scripts/plot_metrics.py` use this module. It writes only the requested picture.
+`slimrl plot` and `scripts/plot_metrics.py` use this module, which writes only the requested picture.
 """
 
 import json
@@ -116,7 +116,7 @@ def _group_key(run_dir: Path) -> str:
 
 
 def _place_of(run_dir: Path) -> Path:
-    """Return the path without `seed_N` at the end of its name. If nothing is left of the name, return the parent's
+    """Return the path without `seed_N` at the end of its name. If the name is only `seed_N`, return the parent's
     path."""
     path = run_dir.resolve()
     name = SEED.sub("", path.name)

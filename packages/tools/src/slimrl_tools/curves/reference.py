@@ -45,8 +45,8 @@ Mean = tuple[float, float]  # a mean and its standard error
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A recipe with its recorded runs, one per seed. `source` is their directory. `curves` has one series per metric
-    and run."""
+    """A recipe with its recorded runs, one per seed. `source` is the directory of these runs. `curves` maps each metric
+    to one series per run."""
 
     name: str
     config_file: str

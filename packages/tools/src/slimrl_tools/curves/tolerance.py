@@ -1,8 +1,8 @@
 """Computes how far a run may be from the recorded runs of its recipe: bands for curves and for single numbers.
 
-A recipe has few recorded runs (seeds), mostly three, so they give a poor estimate of the spread. It is pooled with a
-second estimate, which has `PRIOR` degrees of freedom. The second estimate needs only one run: it uses the jumps of a
-curve between steps, or the interval of an evaluation's mean. The width of a band follows Student's distribution for the
+A recipe has few recorded runs (seeds), mostly three, so their spread is a poor estimate. The variance of the runs is
+pooled with a second estimate, which has `PRIOR` degrees of freedom and needs only one run: it uses the jumps of a curve
+between steps, or the interval of an evaluation's mean. The width of a band follows Student's distribution for the
 difference between one further run and the mean of the recorded runs. The error probability is divided among all
 comparisons (Bonferroni). Axes: `_R` runs, `_S` steps.
 """
@@ -44,8 +44,8 @@ class Band:
 
     @property
     def is_blind(self) -> bool:
-        """Return True if a constant curve at the first value of `mid_S` would stay inside. Such a band cannot show that
-        a run learns."""
+        """Return True if a constant curve, with the first value of `mid_S`, would stay inside the band. Such a band
+        cannot show that a run learns."""
         return bool(np.abs(self.mid_S - self.mid_S[0]).max() <= self.half)
 
 
@@ -68,8 +68,8 @@ def curve_band(values_RS: np.ndarray) -> Band:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One number of each recorded run, such as its held-out reward after RL. `error` is the standard error of one
-    number."""
+    """One quantity, such as the held-out reward after RL, with its value in each recorded run. `error` is the standard
+    error of one value."""
 
     values: Sequence[float]
     error: float
@@ -81,11 +81,11 @@ class Level:
 
 
 def level_halves(levels: Sequence[Level], errors: Sequence[float], num_comparisons: int) -> list[float]:
-    """Return the largest allowed distance of a run from the mean of each level. The levels measure the same quantity,
-    and share one estimate of the spread.
+    """Return for each level the largest allowed distance of a further run from the level's mean. The levels measure the
+    same quantity, and share one estimate of the spread.
 
-    `errors` has one additional standard error per level, for a run that was evaluated on other tasks than the recorded
-    runs. It is 0 for the same tasks, because their difficulty is the same.
+    `errors` has an additional standard error for each level. It is 0 if the run was evaluated on the same tasks as the
+    recorded runs, because their difficulty is the same.
     """
     squares = sum((value - level.mid) ** 2 for level in levels for value in level.values)
     freedom = sum(len(level.values) - 1 for level in levels)

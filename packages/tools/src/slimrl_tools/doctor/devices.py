@@ -60,8 +60,8 @@ def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
 
 
 def threads_finding(num_threads: int, num_cores: int, limit: float) -> Finding:
-    """Compare `num_threads` with the number of cores, and with a container's `limit` in cores. A `limit` of 0 means no
-    limit."""
+    """Return a finding that compares `num_threads` with the number of cores, and with a container's `limit` in cores. A
+    `limit` of 0 means no limit."""
     if 0 < limit < num_threads:
         text = f"{num_threads} threads, and this container may use {limit:g} cores: they wait for each other"
         return Finding("threads", Level.NOTE, text, f"--model.num_threads {max(1, int(limit))}")

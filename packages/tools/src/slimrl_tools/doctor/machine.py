@@ -63,8 +63,8 @@ def version_of(name: str) -> str:
 
 def requirements_of(name: str, extra: str = "") -> Iterator[Requirement]:
     """Yield the requirements of an installed package on this platform. With `extra`, yield only the requirements that
-    this extra adds. After a requirement with extras, such as `slimrl-serve[server]`, yield the requirements of these
-    extras. Yield nothing if the package is not installed."""
+    this pip extra adds. If a requirement itself has extras, such as `slimrl-serve[server]`, also yield the requirements
+    of these extras. Yield nothing if the package is not installed."""
     for one in map(Requirement, (version_of(name) and requires(name)) or ()):
         if _applies(one, extra) and not (extra and _applies(one, "")):
             yield one
@@ -78,7 +78,7 @@ def _applies(one: Requirement, extra: str) -> bool:
 
 def faults_of(extra: str = "") -> list[str]:
     """Return a text for each unmet requirement of slimrl, such as `torch is 2.9, and >=2.13 is wanted` or `rich is
-    missing`. With `extra`, check only this extra."""
+    missing`. With `extra`, check only the requirements of this pip extra."""
     faults = []
     for one in requirements_of("slimrl", extra):
         if not (found := version_of(one.name)):
@@ -181,8 +181,8 @@ def model() -> Iterator[Finding]:
 
 
 def hub() -> Iterator[Finding]:
-    """Check whether the Hugging Face Hub is reachable, unless HF_HUB_OFFLINE is set. Any HTTP status shows that it is
-    reachable."""
+    """Check whether the Hugging Face Hub is reachable, unless HF_HUB_OFFLINE is set. An answer with any HTTP status
+    means that the Hub is reachable."""
     cache, endpoint = Path(constants.HF_HUB_CACHE), constants.ENDPOINT
     num = len(list(cache.glob("models--*"))) if cache.is_dir() else 0
     kept = f"{num} model{'' if num == 1 else 's'} in its cache {cache}"

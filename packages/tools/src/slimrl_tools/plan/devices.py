@@ -1,4 +1,4 @@
-"""Describes devices and machines, also machines that are not available here. `devices.toml` lists their GPUs."""
+"""Describes devices and machines, including machines that are not available. `devices.toml` lists the known GPUs."""
 
 import re
 import tomllib
@@ -38,9 +38,10 @@ class Device:
 class Machine:
     """A host with or without GPUs. A run computes on `device`, which is one of the GPUs or the CPU.
 
-    `gpus` lists the GPUs by index. It is empty if there are none, or if all GPUs are like `device`. `memory` is the
-    main memory that a run may use, in bytes. `disk` is the free space for its directory, in bytes; 0 means unknown.
-    `limit` names the source of the memory limit; it is empty if the limit is the machine's total memory.
+    `gpus` has the GPUs in the order of their indices, if they differ. Otherwise it is empty, and all GPUs are like
+    `device`. `memory` is the main memory that a run may use, in bytes. `disk` is the free space for the run's
+    directory, in bytes; 0 means unknown. `limit` names the source of the memory limit; it is empty if the limit is the
+    machine's total memory.
     """
 
     name: str

@@ -23,8 +23,8 @@ class PlanHook:
     """A hook that prints the plan, refuses a run that cannot fit, and stores the plan for the closing table."""
 
     def begin(self, config: RLConfig, output_dir: Path | None, note: Callable[[str, str], None]) -> None:
-        """Plan a run whose devices are assigned, and store the plan in `output_dir`, which this process has opened
-        (`launch/open_dir.py`). Raises UserError if the run cannot fit."""
+        """Plan a run and store the plan in `output_dir`, which this process has opened (`launch/open_dir.py`). The
+        devices in `config` are already assigned. Raises UserError if the run cannot fit."""
         plan = foretell(config, note)
         if plan and output_dir:
             path, times = RunDir(output_dir).prediction, plan.times

@@ -52,8 +52,8 @@ LAYERS = (2, 4)
 
 
 def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> Machine:
-    """Describe this machine for a run with `model.device` = `device`. If the run uses the CPU, measure the speeds of
-    the CPU in a fraction of a second. `root` is the parent directory of `proc` and `sys`."""
+    """Return a description of this machine for a run with `model.device` = `device`. If the run uses the CPU, the CPU's
+    speeds are measured in a fraction of a second. `root` is the parent directory of `proc` and `sys`."""
     memory, limit = usable_memory(root)
     disk, gpus = free_disk(output_dir), _gpus()
     if gpus and device != "cpu":
@@ -135,7 +135,8 @@ def _path(plan: Plan) -> Path:
 
 
 def _measure(plan: Plan, layers: int) -> Seconds:
-    """Measure the speeds of the model with only `layers` layers. A speed that is hidden by noise is 0 or negative."""
+    """Measure the speeds of the model with only `layers` layers. A speed that cannot be told from noise is 0 or
+    negative."""
     config, demand, workload = plan.config, plan.demand, plan.workload
     device = torch.device(training_device(config, demand.compute))
     model = read_model_config(config.model.name)
@@ -169,8 +170,8 @@ def _measure(plan: Plan, layers: int) -> Seconds:
 
 def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) -> Seconds:
     """Measure the seconds per prefilled token, per decoding step, and for the engine's reload after it was offloaded.
-    Decoding is measured with `rows` sequences and with a quarter of them, to separate the time per step from the time
-    per sequence."""
+    Decoding is measured with `rows` sequences and with `rows / 4`, to separate the time per step from the time per
+    sequence."""
     most = max(1, min(MOST, engine.capacity // 2 - 2))
     prompt = max(2, min(engine.capacity - 2 * most - 2, int(workload.mean_length / 2)))
     params = SamplingParams(max_tokens=engine.capacity - prompt)
@@ -210,8 +211,9 @@ def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) 
 
 
 def _training_speeds(step: TrainStep, samples: Sequence[Sample], rough: Speeds, device: torch.device) -> Seconds:
-    """Measure the seconds of a training row and of a weight update. Two training steps are timed: one on `samples`, and
-    one on a few tokens. The ratio of measured to estimated row time scales the row's estimates in `rough`."""
+    """Measure the seconds of a training row and of a weight update. Two training steps are timed: one on `samples`,
+    and one on a few tokens. The estimates for a row in `rough` are multiplied by the ratio of measured to estimated
+    time."""
 
     def fastest(batch: Sequence[Sample]) -> tuple[float, float]:
         def run() -> None:

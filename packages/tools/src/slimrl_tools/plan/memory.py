@@ -52,9 +52,9 @@ class Part:
 class ProcessMemory:
     """The memory of a process on one device, such as `cpu` or `cuda:0`, divided into parts.
 
-    `base` counts the bytes of Python and the libraries, or of the CUDA context. The process runs for `num_steps`
-    training steps, and each step leaves `hole` bytes in the heap that later steps cannot reuse. If `sleeps` is True,
-    the process uses the device only while the policy samples.
+    `base` is the bytes of Python and the libraries, or of the CUDA context. The process runs for `num_steps` training
+    steps. Each step leaves `hole` bytes in the heap that later steps cannot reuse. If `sleeps` is True, the process
+    uses the device only while the policy samples.
     """
 
     name: str
@@ -193,8 +193,8 @@ class Demand:
         return [Part("weights", self.weights), Part("adapter", adapter)]
 
     def sampling_parts(self, alone: bool = False) -> list[Part]:
-        """Return the engine's parts beside the weights. If it is `alone` in its process, an engine always holds its
-        cache and its copy of the weights.
+        """Return the engine's parts beside the weights. An engine that is `alone` in its process always holds its cache
+        and its copy of the weights.
 
         The KV cache has 2 b L (slots + 1) C K bytes: keys and values of each slot and of a spare slot
         (`inference/cache.py`). C is the number of tokens per slot, rounded up to whole blocks. To sample on a CPU, the

@@ -72,8 +72,9 @@ def run_plan_words(argv: Sequence[str]) -> int:
 
 
 def read_options(argv: Sequence[str]) -> tuple[list[str], Namespace]:
-    """Separate the run's settings in `argv` from the options that `PAGE` describes, and return both. The option `on` is
-    empty for this machine, and `run` is empty if no pipeline is simulated. Raises UserError for a wrong value."""
+    """Separate the options of `slimrl plan` in `argv` from the run's settings. Return the settings, and the options
+    that `PAGE` describes. The option `on` is empty for this machine, and `run` is empty if no pipeline is simulated.
+    Raises UserError for a wrong value."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--on", default="")
     parser.add_argument("--no-measure", "--no_measure", dest="measures", action="store_false")
@@ -90,7 +91,7 @@ def read_options(argv: Sequence[str]) -> tuple[list[str], Namespace]:
 
 
 def gpu_numbers(text: str) -> tuple[int, ...]:
-    """Parse numbers of GPUs, such as `2,4,8`."""
+    """Parse a list of numbers of GPUs, such as `2,4,8`."""
     numbers = tuple(dict.fromkeys(map(int, text.split(","))))
     if not all(1 <= num <= MOST_GPUS for num in numbers):
         raise ArgumentTypeError(f"{text} are not numbers from 1 to {MOST_GPUS:,}")

@@ -44,7 +44,7 @@ HEAD = "GPUs", "replicas + ranks", "steps/h", "tokens/s", "age", "p95", "dropped
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpisodes:
-    """The recorded groups of a run. `source` names their files."""
+    """The recorded groups of a run. `source` names the files from which they were read."""
 
     groups: tuple[EpisodeGroup, ...]
     source: str
@@ -73,8 +73,8 @@ def read_episodes(run_dir: Path, first: int = SKIPPED) -> RecordedEpisodes:
 
 
 def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
-    """Convert the rollouts of one task to a group. A failed rollout is simulated, too, but the trainer does not use
-    it."""
+    """Convert the rollouts of one task to a group for the simulation. A failed rollout is simulated, too, but is no
+    work for the trainer."""
     samples = [sample for record in records if (sample := rollout_sample(record.rollout))]
     has_signal = any(record.has_signal and not record.rollout.failure for record in records)
     row = row_of(samples) if samples else NO_WORK
@@ -127,15 +127,14 @@ def read_run(run_dir: Path, machine: Machine, first: int = SKIPPED) -> RecordedR
 
 
 def recipe_of(config: RLConfig) -> Recipe:
-    """Return the recipe of a run's settings."""
+    """Return the recipe, the sizes of batches, in a run's settings."""
     one, micro = config.orchestrator, config.trainer.micro_batch_tokens
     return Recipe(one.batch_size, one.rollouts_per_example, one.resample_factor, micro)
 
 
 def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
-    """Fit costs to a recorded run, so that a simulation with its placement takes as long as the run. The speeds of
-    sampling and of training each get one factor. With several processes, the transfer times of batches and weights are
-    fitted, too.
+    """Return costs with which a simulation of the recorded run takes as long as the run. The speeds of sampling and of
+    training each get one factor. With several processes, the transfer times of batches and weights are fitted, too.
 
     The two factors can be separated only if sampling and training do not overlap: at `max_async_level` 0, or in one
     process. Raises UserError for a run without times, or with several processes above level 0.
@@ -172,9 +171,9 @@ def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The inputs of a search for a recipe's best placement. The largest age of a rollout, in versions of the weights,
-    is `level` with several processes and `level_alone` in one process. `slots` is the number of slots per replica, and
-    `least_trainers` the smallest number of ranks that can hold the trainer."""
+    """The inputs of a search for a recipe's best placement. `level` is the largest age of a rollout, in versions of the
+    weights, with several processes; `level_alone` is the same for one process. `slots` is the number of slots per
+    replica, and `least_trainers` the smallest number of ranks that can hold the trainer."""
 
     recipe: Recipe
     costs: Costs

@@ -49,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The predicted resources of a run on a machine. `speeds` also states the source of the times."""
+    """The predicted resources of a run on a machine. `speeds` also has the source of the times."""
 
     config: Configs
     machine: Machine
@@ -94,7 +94,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """The planner of a run. It has the run's settings, the model's shape, and the rollouts of a step. `base` is the
+    """The planner of a run, from the run's settings, the model's shape, and the rollouts of a step. `base` is the
     number of bytes of a process with PyTorch and transformers. Planning loads and downloads nothing."""
 
     config: Configs
@@ -103,11 +103,13 @@ class Planner:
     base: float
 
     def on(self, machine: Machine, speeds: Speeds | None = None) -> Plan:
-        """Resolve `auto` in the settings for a machine, and plan the run on it. Without `speeds`, estimate them."""
+        """Return the plan of the run on a machine, for which each `auto` in the settings is resolved. Without `speeds`,
+        estimate them."""
         return self.placed(place_for(self.config, machine), machine, speeds)
 
     def placed(self, config: Configs, machine: Machine, speeds: Speeds | None = None) -> Plan:
-        """Plan a run on a machine, with settings in which `auto` is already resolved."""
+        """Return the plan of a run on a machine. Each `auto` in the settings is already resolved. Without `speeds`,
+        estimate them."""
         micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
         beside = served_processes(config, "cuda:0" if machine.num_gpus else "cpu")
 
@@ -189,7 +191,7 @@ def training_device(config: Configs, compute: Compute) -> str:
 
 
 def demand_of(config: Configs, shape: Shape, rows: Rows, machine: Machine) -> Demand:
-    """Return the demand of a run on a machine, if the packs of each step have the sizes `rows`."""
+    """Return the demand of a run on a machine. `rows` are the sizes of each step's packs."""
     compute = compute_of(config, machine)
     if isinstance(config, SFTConfig):
         return Demand(config, shape, compute, rows)

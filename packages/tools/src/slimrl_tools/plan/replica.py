@@ -61,7 +61,7 @@ class Costs:
 
 
 class _Clock(selectors.SelectSelector):
-    """A selector that advances the simulated time `now` instead of waiting, so that no real time passes."""
+    """A selector for asyncio that advances the simulated time `now` instead of waiting, so that no real time passes."""
 
     now = 0.0
 
@@ -86,8 +86,8 @@ def now() -> float:
 
 @dataclass(slots=True, eq=False)
 class _Reply:
-    """A request for a reply. `read` and `sampled` are numbers of tokens. `end` is the step of the last token, which
-    completes `done`."""
+    """A request for a reply that reads `read` tokens and samples `sampled` tokens. `end` is the decoding step of the
+    last token. The future `done` is completed at this step."""
 
     read: int
     sampled: int
@@ -98,8 +98,8 @@ class _Reply:
 class Replica:
     """A simulated engine with `slots` slots on its own device. `num_episodes` is the number of its current episodes.
 
-    All running sequences advance by one token per step. A clock that counts steps therefore determines the end of each
-    sequence, and the simulation jumps to the next end or the next arrival of a request.
+    All running sequences advance by one token per step. So a count of the steps determines the end of each sequence,
+    and the simulation can jump to the next end or the next arrival of a request.
     """
 
     def __init__(self, costs: Costs, slots: int) -> None:

@@ -20,8 +20,8 @@ SHORTEST, FEWEST_SLOTS, SMALLEST_PACK = 256, 8, 512
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposal to change `settings`. `saves` are the bytes saved on the tightest device. `fits` is True if the run
-    then fits. `price` is the disadvantage."""
+    """A proposal to change `settings`. `saves` is the number of bytes that this saves on the tightest device. `fits` is
+    True if the run then fits. `price` is the disadvantage."""
 
     settings: dict[str, object]
     saves: float

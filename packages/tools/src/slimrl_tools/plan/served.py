@@ -1,6 +1,6 @@
 """Estimates the memory of language models that other programs serve on this machine: judges, partners, HTTP teachers.
 
-The size of a model is estimated from its name. A server on another machine needs no memory here.
+The size of a model is estimated from its name. A server on another machine does not count.
 """
 
 import re
@@ -25,7 +25,7 @@ NAMED = re.compile(r"(?<![a-z0-9.])(?:(\d{1,2})x)?(\d{1,4}(?:\.\d{1,2})?)([bm])(
 
 def served_processes(config: RLConfig | SFTConfig, device: str) -> list[ProcessMemory]:
     """Return the memory of the models that a run uses through servers on this machine, once per model. Each model uses
-    memory on `device`; a model that frees its GPU for training (`sleeps`) also uses main memory."""
+    memory on `device`. A model that frees its GPU while the policy trains (`sleeps`) also uses main memory."""
     found = dict[tuple[str, str], list[ProcessMemory]]()
     for role, settings in _servers(config) if isinstance(config, RLConfig) else ():
         base_url, name = settings.get("base_url"), settings.get("model")
@@ -49,8 +49,8 @@ def _processes(title: str, role: str, size: float, device: str, sleeps: bool) ->
 
 
 def size_by_name(name: str) -> float:
-    """Estimate the bytes of a model's weights from its name; 0 if the name states no size. Names in Ollama's style mean
-    4-bit weights unless the name states other bits.
+    """Estimate the bytes of a model's weights from its name; 0 if the name has no size. In Ollama's style of names,
+    weights have 4 bits unless the name has another number of bits.
 
     >>> [round(size_by_name(name) / 1e9, 1) for name in ("qwen2.5:7b", "Qwen/Qwen2.5-7B-Instruct", "gpt-oss")]
     [4.2, 14.0, 0.0]

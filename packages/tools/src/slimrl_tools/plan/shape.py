@@ -186,7 +186,8 @@ class _Kept(torch.autograd.Function):
 
 def _bytes_for_backward(module: nn.Module) -> int:
     """Measure the bytes per token that the module's own forward keeps for the backward pass, with rows of two lengths.
-    Return 0 if the forward needs the values of tensors, for example to select experts, as meta tensors have none."""
+    Return 0 if the forward needs the values of tensors, for example to select experts, since meta tensors have no
+    values."""
     if next(module.parameters()).device.type != "meta":
         return 0
     try:

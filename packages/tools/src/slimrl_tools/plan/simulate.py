@@ -1,8 +1,8 @@
 """Simulates an RL run: replicas, orchestrator and trainer as coroutines on a virtual clock.
 
 These parts wait for one another as in a real run (`orchestrator/`, `launch/sampling.py`, slimrl-cluster's
-orchestrator). The duration of each piece of work is an input. Nothing is measured here, and a seed determines all
-random draws.
+orchestrator). The duration of each piece of work is an input, so nothing is measured. A seed determines all random
+draws.
 
 The pool of a real run (`orchestrator/pool.py`) would be too slow for a search with a million turns: its threads wait in
 real time, and it renders and tokenizes each turn.
@@ -42,7 +42,8 @@ Episode = tuple[Turn, ...]
 
 @dataclass(frozen=True, slots=True)
 class EpisodeGroup:
-    """The episodes of one task. `row` is the trainer's work on them; `has_signal` is True if the trainer uses them."""
+    """The episodes of one task. `row` is the trainer's work on these episodes; `has_signal` is True if the trainer uses
+    them."""
 
     episodes: tuple[Episode, ...]
     row: Row
@@ -87,7 +88,7 @@ class Placement:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of a simulated run. Idle shares are fractions of the devices' time, and `dropped` is the share of
-    rollouts that became too old. `account` has numbers of rollouts: started = trained + dropped + waiting + in
+    rollouts that became too old. `account` has numbers of rollouts, where started = trained + dropped + waiting + in
     flight."""
 
     placement: Placement
@@ -175,9 +176,9 @@ class _Run:
         self._changed.clear()
 
     async def take_turns(self, steps: int) -> None:
-        """Simulate one process, which samples a batch and then trains on it. Above level 0, episodes stay open during
-        training, and wait for the engine. Before a training step, the engine also samples the groups that were started
-        as replacements."""
+        """Simulate one process, which alternates between sampling a batch and training on it. Above level 0, episodes
+        stay open during training, and wait for the engine. Before a training step, the engine also samples the groups
+        that were started as replacements."""
         (engine,) = self.replicas
         for step in range(steps):
             before = engine.tokens

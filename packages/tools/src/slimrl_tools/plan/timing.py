@@ -27,10 +27,10 @@ SAMPLING = "new weights for the engine", "decoding", "prefill", "environments"  
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Seconds per piece of work. For sampling: a decoding step, each sequence in it (`decode_row`), a prefilled token,
-    and the preparation for new weights (`copy`). For training: a token of a row (`train`), the logits of a trained
-    token (`head`), an attended pair of tokens (`attend`), the overhead of a pack, and an update of the weights.
-    `source` is the origin of the numbers."""
+    """Seconds per piece of work. For sampling: a decoding step (`decode_step`), each sequence in this step
+    (`decode_row`), a prefilled token, and the engine's preparation for new weights (`copy`). For training: a token of a
+    row (`train`), the logits of a trained token (`head`), an attended pair of tokens (`attend`), the overhead of a
+    pack, and an update of the weights. `source` is the origin of the numbers."""
 
     decode_step: float = 0.0
     decode_row: float = 0.0

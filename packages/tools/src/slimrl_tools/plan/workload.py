@@ -87,9 +87,9 @@ class Workload:
         return self.multiple * len(self.samples)
 
     def waves(self, group: int, resample_factor: int) -> list[float]:
-        """Return the number of rollouts in each wave of sampling. After a step's rollouts, each wave replaces the
-        useless groups (of `group` rollouts) of the wave before. The sum is at most `resample_factor` times the first
-        wave."""
+        """Return the number of rollouts in each wave of sampling. The first wave has a step's rollouts. Each later wave
+        replaces the useless groups (of `group` rollouts) of the wave before. The sum is at most `resample_factor` times
+        the first wave."""
         sizes, bound = [self.num], resample_factor * self.num
         while (groups := round(self.num / group * self.useless ** len(sizes))) >= 1 and sum(sizes) < bound:
             sizes.append(min(float(groups * group), bound - sum(sizes)))

@@ -37,8 +37,8 @@ def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environ
 
 
 def own_place(taskset: Taskset, config: PlayConfig) -> int:
-    """Return the index of the person's role. The setting `args.role` counts roles from 1. Raises UserError if this
-    number is out of range, or if the environment has only one role."""
+    """Return the index, from 0, of the person's role. The setting `args.role` counts roles from 1. Raises UserError if
+    the setting is out of range, or if the environment has only one role."""
     roles = taskset.roles
     if len(roles) < 2:
         raise UserError(
@@ -77,7 +77,7 @@ class Opposed:
 
     async def _explain_errors(self, work: Coroutine[Any, Any, T]) -> T:
         """Await a call of the person's episode, and return its result. If the call raises RolloutError, add the reason
-        why the model's episode finished."""
+        why the model's episode ended."""
         try:
             return await work
         except RolloutError as error:

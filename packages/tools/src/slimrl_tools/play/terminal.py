@@ -51,10 +51,10 @@ class Terminal:
         self._console.show(Panel(body, title=role, title_align="left", border_style=COLOURS.get(role, "blue")))
 
     def read(self, actions: Mapping[str, Callable[[], object]]) -> str | None:
-        """Read a reply; an empty line or Ctrl-D completes it. Return None after `/quit` and at the end of the input.
+        """Read a reply, which ends at an empty line or Ctrl-D. Return None after `/quit` and at the end of the input.
 
-        A line with a command in `actions` runs this command, and discards the lines of the reply before it. The person
-        must type two slashes to start a reply with a slash.
+        A line with a command in `actions` runs this command, and discards the lines of the reply before it. A person
+        who wants to start a reply with a slash must type two slashes.
         """
         lines: list[str] = []
         while (line := self._line("... " if lines else "> ")) is not None or lines:

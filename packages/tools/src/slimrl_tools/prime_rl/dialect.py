@@ -76,8 +76,8 @@ class PrimeRL:
         return path in SECTIONS_AS_VALUES
 
     def is_foreign(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> bool:
-        """Return True if a file is for prime-rl. Signs are a key that only prime-rl has, an environment's id with an
-        owner, and a plain value where slimrl has a section."""
+        """Return True if a file is for prime-rl. There are three signs: a key that only prime-rl has, an environment's
+        id with an owner, and a plain value where slimrl has a section."""
         return command in TABLES and any(
             (not is_known(one.path) and self.has(command, one.path))
             or ("env" in one.path and one.path[-1] == "id" and OWNED.fullmatch(str(one.value)))
@@ -122,7 +122,8 @@ PRIME_RL = PrimeRL()
 
 
 def _left_open(settings: Sequence[Setting], kind: str) -> list[str]:
-    """Return a line for each setting that a file omits and for which the two programs have different defaults."""
+    """Return a line for each omitted setting whose defaults differ in prime-rl and in slimrl. `kind` is `rl` or
+    `sft`."""
     given, defaults = {spell(one.path) for one in settings}, CONTENT["defaults"][kind]
     return [f"{key}: {theirs} there, {ours} here" for key, (theirs, ours) in defaults.items() if key not in given]
 
@@ -150,7 +151,7 @@ def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
 
 
 def _additions(settings: Sequence[Setting]) -> list[Setting]:
-    """Return the missing settings that other settings imply: the type of a teacher or of data, and an adapter's
+    """Return the missing settings that other settings imply: the type of a teacher, the type of data, and an adapter's
     rank."""
     keys = {one.path: one for one in settings}
     implied: dict[Path, tuple[Path, Any]] = {

@@ -20,10 +20,11 @@ CONTENT: Mapping[str, Any] = tomllib.loads((files("slimrl_tools.prime_rl") / "ke
 
 
 def make_table(rules: Table, sections: Mapping[str, str]) -> Table:
-    """Expand the patterns in `rules`. Return a table with one rule per pattern, the most specific pattern first.
+    """Expand `rules`, whose keys are patterns separated by spaces. Braces contain alternatives, and `<NAME>` stands for
+    `sections["NAME"]`. Return a table with one rule per pattern, the most specific pattern first.
 
-    >>> list(make_table({"<at>a.{b,c.d} e.**": {"unneeded": ""}}, {"at": "{,x.}"}))
-    ['a.b', 'a.c.d', 'x.a.b', 'x.a.c.d', 'e.**']
+    >>> list(make_table({"a.{b,c} <env>.id d.**": {"unneeded": ""}}, {"env": "orchestrator.env"}))
+    ['a.b', 'a.c', 'orchestrator.env.id', 'd.**']
     """
     found = {
         pattern: rule
@@ -49,7 +50,8 @@ RL_KEYS, SFT_KEYS = (
 
 
 def find_outcome(table: Table, path: Path, value: Any, file: Mapping[Path, Any]) -> Outcome | None:
-    """Return the outcome of the table's first pattern that matches the path; None without a match."""
+    """Return the outcome of the table's first pattern that matches the path; None without a match. `file` has the
+    values of the whole file by path."""
     for pattern, rule in table.items():
         fitted = _fit(tuple(pattern.split(".")), path)
         if fitted is not None:
@@ -66,8 +68,8 @@ def is_listed(table: Table, path: Path) -> bool:
 
 
 def _fit(pattern: Path, path: Path) -> tuple[Path, Path] | None:
-    """Match a path with a pattern. Return the keys that match a `*`, and the keys that match the final `**`. Return
-    None if the path does not match."""
+    """Match a path with a pattern. Return the keys at the places of `*`, and the keys at the place of the final `**`.
+    Return None if the path does not match."""
     fixed = pattern[:-1] if pattern[-1] == "**" else pattern
     first, rest = path[: len(fixed)], path[len(fixed) :]
     if len(first) < len(fixed) or (rest and fixed is pattern):

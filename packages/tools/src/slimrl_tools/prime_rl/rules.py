@@ -9,8 +9,7 @@ from slimrl.config.reading.schema import Path, spell
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome for a key. The key is renamed, not needed in slimrl, or impossible. An impossible key prevents the
-    run.
+    """The outcome for a key: it is renamed, not needed in slimrl, or impossible. An impossible key prevents the run.
 
     `why` is the reason, or a note on a renamed key. `path` and `value` are the name and value of a renamed key in
     slimrl.
@@ -34,12 +33,12 @@ class Found:
     file: Mapping[Path, Any]
 
     def get(self, key: str) -> Any:
-        """Return the value of another key of the file; None if the file lacks it."""
+        """Return the value of the file's key `key`, with dots; None if the file lacks it."""
         return self.file.get(tuple(key.split(".")))
 
     def beside(self, *keys: str, up: int = 1) -> Any:
-        """Return the value at this key's path with its last `up` names replaced with `keys`. Return None if the file
-        lacks it."""
+        """Return the value of a neighbouring key: at this key's path, its last `up` names are replaced with `keys`.
+        Return None if the file lacks the neighbour."""
         return self.file.get((*self.path[:-up], *keys))
 
 

@@ -1,5 +1,5 @@
-"""Contains the functions that `keys.toml` names. A conversion returns slimrl's value for a value of prime-rl. A rule
-returns the outcome for a key.
+"""Contains the functions to which `keys.toml` refers. A conversion returns slimrl's value for a value of prime-rl. A
+rule returns the outcome for a key.
 
 A conversion raises ValueError for an impossible value.
 """
@@ -32,7 +32,7 @@ def environment_id(value: Any) -> str:
 
 
 def lora_targets(value: Any) -> list[str]:
-    """Return the matrices to adapt, without matrices of unsupported architectures."""
+    """Return the matrices to adapt, without the matrices of architectures that slimrl does not support."""
     kept = [str(name) for name in value if name not in OF_OTHER_ARCHITECTURES]
     if not kept:
         raise ValueError(f"slimrl adapts attention and MLP, and none of {value}")
@@ -111,14 +111,14 @@ def decay_steps(found: Found) -> Outcome:
 
 
 def filtering(found: Found) -> Outcome:
-    """Translate the switch for the replacement of groups without a learning signal."""
+    """Translate the switch that replaces groups without a learning signal."""
     if found.value is False:
         return renamed("orchestrator.resample_factor", 1, "groups without a signal are not replaced")
     return Outcome("not_needed", REPLACED)
 
 
 def evaluated_environment(found: Found) -> Outcome:
-    """Translate an environment for evaluations. It must be an environment that the file trains on."""
+    """Translate an environment for evaluations, which must be an environment that the file trains on."""
     ends = (("id",), ("taskset", "id"), ("env", "taskset", "id"), ("env", "id"))
     trained = [
         _bare(value)

@@ -33,8 +33,8 @@ HUB_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class BaseModel:
-    """The model before training. `hub_name` is its name on the Hub. `hub_name` and `licence` are empty if they are
-    unknown. `note` is a remark for the card."""
+    """The model before training. `hub_name` is its name on the Hub. `hub_name` and `licence` are empty if unknown.
+    `note` is a remark for the card."""
 
     name: str
     hub_name: str = ""
@@ -64,8 +64,8 @@ class RunFacts:
 
     @property
     def environments(self) -> list[str]:
-        """Return the names of the environments that the run trained on, without directories, or else
-        `conversations`."""
+        """Return the names of the environments that the run trained on, without directories. Without environments,
+        return `conversations`."""
         match self.config:
             case RLConfig():
                 return list(dict.fromkeys(env.id.rpartition("/")[2] for env in self.config.orchestrator.env))

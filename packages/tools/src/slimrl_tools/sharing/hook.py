@@ -11,7 +11,7 @@ from slimrl_tools.sharing.card import FILE_NAME, write_card
 
 
 class CardHook:
-    """A hook that writes the model card of a run's last weights. It prints the card's path and the command for the
+    """A hook that writes the model card of a run's last weights, and prints the card's path and the command for the
     upload."""
 
     def begin(self, config: RLConfig, output_dir: Path | None, note: Callable[[str, str], None]) -> None:

@@ -1,7 +1,7 @@
 """Removes private information from data before an upload: secrets, directories of paths, and hosts of servers.
 
-A value is changed if its key names a path or an address, or if the whole value is an absolute path. Other texts, such
-as prompts, stay unchanged, because every word of a prompt can matter.
+A value is changed if its key refers to a path or an address, or if the whole value is an absolute path. Other texts,
+such as prompts, stay unchanged, because every word of a prompt can matter.
 """
 
 import json
@@ -66,10 +66,13 @@ def _shareable_json(text: str, indent: int | None = None) -> str:
 
 def shorten_value(key: str, value: str) -> str:
     """Return the value of a key without directories and hosts. The host of an address is replaced by a placeholder,
-    unless the host is this machine. An absolute path is cut to its last part.
+    unless the host is this machine. An absolute path is cut to its last part. A path with spaces is recognised only if
+    the key refers to a path.
 
-    >>> shorten_value("name", "~/models/own"), shorten_value("a", "file:///home/me/x"), shorten_value("a", "/b c/d")
-    ('own', 'x', '/b c/d')
+    >>> shorten_value("name", "~/models/own model")
+    'own model'
+    >>> shorten_value("note", "file:///home/me/x"), shorten_value("note", "/b c/d")
+    ('x', '/b c/d')
     """
     key = key.lower().replace("-", "_")
     found = ADDRESS.fullmatch(value) if OF_ADDRESS.fullmatch(key) else None
@@ -83,7 +86,7 @@ def shorten_value(key: str, value: str) -> str:
 
 
 def _last_part(path: str) -> str:
-    """Return the last part of an absolute path; the other parts describe this machine."""
+    """Return the last part of an absolute path. The other parts would reveal facts about this machine."""
     is_windows = re.match(r"[A-Za-z]:[\\/]|\\\\", path) is not None
     parts = [part for part in re.split(r"[\\/]" if is_windows else "/", path) if part]
     if parts[:-1] in (["home"], ["Users"]):

@@ -1,6 +1,6 @@
-"""Collects the files for `slimrl push` in a directory: as links, or as texts without secrets, directories and hosts.
+"""Collects the files for `slimrl push` in a directory, as links or as texts without secrets, directories and hosts.
 
-If a file beside the weights changes, the checksums are renewed, so that a download passes its checks.
+If a file beside the weights is changed, the checksums are computed anew, so that a downloaded copy passes its checks.
 """
 
 import json
@@ -34,7 +34,7 @@ ROLLOUTS = ("rollouts/*.jsonl", "held_out/*.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The directory of a step's weights, and the directory of the run that saved them. `run_dir` is None if the run is
+    """The directory of a step's weights, and the directory of the run that saved them. `run_dir` is None if that run is
     missing."""
 
     weights: Path
@@ -86,14 +86,14 @@ def stage(source: Source, what: What, repository: str, stage_dir: Path, with_rol
 
 
 def staged_files(stage_dir: Path) -> dict[str, Path]:
-    """Return a dictionary from paths in the repository to staged files. A link is a file that was not changed."""
+    """Return the staged files by their paths in the repository. A staged link is a file that was not changed."""
     paths = sorted(path for path in stage_dir.rglob("*") if path.is_file())
     return {path.relative_to(stage_dir).as_posix(): path for path in paths}
 
 
 def _stage_weights(root: Path, stage_dir: Path, base: str) -> None:
-    """Stage the weights of a run without their card. Replace the base model's directory on this machine with the name
-    `base`. Renew the checksums if a file changes."""
+    """Stage the weights of a run without their card. The name `base` replaces the base model's directory on this
+    machine. The checksums are computed anew if a file changes."""
     for path in _visible_files(root):
         place, text = path.relative_to(root), None
         if place.as_posix() in (README, PICTURE):

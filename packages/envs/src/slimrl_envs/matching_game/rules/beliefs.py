@@ -1,4 +1,4 @@
-"""The beliefs of a player about the table: the scale of the player's numbers, the expected values, and the gain of a
+"""The beliefs of a player about the table: the scale of a list of numbers, the expected values, and the gain of a
 question.
 
 All functions use only numbers that a player has seen or heard, and never the hidden part of a deal.
@@ -25,11 +25,11 @@ _NEVER = -1e6  # the weight of a pair that must not be chosen
 
 def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> float:
     """Return the scale that explains most of the `numbers`. A number is an integer value from 0 to 99, multiplied by
-    the scale and rounded down.
+    the scale and rounded down. `values` has the value for each number, None for an unknown value. Without `values`, all
+    values are unknown.
 
     A scale explains the number `x` if `int(v * scale) == x` for some integer `v`. A wrong scale explains a number by
-    chance with probability 1 / scale, so a few numbers identify the scale. `values` has the value of each number, or
-    None if it is unknown.
+    chance with probability 1 / scale, so a few numbers identify the scale.
     """
     score_S = np.zeros_like(_SCALES)
     known = list(values) or [None] * len(numbers)
@@ -44,19 +44,19 @@ def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> f
 
 
 def value_on(scale: float, number: int) -> float:
-    """Convert a player's number on this scale to the value of the cell."""
+    """Return the value of a cell from the `number` that a player with this scale sees."""
     return float(min(MAX_VALUE, np.ceil(number / scale)))
 
 
 def own_values(seen: Mapping[Cell, int]) -> dict[Cell, float]:
-    """Return the values of the cells that a player sees, estimated with the likely scale of the player's numbers."""
+    """Return the values of the cells that a player sees. The player's scale is estimated from the numbers."""
     scale = likely_scale(list(seen.values()))
     return {cell: value_on(scale, number) for cell, number in seen.items()}
 
 
 def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, int]) -> Beliefs:
-    """Return beliefs from a player's `own` values and the other player's numbers `told`, which are on another scale. An
-    unknown cell counts 50."""
+    """Return a player's beliefs: its `own` values, then values for the other player's numbers `told`, and 50 for all
+    other cells. The scale of the numbers `told` is estimated."""
     beliefs = np.full((size, size), float(UNKNOWN))
     if told:
         known = [round(own[cell]) if cell in own else None for cell in told]
@@ -69,11 +69,11 @@ def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, in
 
 
 def gains(beliefs: Beliefs, cells: Collection[Cell]) -> dict[Cell, float]:
-    """Return the expected gain of a question about each cell: the increase of the best assignment's worth. The belief
-    about all `cells` must be 50.
+    """Return the expected gain of a question about each of the `cells`: the increase of the best assignment's worth.
+    The current belief about all `cells` must be 50.
 
-    The other player knows a cell with probability 0.4. If so, all values are equally likely; otherwise the belief stays
-    50.
+    The other player knows a cell with probability 0.4. In that case all values are equally likely; otherwise the belief
+    stays 50.
     """
     worth = worth_of(beliefs, optimum(beliefs))
     gained: dict[Cell, float] = {}
@@ -93,14 +93,14 @@ def worth_of(beliefs: Beliefs, assignment: Assignment) -> float:
 
 
 def looks_best(beliefs: Beliefs, assignment: Assignment) -> bool:
-    """Return True if an assignment is worth at least `NEARLY` times the best assignment. Equal worth is not required,
-    because the players' numbers are rounded differently."""
+    """Return True if an assignment is worth at least `NEARLY` times as much as the best assignment. Equal worth is not
+    required, because the players' numbers are rounded differently."""
     return worth_of(beliefs, assignment) >= NEARLY * worth_of(beliefs, optimum(beliefs))
 
 
 def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment:
-    """Return the best assignment that is not in `refused`. The search covers the optimum, and the optima with one or
-    two pairs forbidden. If all these assignments are refused, return the optimum."""
+    """Return the best assignment that is not in `refused`. Only the optimum, and the optima without one or two chosen
+    pairs, are searched. If all of these are refused, return the optimum."""
     best = optimum(beliefs)
     if best not in refused:
         return best
@@ -114,7 +114,7 @@ def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment
 
 
 def _exclude(beliefs: Beliefs, cells: Collection[Cell]) -> Beliefs:
-    """Return a copy of the beliefs that gives the cells the lowest value, so that no best assignment contains them."""
+    """Return a copy of the beliefs in which the cells have so low a value that no best assignment contains them."""
     changed = beliefs.copy()
     for cell in cells:
         changed[cell] = _NEVER

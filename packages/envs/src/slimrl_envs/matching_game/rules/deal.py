@@ -1,8 +1,8 @@
 """A deal of the matching game: the table of values, the cells that each player knows, and the worth of an assignment.
 
 The table has n reviewers (rows) and n papers (columns). Each player sees some of the values, multiplied by the player's
-secret scale. Players are 0 and 1 here, and player 1 and player 2 in texts for people. The module does not depend on
-turns or messages.
+secret scale. The players are 0 and 1 in the code, and player 1 and player 2 in texts for people. This module does not
+depend on turns or messages.
 """
 
 from collections import Counter
@@ -46,11 +46,12 @@ REVIEWERS = (
 class Deal:
     """The hidden state of one game. `game_files.deal_of` makes a deal from untrusted data and checks it.
 
-    >>> names = default_names(2)
-    >>> deal = Deal(((90, 50), (10, 70)), (((True, False), (True, False)), ((False, False), (False, True))), (2.0, 1.5),
-    ...             *names, "example")
-    >>> deal.seen(0), deal.best_assignment, deal.best
-    ({(0, 0): 180, (1, 0): 20}, (0, 1), 160)
+    >>> first, second = ((True, False), (True, False)), ((False, False), (False, True))
+    >>> deal = Deal(((90, 50), (10, 70)), (first, second), (2.0, 1.5), *default_names(2), "example")
+    >>> deal.seen(0)  # player 0 sees both values of paper 0, multiplied by 2
+    {(0, 0): 180, (1, 0): 20}
+    >>> deal.best_assignment, deal.best  # paper 0 for reviewer 0, paper 1 for reviewer 1: 90 + 70
+    ((0, 1), 160)
     """
 
     table: Table
@@ -70,7 +71,7 @@ class Deal:
 
     @property
     def size(self) -> int:
-        """n: the number of reviewers, and of papers."""
+        """The number n of reviewers, which is also the number of papers."""
         return len(self.table)
 
     @property
@@ -80,19 +81,19 @@ class Deal:
 
     @property
     def short_papers(self) -> tuple[str, ...]:
-        """Titles up to the colon."""
+        """The short titles of the papers: each title up to its colon."""
         return tuple(title.partition(":")[0].strip() for title in self.papers)
 
     @property
     def short_reviewers(self) -> tuple[str, ...]:
-        """First names. Reviewers who share a first name have their full names."""
+        """The first names of the reviewers. Reviewers who share a first name have their full names."""
         firsts = [name.partition(" ")[0] for name in self.reviewers]
         shared = Counter(map(str.casefold, firsts))
         pairs = zip(firsts, self.reviewers, strict=True)
         return tuple(first if shared[first.casefold()] == 1 else name for first, name in pairs)
 
     def names(self, cell: Cell) -> tuple[str, str]:
-        """Return the short names of a reviewer and a paper."""
+        """Return the short names of the reviewer and the paper of a cell."""
         return self.short_reviewers[cell[0]], self.short_papers[cell[1]]
 
     def value(self, assignment: Assignment) -> int:
@@ -123,11 +124,11 @@ class Deal:
         return {(r, p): int(table[r][p] * scale) for r, p in self.cells if known[r][p]}
 
     def own_best(self, player: int) -> Assignment:
-        """Return the assignment that looks best to the player alone. A cell that the player does not know counts 50.
+        """Return the assignment that looks best to the player alone. A cell that the player does not know counts as 50.
 
-        Several assignments may look equally good, for n = 3 in most games. The choice between them affects which games
-        are dealt. So `own_best` chooses like the published game, with `optimum` in the order of the deal. The table is
-        shown in another order, because in the order of the deal the first assignments are rarely optimal.
+        Several assignments may look equally good; for n = 3 this happens in most games. The choice between them decides
+        whether a table obeys the rule of the deal. To choose as the published game does, `own_best` applies `optimum`
+        to the rows and columns in their original order. Players see the table in another order (`generator.relabel`).
         """
         reviewers, papers = (order or tuple(range(self.size)) for order in self.order)
         looks = np.where(self.known[player], self.table, UNKNOWN)[np.ix_(reviewers, papers)]
@@ -136,8 +137,8 @@ class Deal:
 
     @property
     def requires_communication(self) -> bool:
-        """True if the best value is more than `MARGIN` times the value of each player's own best assignment. This is
-        the rule of the deal."""
+        """True if the best value is more than `MARGIN` times the value of each player's own best assignment. This
+        condition is called the rule of the deal."""
         best = self.best
         return all(MARGIN * self.value(self.own_best(player)) < best for player in (0, 1))
 

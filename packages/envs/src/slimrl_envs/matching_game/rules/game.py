@@ -12,15 +12,14 @@ MAX_ERRORS = 8
 
 
 def usual_turns(size: int) -> int:
-    """Return the usual number of messages of a game: six for two papers, else the smaller of 20 and four for each
-    paper. With more messages, a player could try all assignments without asking and earn as much as a player that
-    asks."""
+    """Return the usual number of messages of a game: 6 for two papers, else 4 for each paper, but at most 20. With more
+    messages, a player could try all assignments without asking and earn as much as a player that asks."""
     return min(20, 4 * size) if size > 2 else 6
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """An act that sends a message to the other player, and passes the turn."""
+    """An act that sends a message to the other player and passes the turn."""
 
     text: str
 
@@ -34,7 +33,7 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """An act that accepts the open proposal, and closes the game."""
+    """An act that accepts the open proposal and ends the game."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +49,11 @@ class IllegalAct(Exception):
 
 
 class MatchingGame:
-    """A game in progress. Players are 0 and 1; player 0 starts.
+    """A game in progress. The players are 0 and 1; player 0 starts.
 
-    `max_turns` (default: `usual_turns`) limits the messages and proposals of both players together. If the last message
+    `max_turns` (default: `usual_turns`) limits the messages and proposals of both players together. If the last of them
     is a proposal, the other player may still answer it. Errors do not count as messages. A player may make `max_errors`
-    errors; after one more error the game is over.
+    errors; one more error ends the game.
     """
 
     def __init__(self, deal: Deal, max_turns: int | None = None, max_errors: int = MAX_ERRORS) -> None:

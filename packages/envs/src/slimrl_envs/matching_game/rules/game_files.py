@@ -2,8 +2,8 @@
 `optimal_score`, `game_id` and `name`.
 
 `game_state` is the deal. `ground_truth` is a copy of the deal, for trainers that read this key. `prompt` is the first
-text that player 1 reads. `game_id` is the number of the line, from 0, and `name` is unique across files. Reading needs
-only `game_state`. The module does not depend on how games are dealt or played.
+text that player 1 reads. `game_id` is the number of the line, from 0, and `name` is unique across files. `read_games`
+needs only `game_state`. This module does not depend on how games are dealt or played.
 """
 
 import json
@@ -55,7 +55,7 @@ class _State(BaseModel):
 
 
 def game_state(deal: Deal) -> dict[str, Any]:
-    """Return the state of a deal; `deal_of` is the inverse. Default names and the default order are left out."""
+    """Return a deal as a JSON object; `deal_of` is the inverse. Default names and the default order are left out."""
     state: dict[str, Any] = {
         "table": [list(row) for row in deal.table],
         "mask1": [[int(known) for known in row] for row in deal.known[0]],
@@ -72,7 +72,7 @@ def game_state(deal: Deal) -> dict[str, Any]:
 
 
 def deal_of(state: Mapping[str, Any], game_id: str) -> Deal:
-    """Return the deal of a `game_state`. Raise ValueError with the key that is missing or wrong."""
+    """Return the deal of a `game_state`. Raise ValueError, which names the key, if a key is missing or wrong."""
     try:
         read = _State.model_validate(dict(state))
     except ValidationError as error:

@@ -1,20 +1,18 @@
 """Samples deals from the published distribution of matching games that require communication, exactly and fast.
 
 Values of a table are uniform on 0..99, each player sees each cell with probability 2/5, and scales are uniform on
-1..10. A deal is kept if `Deal.requires_communication`: for n = 8 about one table in 3,000, for n = 3 one in 170, for n
-= 2 one in 900. The module does not depend on turns or text. Arrays of tables have the axes (n, n, number of tables),
-reviewers first.
-
-Rows and columns are then put into a random order, so that the rule favours no names (`relabel`).
+1..10. A deal is kept only if `Deal.requires_communication` is True. This rule keeps about one table in 3,000 for n = 8,
+one in 170 for n = 3, and one in 900 for n = 2. Rows and columns of a kept deal are then put into a random order, so
+that the rule favours no names (`relabel`). This module does not depend on turns or text.
 
 The distribution is exact because this is plain rejection sampling: tables are drawn independently, and tables that
 break the rule are left out. Sampling is fast because a safe bound is computed for whole batches. A player's own
 assignment is one of the assignments that look best to the player, so its value is at least the lowest value of these
 assignments. If even the lowest value is too high, the table breaks the rule. The rule itself is checked only for the
-few remaining tables.
+few remaining tables. Arrays of tables have the axes (n, n, number of tables), reviewers first.
 
-The random bits are from a bit generator of numpy, whose stream never changes. Its seed is drawn from the generator that
-the caller passes, so a seed gives the same deals on every machine.
+The random bits are from a bit generator of numpy, which gives the same stream in all versions. Its seed is drawn from
+the caller's generator, so a seed gives the same deals on every machine.
 """
 
 import random
@@ -46,7 +44,7 @@ Masks = npt.NDArray[np.bool_]
 
 
 def deals(rng: random.Random, n: int, prefix: str = "") -> Iterator[Deal]:
-    """Yield independent deals without an end. Each deal rewards communication. A deal's name is the prefix and a number
+    """Yield an endless stream of independent deals that require communication. A deal's name is the prefix and a number
     from 0. Raises UserError if n is not 2 to 10."""
     if not MIN_SIZE <= n <= MAX_SIZE:
         raise UserError(
@@ -65,7 +63,7 @@ def deals(rng: random.Random, n: int, prefix: str = "") -> Iterator[Deal]:
 
 
 def deals_of_seed(n: int, seed: int) -> Iterator[Deal]:
-    """Yield the deals of a seed, for files and for environments. The names contain the version, `n` and the seed.
+    """Yield the deals of a seed, in files and in environments alike. The names contain the version, `n` and the seed.
     Raises UserError as `deals` does."""
     return deals(random.Random(f"matching-game/{VERSION}/{n}/{seed}"), n, f"{VERSION}-n{n}-seed{seed}-")
 
@@ -77,7 +75,7 @@ def split_of(deal: Deal) -> Split:
 
 
 def make_deal(table: npt.NDArray[Any], masks: Sequence[Masks]) -> Deal:
-    """Return one table as a deal with default names, and scales of 1."""
+    """Return a deal with one table, the masks of both players, default names, and scales of 1."""
     first, second = (tuple(map(tuple, mask.tolist())) for mask in masks)
     return Deal(tuple(map(tuple, table.tolist())), (first, second), (1.0, 1.0), *default_names(len(table)), "")
 
@@ -103,11 +101,10 @@ def relabel(deal: Deal, rng: random.Random) -> Deal:
 
 
 def upstream_deal(seed: int, n: int = 8) -> Deal:
-    """Return the deal that the published game makes from a seed: the same numbers from the same generators in the same
-    order.
+    """Return the deal that the published game makes from a seed, with the same numbers from the same random generators.
 
-    After 10,001 tables that break the rule, the published game takes the next table in any case. So for n = 8 some
-    seeds give deals in which talking does not pay.
+    After 10,001 tables that break the rule, the published game takes the next table without checking it. So for n = 8
+    some seeds give deals in which talking does not pay.
     """
     numbers, rng = np.random.RandomState(seed), random.Random(seed)
     for _ in range(UPSTREAM_TRIES):
@@ -120,7 +117,8 @@ def upstream_deal(seed: int, n: int = 8) -> Deal:
 
 
 def draw(bits: np.random.PCG64, n: int) -> tuple[Numbers, Masks, Masks]:
-    """Draw `_BATCH` independent tables without applying the rule. Return the tables, and the masks of both players."""
+    """Draw `_BATCH` independent tables, before the rule is applied. Return the tables, and the masks of both
+    players."""
     count, numbers = n * n * _BATCH, np.empty(0, np.uint16)
     while len(numbers) < count:
         # A raw word of 64 bits gives four numbers. One in 122 is too high, so 1/64 more words are nearly always enough.
@@ -148,7 +146,8 @@ def find_hopeful(tables: Numbers, first: Masks, second: Masks) -> Iterator[int]:
 
 
 def _least_own(tables: Numbers, known: Masks) -> Numbers:
-    """Return for each table the least true value among the assignments that look best to a player who sees `known`."""
+    """Return the lowest true value, for each table, among the assignments that look best to a player. `known` is the
+    mask of the cells that the player sees."""
     above = len(tables) * MAX_VALUE + 1  # above any worth, so that the value decides only between equal looks
     looks = np.where(known, tables, np.int32(UNKNOWN))
     # The optimum of `looks * above - value` has the best looks and the least value, which is the remainder.
@@ -156,7 +155,7 @@ def _least_own(tables: Numbers, known: Masks) -> Numbers:
 
 
 def optima(weights: Numbers) -> Numbers:
-    """Return the highest sum of an assignment for each of many tables.
+    """Return the highest value of an assignment, for each of many tables.
 
     This is a dynamic program over sets of used columns (Held-Karp). numpy computes each step for all tables at once.
     """

@@ -1,5 +1,5 @@
 """The free text of players: the names and numbers in it, the sentences that count as questions, and the sentences about
-scores that scripted players write. The module does not depend on acts, turns or rewards.
+scores that scripted players write. This module does not depend on acts, turns or rewards.
 
 Unambiguous short, full, first and last names are recognised in upper and lower case. A misspelt word is recognised if
 it is one edit away from exactly one name. The first letter must be right and the word must be long, so that no English
@@ -59,15 +59,16 @@ def ask_for_score(deal: Deal, cell: Cell) -> str:
 
 
 def tell_score(deal: Deal, cell: Cell, seen: Mapping[Cell, int]) -> str:
-    """Return a sentence with the number that the player sees in a cell. If the player does not see it, the sentence
-    states this."""
+    """Return a sentence with the number that the player sees in a cell. If the player does not see the cell, the
+    sentence states this."""
     reviewer, paper = deal.names(cell)
     return f"{reviewer} for {paper}: {seen[cell]}." if cell in seen else f"I do not know {reviewer} for {paper}."
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of a text's questions: exact pairs, and the first reviewer and the first paper in the questions."""
+    """The topics of a text's questions. `cells` has the pairs that one question names completely. `reviewer` and
+    `paper` are the first ones that any question names."""
 
     cells: tuple[Cell, ...]
     reviewer: int | None
@@ -90,7 +91,8 @@ class Parser:
 
     def topics(self, text: str, answers: bool = False) -> Topics:
         """Return the topics that the text asks about. A pair is exact if one question names its reviewer and its paper.
-        If the text `answers` a question ("which reviewer?"), a sentence without a number is also read as a question."""
+        With `answers`, the text replies to a question such as "which reviewer?", so a sentence without a number is also
+        read as a question."""
         cells: list[Cell] = []
         named: list[Mention] = []
         for sentence in sentences(text[:MAX_READ_CHARS]):

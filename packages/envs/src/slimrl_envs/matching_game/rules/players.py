@@ -30,10 +30,10 @@ IN_ORDER = 1e-3  # the planner's bonus by place, which decides between equal pla
 
 
 class Stubborn(Player):
-    """A player that proposes one assignment after the other and ignores answers. It accepts every proposal.
+    """A player that makes the `proposals` one after the other and ignores answers. It accepts every proposal.
 
-    It asks `num_first` questions before the first proposal and `num_again` questions between two proposals, about the
-    cells in the order of the table.
+    The player asks `num_first` questions before the first proposal and `num_again` questions between two proposals. The
+    questions are about the cells in the order of the table.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ def propose_at_random(deal: Deal, rng: random.Random) -> Stubborn:
 
 
 def by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
-    """Yield assignments in the order of their worth to the player alone, the best first, as long as `best_except` finds
-    new ones."""
+    """Yield assignments by their worth to the player alone, the best first. Stop when `best_except` finds no new
+    one."""
     beliefs = combine_beliefs(deal.size, own_values(deal.seen(player)), {})
     made: list[Assignment] = []
     while (best := best_except(beliefs, made)) not in made:
@@ -70,8 +70,8 @@ def by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
 
 
 def by_the_rule(deal: Deal, player: int) -> Iterator[Assignment]:
-    """Yield the assignments of `by_own_view`. If the first one looks better than all others, it is yielded last,
-    because the rule of the deal excludes it as the optimum."""
+    """Yield the assignments of `by_own_view`. If the first assignment looks better than all others, yield it last,
+    because by the rule of the deal it cannot be the optimum."""
     beliefs = combine_beliefs(deal.size, own_values(deal.seen(player)), {})
     proposals = by_own_view(deal, player)
     first, second = next(proposals), next(proposals)
@@ -123,7 +123,8 @@ class Expert(Player):
         return Say(f"{answer}{ask_for_score(self._deal, self._open)}")
 
     def _answer(self, text: str) -> str:
-        """Return the answer to the questions in `text`, which starts the next message; empty without a question."""
+        """Return the answer to the questions in `text`; empty if there are none. The next message starts with this
+        answer."""
         return ""
 
     def _beliefs(self) -> Beliefs:
@@ -141,9 +142,9 @@ class Expert(Player):
 class Asker(Expert):
     """The strong expert for a shy partner. It estimates both scales.
 
-    It asks first about pairs of the assignment that looks best, then by expected gain. It asks at least one question
-    for each paper if it has enough turns. After a rejection it gives the partner's scores more weight. If the partner
-    asks about a score, it answers.
+    The first questions are about pairs of the assignment that looks best, the next ones are chosen by expected gain.
+    There is at least one question for each paper if there are enough turns. After a rejection the partner's scores get
+    more weight. If the partner asks about a score, the expert answers.
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int) -> None:
@@ -178,12 +179,12 @@ class Asker(Expert):
 
 
 class Planner(Expert):
-    """The expert for small models: its decisions follow from the conversation alone. It writes its thoughts before each
-    reply, so that a small model can learn each step by itself.
+    """The expert for small models. Its decisions follow from the conversation alone. Before each reply it writes its
+    thoughts, so that a small model can learn each step by itself.
 
-    A plan is the assignment with the largest total, where a pair without a number counts `USUAL`. If the largest known
-    number is `USUAL` or more, the plan contains its pair. No scale is estimated. The planner asks `num_questions`
-    questions, first about pairs of the plan without a number, and then proposes.
+    A plan is the assignment with the largest total, where a pair without a number counts as `USUAL`. If the largest
+    known number is at least `USUAL`, the plan contains the pair of this number. No scale is estimated. The planner asks
+    `num_questions` questions, first about the pairs of the plan that have no number, and then proposes.
     """
 
     thought = ""

@@ -133,15 +133,15 @@ def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
 
 
 class Player:
-    """A scripted player of one side of one game, which reads and writes text. It uses only its own view of the deal and
-    the messages that it receives."""
+    """A scripted player of one side of one game, which reads and writes text. The player uses only its own view of the
+    deal and the messages that it receives."""
 
     def __init__(self, deal: Deal) -> None:
         self._deal = deal
 
     def reply(self, heard: str) -> str:
         """Return the next act as text. `heard` is the text of the other player's acts since this player's last act. It
-        is empty at the start of the game, and after this player has just rejected a proposal."""
+        is empty at the start of the game, and if this player has just rejected a proposal and keeps the turn."""
         return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
 
     def _act(self, heard: Say | Propose | None) -> Act:
@@ -155,9 +155,9 @@ def proposal_lines(assignment: Assignment, deal: Deal) -> str:
 
 
 class Names:
-    """An index of the names of a deal's papers or reviewers (`kind`). `forms` has the indices that a name may mean. The
-    names of a paper are its title and its short name. The names of a reviewer are the full, the first and the last
-    name. Case and spaces do not matter."""
+    """An index of the names of a deal's papers or reviewers, depending on `kind`. `forms` maps a name to the indices
+    that the name may mean. The names of a paper are its title and its short name. The names of a reviewer are the full,
+    the first and the last name. Case and spaces do not matter."""
 
     def __init__(self, deal: Deal, kind: str) -> None:
         self.kind, self.forms = kind, defaultdict[str, set[int]](set)
@@ -168,8 +168,7 @@ class Names:
                 self.forms[_key(form)].add(index)
 
     def find(self, name: str) -> set[int]:
-        """Return the indices that a name may mean. The set has one index if the name is unambiguous, and is empty if it
-        is unknown."""
+        """Return the indices that a name may mean: one index for an unambiguous name, none for an unknown name."""
         return self.forms.get(_key(name), set())
 
     def find_one(self, name: str) -> int:
@@ -210,7 +209,8 @@ def _assignment(body: str, deal: Deal) -> Assignment:
 
 
 def _lines(body: str) -> list[str]:
-    """Return the lines of a proposal that should be pairs, without bullets, empty lines and the heading."""
+    """Return the lines of a proposal that should be pairs, without their bullets. Empty lines and the heading are left
+    out."""
     lines = [_BULLET.sub("", html.unescape(line)).strip() for line in _LINE_BREAK.split(body)]
     if lines and re.match(r"proposal\s*:", lines[0], re.IGNORECASE):
         lines[0] = lines[0].partition(":")[2].strip()

@@ -1,10 +1,10 @@
-"""The scripted shy partner. It reveals a score only if it is asked about this pair, and judges proposals by its own
-beliefs.
+"""The scripted shy partner. It reveals the score of a pair only if it is asked about this pair, and judges proposals by
+its own beliefs.
 
-It volunteers no score, makes no proposal, answers about one pair at a time, and replies to any other text with a
-question. Its sentences are fixed, with names and scores of the deal. It never repeats the other player's text, so
-nobody can choose its words. Repetition, praise, orders and claimed scores do not change its decision about a
-proposal. The partner is deterministic for a given seed, and does not use rewards or the true table.
+The partner volunteers no score, makes no proposal, answers about one pair at a time, and replies to any other text with
+a question. Its sentences are fixed, with names and scores of the deal. It never repeats the other player's text, so
+nobody can choose its words. Repetition, praise, orders and claimed scores do not change its decision about a proposal.
+The partner is deterministic for a given seed, and does not use rewards or the true table.
 """
 
 import random
@@ -41,16 +41,16 @@ PAIRS = ("", "one other pair", "two other pairs", "three other pairs")
 class ShyPartner(Player):
     """The scripted partner of one game, deterministic for a given `rng`.
 
-    It accepts a proposal if its worth by the partner's own beliefs reaches a threshold. `estimate_threshold` returns
-    the bounds `high` and `low` of the threshold. Before any question the threshold is `high`, because the other player
-    does not know the partner's scores. Each question about a new pair lowers the threshold. In a game of n papers it is
-    `low` after n pairs. Then the other player knows more, so its proposal is probably better in the pairs that the
-    partner cannot judge.
+    The partner accepts a proposal if its worth by the partner's own beliefs reaches a threshold. `estimate_threshold`
+    returns the bounds `high` and `low` of the threshold. Before any question the threshold is `high`, because the other
+    player does not know the partner's scores. Each question about a new pair lowers the threshold, and after n pairs in
+    a game of n papers it is `low`. Then the other player knows more, so its proposal is probably better in the pairs
+    that the partner cannot judge.
 
     The threshold depends on the beliefs and the number of pairs, and not on words or repetition. Each rejection reveals
-    one bit about the beliefs, and costs the other player `NUM_AGAIN` questions. If it cost one question, a player could
-    try the six assignments of a game with three papers one after the other and ignore all answers. This would earn more
-    than the player's own best assignment is worth.
+    one bit about the beliefs, and costs the other player `NUM_AGAIN` questions. With a price of only one question, a
+    player could try the six assignments of a game with three papers one after the other and ignore all answers. This
+    would earn more than the player's own best assignment is worth.
     """
 
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
@@ -74,8 +74,8 @@ class ShyPartner(Player):
         return Say(self._rng.choice(self._to_begin))
 
     def _judge(self, assignment: Assignment) -> Act:
-        """Return the answer to a proposal. After a rejection, the partner rejects all further proposals until it was
-        asked about `NUM_AGAIN` new pairs, or about all remaining pairs."""
+        """Return the answer to a proposal. After a rejection, the partner rejects all further proposals until it is
+        asked about `NUM_AGAIN` new pairs, or about all pairs if fewer are left."""
         begin = NOT_YET
         if not self._num_wanted:
             share = min(1.0, len(self._asked) / self._deal.size)
@@ -110,8 +110,8 @@ class ShyPartner(Player):
         return self._rng.choice(VAGUE)
 
     def _cell(self, asked: Topics) -> Cell | None:
-        """Return the pair to answer: the first exact pair, or a pair whose reviewer and paper were named in two
-        messages. A reviewer or paper that was named alone is kept for the next message."""
+        """Return the pair to answer: the first exact pair, or a reviewer and a paper that were named in two messages. A
+        reviewer or a paper without its counterpart is remembered for the next message, and None is returned."""
         if asked.cells:
             return asked.cells[0]
         reviewer = self._half[0] if asked.reviewer is None else asked.reviewer
@@ -135,11 +135,11 @@ def estimate_threshold(beliefs: Beliefs, unseen: npt.NDArray[np.bool_], rng: ran
     """Estimate the bounds `high` and `low` of the threshold for a player with these beliefs. The method is Monte Carlo
     over tables that agree with the beliefs.
 
-    The other player knows an `unseen` cell with probability 0.4. If so, all values are equally likely; otherwise the
-    cell is worth 50. Two players who know the whole table would agree on its best assignment. `high` is the median
-    worth of this assignment to the player. `low` is 50 for each pair, which is the worth of an assignment of unseen
-    cells. In small games the best assignment often looks even worse to one player, so `low` is at most the 5% quantile
-    of its worth.
+    The other player knows an `unseen` cell with probability 0.4. In that case all values are equally likely; otherwise
+    the cell is worth 50. Two players who know the whole table would agree on its best assignment. `high` is the median
+    worth of this assignment to the player. `low` is 50 for each pair, the worth of an assignment of unseen cells. But
+    `low` is at most the 5% quantile of the best assignment's worth, since in small games the best assignment often
+    looks even worse than 50 for each pair to one player.
     """
     numbers = np.random.default_rng(rng.getrandbits(64))
     worths = []
