@@ -39,7 +39,8 @@ RUNS = ("EvaluationResult", "TrainingResult", "evaluate", "rl", "sft")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a function for runs, and with it PyTorch, at its first use. `--help` of a command does not need PyTorch."""
+    """Import a function for runs, and with it PyTorch, at its first use. `--help` of a command does not need
+    PyTorch."""
     if name not in RUNS:
         raise AttributeError(f"module `slimrl` has no attribute `{name}`")
     from slimrl import api

@@ -23,7 +23,8 @@ _running: set[threading.Thread] = set()  # threads of `start_in_daemon`
 
 
 class LoopThread:
-    """An event loop in a daemon thread, which does not delay the program's end. It runs coroutines for other threads."""
+    """An event loop in a daemon thread, which does not delay the program's end. It runs coroutines for other
+    threads."""
 
     def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
         self._name, self._new_loop = name, new_loop

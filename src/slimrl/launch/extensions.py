@@ -36,7 +36,8 @@ def find(name: str) -> Deployment:
 
 
 def part_of(name: str) -> Callable[[Resolved[RLConfig]], int]:
-    """Return a function that runs the part `name` of an `rl` run. Raises UserError without the deployment `processes`."""
+    """Return a function that runs the part `name` of an `rl` run. Raises UserError without the deployment
+    `processes`."""
     place = find("processes").parts[name]
     return lambda resolved: int(call(place, resolved))
 

@@ -226,7 +226,7 @@ def test_a_server_that_hangs_at_its_restart_costs_these_rollouts_and_is_started_
         said(served, "<tool>end('x')</tool>")
     monkeypatch.setattr("slimrl.tools.mcp_server.START_S", 1.0)
     for _ in range(2):
-        with pytest.raises(RolloutError, match="tool_server_died.*did not start in 1 s"):
+        with pytest.raises(RolloutError, match=r"tool_server_died.*did not start in 1 s"):
             said(served, "<tool>add(2, 3)</tool>")
     held.unlink()
     monkeypatch.setattr("slimrl.tools.mcp_server.START_S", 60.0)

@@ -21,7 +21,8 @@ class Grader:
     rewards: Sequence[Reward]
 
     async def grade(self, completion: list[Message]) -> Turn:
-        """Return the last turn of an episode, with reward and metrics. `completion` are all messages after the opening."""
+        """Return the last turn of an episode, with reward and metrics. `completion` are all messages after the
+        opening."""
         finished = self.finish(completion)
         reward, metrics = await grade([one for one in self.rewards if not one.is_of_group], finished)
         return Turn(done=True, reward=reward, metrics={**metrics, **finished.metrics})

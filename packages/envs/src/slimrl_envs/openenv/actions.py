@@ -71,7 +71,7 @@ class Reader:
         return f"Your whole answer is the {self.field}{one_of}." if one_of else ""
 
     def read(self, reply: str) -> dict[str, Any]:
-        """Return the action in `reply`, a reply without its thoughts. Raise ToolError if there is no valid action."""
+        """Return the action in `reply`, a reply without its thoughts. Raise ToolError without a valid action."""
         name, arguments = self._read_call(reply)
         checked = arguments_of(self.tools, name, (), arguments)
         action: dict[str, Any] = self.tools[name].call(**checked)

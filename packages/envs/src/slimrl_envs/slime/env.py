@@ -46,7 +46,7 @@ class MatchingEnv:
 
     def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         """Start the game `game_state`, or without it the sample's game. Returns the first observation, and `info` with
-        the `game_id`. Raises UserError if there is no valid game."""
+        the `game_id`. Raises UserError without a valid game."""
         self.close()
         state = read_state(dict(game_state or {}))
         task = task_of(self._sample) if state is None else game_task("slime", state)

@@ -105,6 +105,6 @@ def _unpack(raw: IO[bytes], path: Path) -> IO[bytes]:
 
 
 def _text(element: ElementTree.Element, name: str) -> str:
-    """Return the text of the child element `name`; empty if there is no such child. The wildcard `{*}` matches any XML
+    """Return the text of the child element `name`; empty without such a child. The wildcard `{*}` matches any XML
     namespace."""
     return (element.findtext(f"{{*}}{name}") or "").strip()

@@ -86,7 +86,7 @@ def directory_of(source: Source, data_dir: str) -> Path:
 
 
 def find_generated(directory: Path) -> Source | None:
-    """Return the source of the generated corpus in a directory. Return None if there is no corpus, or if it was not
+    """Return the source of the generated corpus in a directory. Return None without a corpus, or if it was not
     generated."""
     try:
         found = DESCRIPTION.match(Corpus(directory / CORPUS).source)

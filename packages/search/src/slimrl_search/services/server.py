@@ -210,7 +210,7 @@ def _spawn(program: Program, foreground: bool) -> "subprocess.Popen[bytes]":
 
 
 def _read_record(program: Program) -> Running | None:
-    """Return the record of a started server; None if there is no readable record."""
+    """Return the record of a started server; None without a readable record."""
     try:
         return Running(**json.loads(program.record.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

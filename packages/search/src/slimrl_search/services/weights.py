@@ -71,7 +71,7 @@ def unknown(name: str, kind: str, known: Sequence[str], more: str) -> UserError:
 
 def fetch(repository: str, wanted: str) -> Path:
     """Return the first `.gguf` file of a repository with the wanted name or quantisation, from the Hub or from the
-    Hub's cache. Raises UserError if there is no such file, or if it cannot be fetched."""
+    Hub's cache. Raises UserError if the file does not exist or cannot be fetched."""
     # The Hub's patterns are case-sensitive, and repositories write `Q4_K_M` in upper or lower case.
     stem = "".join(f"[{c.lower()}{c.upper()}]" for c in PART.sub("", wanted).removesuffix(".gguf"))
     patterns = [f"{start}{stem}{end}.gguf" for start in ("", "*[-.]", "*/") for end in ("", "-*-of-*")]

@@ -80,9 +80,8 @@ def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
 
 
 def time_findings(plays: Sequence[Sequence[Played]]) -> Iterator[Finding]:
-    """Yield findings on how long an episode blocks the event loop, and on the duration of an environment step. Each
-    element of `plays` has several plays of one episode. Only the fastest play counts, since other programs can only
-    slow an episode down."""
+    """Yield findings on how long an episode blocks the event loop, and on the duration of an environment step. Of the
+    several plays of each episode the fastest counts, since other programs can only slow an episode down."""
     holds = [(min(play.hold_s for play in repeated), repeated[0]) for repeated in plays]
     hold_s, longest = max(holds, key=lambda pair: pair[0])
     text = f"an episode holds all others for {hold_s * 1000:.1f} ms at most"

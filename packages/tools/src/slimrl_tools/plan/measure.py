@@ -135,7 +135,7 @@ def _path(plan: Plan) -> Path:
 
 
 def _measure(plan: Plan, layers: int) -> Seconds:
-    """Measure the speeds of the model with only `layers` layers. A speed that cannot be told from noise is 0 or
+    """Measure the speeds of the model with only `layers` layers. A speed within the noise is 0 or
     negative."""
     config, demand, workload = plan.config, plan.demand, plan.workload
     device = torch.device(training_device(config, demand.compute))

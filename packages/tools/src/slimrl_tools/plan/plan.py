@@ -108,8 +108,7 @@ class Planner:
         return self.placed(place_for(self.config, machine), machine, speeds)
 
     def placed(self, config: Configs, machine: Machine, speeds: Speeds | None = None) -> Plan:
-        """Return the plan of a run on a machine. Each `auto` in the settings is already resolved. Without `speeds`,
-        estimate them."""
+        """Return the plan of a run without `auto` in its settings. Without `speeds`, estimate them."""
         micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
         beside = served_processes(config, "cuda:0" if machine.num_gpus else "cpu")
 

@@ -48,7 +48,7 @@ def write_card(run_dir: Path, weights: Path) -> Path | None:
 
 
 def may_replace(path: Path) -> bool:
-    """Return True if there is no README.md at `path`, or if slimrl wrote it and nobody has edited it."""
+    """Return True if README.md is missing at `path`, or if slimrl wrote it and nobody has edited it."""
     if not path.exists():
         return True
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")

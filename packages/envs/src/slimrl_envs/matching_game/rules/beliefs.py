@@ -56,7 +56,7 @@ def own_values(seen: Mapping[Cell, int]) -> dict[Cell, float]:
 
 def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, int]) -> Beliefs:
     """Return a player's beliefs: its `own` values, then values for the other player's numbers `told`, and 50 for all
-    other cells. The scale of the numbers `told` is estimated."""
+    other cells. The scale of the latter is estimated."""
     beliefs = np.full((size, size), float(UNKNOWN))
     if told:
         known = [round(own[cell]) if cell in own else None for cell in told]
