@@ -76,6 +76,12 @@ def test_a_directory_in_use_is_refused_at_once(tmp_path: Path) -> None:
     assert "is at work in" in said and last == "2 []"
 
 
+def test_a_world_size_without_torchrun_hides_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "8")  # as schedulers set it
+    said, last = run(*RL, "--output_dir", make_run(tmp_path / "run"))
+    assert "already holds a run" in said and last == "2 []"
+
+
 NAMES = {"--model.name": "smollm2-135m", "--teacher.name": "smollm2-135m"}
 
 

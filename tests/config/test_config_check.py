@@ -25,6 +25,7 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         "--model.device gpu": 'model.device = "gpu" is no device',
         "--model.device mps": "expected auto, cpu, cuda or cuda:NUMBER",
         "--eval.temperatures '[1.0, 1.0]'": "names a temperature twice",
+        "--eval.temperatures '[0.7, 0.7000001]'": "names a temperature twice",
         "--trainer.schedule.min_lr_ratio 0.1": "trainer.schedule.min_lr_ratio = 0.1 cannot act",
         "--warmup.schedule.min_lr_ratio 0.1": "warmup.schedule.min_lr_ratio = 0.1 cannot act",
         "--orchestrator.rollouts_per_example 1": "a group of 1 has nothing to be compared with",

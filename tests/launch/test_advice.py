@@ -63,6 +63,7 @@ ZERO = {"reward/max": 0.0}
     [
         ("", "expert", ZERO, "--warmup.max_steps 20"),
         ("", "expert", {"reward/max": -0.5, "held_out/reward_greedy": 0.0, HIGH: 0.16}, "--warmup.max_steps 20"),
+        ("", "expert", {**ZERO, "held_out/reward_form_greedy": 1.0}, "--warmup.max_steps 20"),  # one of several rewards
         ("--warmup.max_steps 7", "expert", ZERO, "raise --warmup.max_steps, which is 7"),
         ("", "random", ZERO, "slimrl sft"),
         ("", "expert", {"reward/max": 0.1}, ""),

@@ -1,5 +1,6 @@
 """Rollouts of a policy that plays against itself: compared within a role, or with what the role earned before."""
 
+import asyncio
 import json
 import random
 from dataclasses import dataclass, field
@@ -142,6 +143,27 @@ def test_running_means_go_with_the_batch_and_a_continued_run_goes_on_from_them()
     continued.restore(json.loads(json.dumps(batches[1].orchestrator_state)))
     again = continued.collect(2)
     assert (again.samples, again.orchestrator_state) == (batches[2].samples, batches[2].orchestrator_state)
+
+
+class CountingClient(DigitClient):
+    """Notes the largest number of requests at once."""
+
+    def __init__(self):
+        self.now = self.most = 0
+
+    async def sample(self, prompt, params):
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0)
+        self.now -= 1
+        return await super().sample(prompt, params)
+
+
+def test_an_evaluation_in_self_play_keeps_within_the_samplers_places():
+    client = CountingClient()
+    tasks = tasks_held_out({"pair": Pair()}, "test", 20)
+    play_tasks(tasks, make_eval_policy(make_context(client)), SamplingParams(max_tokens=8), lambda rollout: None)
+    assert 2 <= client.most <= make_context(client).num_concurrent
 
 
 def test_the_first_role_counts_in_an_evaluation():

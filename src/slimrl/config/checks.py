@@ -231,7 +231,7 @@ def _length_rules(max_tokens: int, seq_len: int, key: str) -> Rules:
 
 
 def _temperature_rules(temperatures: list[float], key: str) -> Rules:
-    is_double = len(set(temperatures)) != len(temperatures)
+    is_double = len({f"{temperature:g}" for temperature in temperatures}) != len(temperatures)  # as in metrics' names
     yield is_double, f"<{key}=> names a temperature twice; the results would be one metric."
 
 

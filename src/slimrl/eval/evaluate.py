@@ -107,8 +107,9 @@ def play_tasks(
 ) -> list[Rollout]:
     """Play each task once with `sampling` and its own seed, and return the rollouts in the order of the tasks.
     `on_done` is called with each rollout when it is over."""
-    # All tasks start at once and wait here, so that the next episode starts as soon as another is over.
-    places = asyncio.Semaphore(eval_policy.num_concurrent)
+    # All tasks start at once and wait here, so that the next game starts as soon as another is over.
+    largest = max((len(asked.taskset.roles) for asked in tasks), default=0)  # episodes of a game in self-play
+    places = asyncio.Semaphore(max(1, eval_policy.num_concurrent // max(1, largest)))
 
     async def play(asked: HeldOutTask) -> Rollout:
         spec = EpisodeSpec(asked.taskset, asked.task, replace(sampling, seed=_seed(sampling.seed, asked.task)))

@@ -1,10 +1,10 @@
-"""Finds the prefix with which the user starts slimrl, so that users can copy printed commands. Prints to the standard
-output."""
+"""Finds how this process was started: the user's prefix for commands, which printed commands repeat, and torchrun's
+processes. Prints to the standard output."""
 
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -35,6 +35,12 @@ def check_words(words: Sequence[str]) -> None:
     """Raise UserError for a word of a command line that is not UTF-8 text."""
     if broken := next((word for word in words if any("\ud800" <= letter <= "\udfff" for letter in word)), None):
         raise UserError(f"the argument {broken!a} is no UTF-8 text. Type it anew, or rename the file.")
+
+
+def num_ranks(environ: Mapping[str, str]) -> int:
+    """Return the number of processes that torchrun started together with this one; 1 without torchrun. WORLD_SIZE alone
+    does not count, because schedulers set it for unrelated processes, too."""
+    return int(environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environ else 1
 
 
 def command_prefix() -> str:

@@ -8,6 +8,7 @@ from slimrl.environments.scripts import EXPERT
 from slimrl.errors import nearest
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.health.measure import AUTO
+from slimrl.monitor.metrics import select_held_out_rewards
 from slimrl.types import Metrics, Taskset
 
 # Learning rates and values of alpha / rank outside of these ranges are reported. Usual learning rates for LoRA are 10
@@ -75,10 +76,7 @@ class EnvironmentShare:
 def _nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics) -> str:
     """Return a remedy if no reward of the first step and no held-out reward is above 0; otherwise an empty text. With a
     teacher, return an empty text, because the run can learn without rewards."""
-    ends = "_low", "_high"  # bounds of an interval, not rewards
-    held_out = [
-        value for name, value in metrics.items() if name.startswith("held_out/reward_") and not name.endswith(ends)
-    ]
+    held_out = [metrics[name] for name in select_held_out_rewards(metrics)]
     if config.has_teacher or max(metrics["reward/max"], *held_out, 0.0) > 0.0:
         return ""
     if not all(EXPERT in taskset.scripts for taskset in tasksets):

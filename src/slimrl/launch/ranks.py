@@ -25,6 +25,7 @@ from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import TrainingRunConfig
 from slimrl.errors import UserError
+from slimrl.io.invocation import num_ranks
 from slimrl.launch.open_dir import open_training_dir
 from slimrl.launch.parts import restore_measured
 from slimrl.models.allocator import return_freed_memory
@@ -77,8 +78,7 @@ def join_ranks(
 
     Raises UserError if another process dies, or does not respond for `TIMEOUT`.
     """
-    # WORLD_SIZE alone is not enough: schedulers set it for unrelated processes, too.
-    num = int(environment.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environment else 1
+    num = num_ranks(environment)
     if num == 1:
         yield ALONE, model
         return

@@ -25,7 +25,7 @@ from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, TrainingRu
 from slimrl.config.teacher import ModelTeacherConfig
 from slimrl.environments.find import environment_names
 from slimrl.errors import UserError, install_hint
-from slimrl.io.invocation import HELP, show
+from slimrl.io.invocation import HELP, num_ranks, show
 from slimrl.io.rows import file_rows
 from slimrl.io.user_code import load_function
 from slimrl.launch.extensions import part_of
@@ -116,8 +116,8 @@ def _dry_run(resolved: Resolved[Any]) -> str:
 def _check_ranks(command: str) -> None:
     """Raise UserError if torchrun started a command whose processes cannot share the work. Otherwise each process would
     do all the work and write to the same directory."""
-    num = os.environ.get("WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else "1"
-    if num != "1" and command not in ("trainer", "sft"):
+    num = num_ranks(os.environ)
+    if num > 1 and command not in ("trainer", "sft"):
         raise UserError(
             f"torchrun started {num} processes, and `{command}` is one process in this version: only `trainer` and "
             f"`sft` can share their work. Start it as `slimrl {command} ...`."
@@ -127,7 +127,7 @@ def _check_ranks(command: str) -> None:
 def refuse_early(config: CommandConfig) -> None:
     """Raise UserError for settings that cannot work on this machine, or a directory that cannot be used now."""
     is_placed = isinstance(config, RLConfig) and config.deployment.type == "ray"  # the parts run on other nodes
-    if isinstance(config, RLConfig | SFTConfig) and not _is_rank():
+    if isinstance(config, RLConfig | SFTConfig) and num_ranks(os.environ) == 1:
         if not is_placed:  # on a cluster, a lock may exist longer than its holder
             refuse_in_use(Path(config.output_dir))
             refuse_unwritable(Path(config.output_dir))
@@ -156,11 +156,6 @@ def check_data_files(config: CommandConfig) -> None:
         for key in ("path", "val_path"):
             if file := vars(config.data)[key]:
                 next(file_rows(Path(file), f"`data.{key}`"), None)
-
-
-def _is_rank() -> bool:
-    """Return True if this process is one of several processes that share a run's directory."""
-    return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
 def _needs(config: CommandConfig) -> Iterator[Need]:
