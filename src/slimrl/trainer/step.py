@@ -128,9 +128,10 @@ class TrainStep:
 
         fresh = [sample.version == version for sample, ts in pairs for _ in ts]
 
-        columns = (to_device(c, torch.float32, self._device) for c in (old, advantage, reward, weight))
+        columns = old, advantage, reward, weight
+        old_N, advantage_N, reward_N, weight_N = (to_device(c, torch.float32, self._device) for c in columns)
         fresh_N, offset_B = to_device(fresh, torch.bool, self._device), to_device(offsets, torch.long, self._device)
-        return _SampleTensors(*columns, fresh_N, offset_B)
+        return _SampleTensors(old_N, advantage_N, reward_N, weight_N, fresh_N, offset_B)
 
     def _backward(
         self, pack: Pack, tensors: _SampleTensors, temperature: float, token_log: TokenLog | None
