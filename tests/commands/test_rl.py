@@ -137,6 +137,23 @@ def test_eval_gives_the_final_numbers_again(finished, tmp_path):
     assert again == final
 
 
+@pytest.mark.slow
+def test_supervised_weights_are_trained_by_rl_and_evaluated(tiny_dir, tmp_path, monkeypatch):
+    """The chain of the guides: sft, rl on its weights, eval of the result. W&B is configured, and off."""
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    monkeypatch.setitem(sys.modules, "wandb", None)  # it is not imported
+    sft, rl, evaluated = (tmp_path / name for name in ("sft", "rl", "eval"))
+    learn = ["sft", "@", "configs/debug/sft/train.toml", "--model.name", str(tiny_dir), "--max_steps", "2"]
+    assert run([*learn, "--output_dir", str(sft), "--wandb.project", "p"]) == 0
+    last = {"--max_steps": "1", "--warmup.max_steps": "0", "--eval.interval_steps": "0", "--wandb.project": "p"}
+    assert run(rl_flags(sft / "weights" / "step_2", rl, *(word for pair in last.items() for word in pair))) == 0
+    assert run(["eval", "@", str(rl / "eval.toml"), "--output_dir", str(evaluated)]) == 0
+    of_rl, again = (
+        json.loads(path.read_text()) for path in (rl / "held_out/final.json", evaluated / "held_out/eval.json")
+    )
+    assert again["held_out"] == of_rl["held_out"]
+
+
 LEFT = ["metrics.jsonl", "held_out/base_greedy.jsonl", "warmup/metrics.jsonl", "checkpoints/step_1/progress.json"]
 
 

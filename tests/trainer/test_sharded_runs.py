@@ -36,8 +36,8 @@ def logged(output_dir: Path, name: str) -> list[float]:
 @pytest.mark.nightly
 def test_torchrun_trains_as_one_process_does_and_logs_once(tmp_path: Path, tiny_dir: Path) -> None:
     flags = ["@", RL, *settings(tiny_dir, 3, "--trainer.optim.lr", str(LR))]
-    by_path = torchrun(2, "src/slimrl/trainer/rl/train.py")
-    run_all([[*ONE, "trainer", *flags, str(tmp_path / "one")], [*by_path, *flags, str(tmp_path / "two")]])
+    by_module = torchrun(2, "-m", "slimrl.trainer.rl.train")
+    run_all([[*ONE, "trainer", *flags, str(tmp_path / "one")], [*by_module, *flags, str(tmp_path / "two")]])
     one, two = (tmp_path / name / "weights" / "step_3" for name in ("one", "two"))
     assert_same_weights(two, one)
     for name in ("loss/policy", "loss/tokens", "optim/grad_norm", "guard/mean_logprob_gap"):
