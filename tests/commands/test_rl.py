@@ -1,6 +1,7 @@
 """The real commands on a tiny random model: a whole run, exact resumption after kill -9, every kind of bad input."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -316,7 +317,10 @@ def test_a_full_disk_stops_the_run_and_space_lets_it_resume(finished, tiny_dir, 
         "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000)); "
         "from slimrl.cli import run; sys.exit(run(sys.argv[1:]))"
     )
-    starved = subprocess.run([sys.executable, "-c", code, *flags], capture_output=True, text=True, timeout=120)
+    # With the limit, Python would leave the first part of a compiled module, which then can never be imported.
+    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    words = [sys.executable, "-c", code, *flags]
+    starved = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120)
     assert starved.returncode == 2, starved.stderr
     assert "--resume" in starved.stderr
     assert "Traceback" not in starved.stderr

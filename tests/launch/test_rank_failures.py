@@ -68,6 +68,7 @@ from slimrl.cli import run
 
 full, size = int(sys.argv[1]), int(sys.argv[2])
 if int(os.environ["RANK"]) == full:
+    sys.dont_write_bytecode = True  # otherwise Python would leave the first part of a compiled module
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 sys.exit(run(sys.argv[3:]))
 """

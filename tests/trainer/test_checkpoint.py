@@ -160,10 +160,12 @@ def test_damaged_progress_is_a_user_error(tmp_path, content):
 def files_limited_to(num_bytes: int) -> Iterator[None]:
     """A process may be forbidden files above a size: to it, the disk is full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # Python would leave parts of compiled modules
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:
         yield
     finally:
+        sys.dont_write_bytecode = writes
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
