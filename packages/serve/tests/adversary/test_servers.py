@@ -160,13 +160,15 @@ def test_a_long_head_that_fits_is_answered(small: Small) -> None:
         b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: +2\r\n\r\nab",
         b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\nabc\r\n",
+        b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nabPRI * H\xc3P/2\r\n\r\n",
     ],
 )
 def test_what_is_no_request_is_400_and_leaves_no_line(
     small: Small, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     *before, last = statuses(small.ask(content))
-    assert last == 400 and before in ([], [403])
+    assert last == 400 and before in ([], [200], [403])  # of a whole request before it
     assert not caplog.records
 
 

@@ -81,6 +81,17 @@ class Connection(H11Protocol):
             self.transport.abort()
         self._timer = self.loop.call_later(LOOK_S, self._look)
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that the parser refuses. Afterwards the application must not answer the request of which they
+        are a part."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+        if self.cycle:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
     def resume_writing(self) -> None:
         super().resume_writing()
         self._num_resumed += 1
