@@ -161,6 +161,7 @@ def test_a_long_head_that_fits_is_answered(small: Small) -> None:
         b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: +2\r\n\r\nab",
         b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
         b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\nabc\r\n",
+        b"HEAD /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\nabc\r\n",
         b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nabPRI * H\xc3P/2\r\n\r\n",
     ],
 )
