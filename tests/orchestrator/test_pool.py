@@ -224,12 +224,12 @@ def test_an_environment_that_holds_the_thread_ends_the_run_with_its_place(monkey
         async def step(self, reply):
             if not slept:
                 slept.append(True)
-                time.sleep(0.8)
+                time.sleep(1.5)
             return await super().step(reply)
 
-    monkeypatch.setattr("slimrl.orchestrator.pool.CHECK_S", 0.02)
-    monkeypatch.setattr("slimrl.orchestrator.pool.HELD_S", 0.0)
-    monkeypatch.setattr("slimrl.rollout.loop.HELD_S", 0.0)
+    for module in ("rollout.loop", "orchestrator.pool"):
+        monkeypatch.setattr(f"slimrl.{module}.CHECK_S", 0.05)
+        monkeypatch.setattr(f"slimrl.{module}.HELD_S", 0.3)
     with playing(level=1) as run:
         run.orchestrator.tasksets[0].make = lambda task: Blocks(task, *run.kinds)
         limits = LimitsConfig(max_turns=4, episode_timeout_s=0.05)

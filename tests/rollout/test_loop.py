@@ -6,39 +6,46 @@ import time
 
 import pytest
 
-from slimrl.io.loop_thread import CHECK_S, LoopThread
-from slimrl.rollout.loop import hold_s, hold_thread, run_episodes
+from slimrl.errors import UserError
+from slimrl.io.loop_thread import LoopThread
+from slimrl.rollout.loop import run_episodes
 
 
-def test_the_time_in_an_environments_code_is_measured_but_not_slimrls_own_waits() -> None:
-    thread = threading.get_ident()
-    assert hold_s(thread) == 0.0
-    with hold_thread():
-        time.sleep(0.02)
-        assert hold_s(thread) >= 0.02
-        with hold_thread(by_environment=False):
-            assert hold_s(thread) == 0.0
-        assert hold_s(thread) < 0.02
-    assert hold_s(thread) == 0.0
-
-
-@pytest.mark.slow
-def test_a_thread_that_is_held_is_reported_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def hold() -> None:
-        with hold_thread():
-            time.sleep(2.3 * CHECK_S)
-
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slimrl.rollout.loop.HELD_S", 0.0)
+    monkeypatch.setattr("slimrl.io.loop_thread.CHECK_S", 0.02)
+    monkeypatch.setattr("slimrl.io.loop_thread.CLOSE_S", 0.05)
+
+
+def test_a_thread_that_is_held_is_reported_once_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    async def hold() -> None:
+        time.sleep(0.5)
+
     run_episodes(hold())
     (line,) = capsys.readouterr().err.splitlines()
     assert "held the run for 1 s (test_loop.py:" in line and 'worker = "process"' in line
 
 
-def test_after_an_interrupt_of_a_thread_that_is_held_the_next_episodes_get_another(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_loop_that_runs_is_not_held_however_long_its_episodes_wait(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("slimrl.rollout.loop.HELD_S", 10.0)  # ten checks
+    run_episodes(asyncio.sleep(0.4))
+    assert capsys.readouterr().err == ""
+
+
+def test_an_environment_that_stops_the_loop_ends_the_run_and_the_next_episodes_get_another() -> None:
+    async def stop() -> None:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(100)
+
+    with pytest.raises(UserError, match="stopped the event loop of all episodes"):
+        run_episodes(stop())
+    assert run_episodes(asyncio.sleep(0, "played")) == "played"
+
+
+def test_after_an_interrupt_of_a_thread_that_is_held_the_next_episodes_get_another() -> None:
     over = threading.Event()
 
     async def hold() -> None:
@@ -47,8 +54,6 @@ def test_after_an_interrupt_of_a_thread_that_is_held_the_next_episodes_get_anoth
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("slimrl.io.loop_thread.CHECK_S", 0.01)
-    monkeypatch.setattr("slimrl.io.loop_thread.CLOSE_S", 0.05)
     loop = LoopThread("held")
     with pytest.raises(KeyboardInterrupt):
         loop.wait(hold(), interrupt)

@@ -49,6 +49,11 @@ class LoopThread:
             loop = self._loop
         return asyncio.run_coroutine_threadsafe(work, loop)
 
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Call `call` in the loop as soon as its thread is free. Raise RuntimeError if the loop was stopped."""
+        if self._loop:
+            self._loop.call_soon_threadsafe(call)
+
     def abandon(self) -> None:
         """Stop using a loop whose thread is blocked. The next call of `start` makes another loop."""
         self._loop = None
@@ -209,5 +214,6 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         await _cancel(asyncio.all_tasks() - {asyncio.current_task()})
         asyncio.get_running_loop().stop()
 
-    asyncio.run_coroutine_threadsafe(end(), loop)
-    thread.join(CLOSE_S)
+    if not loop.is_closed():  # else an environment has stopped it
+        asyncio.run_coroutine_threadsafe(end(), loop)
+        thread.join(CLOSE_S)

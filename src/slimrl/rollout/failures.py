@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from slimrl.errors import RolloutError, UserError, describe
-from slimrl.rollout.loop import hold_thread, place_in
+from slimrl.rollout.loop import place_in
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s:
 def _drive(
     work: Coroutine[Any, Any, T], limit_s: float, first: asyncio.Timeout, last: asyncio.Timeout
 ) -> Generator[Any, Any, T]:
-    """Run a coroutine like `await`. While its code runs, mark the thread as held by an environment (`hold_thread`).
+    """Run a coroutine like `await`, but leave code that refuses its cancellation.
 
     When the `first` timeout has cancelled the coroutine, the `last` timeout of `limit_s` seconds starts. When the
     `last` timeout expires too, the coroutine is closed at its current await.
@@ -68,8 +68,7 @@ def _drive(
     is_closing = False
     while True:
         try:
-            with hold_thread():
-                waiting_for = resume()
+            waiting_for = resume()
         except StopIteration as result:
             return result.value  # type: ignore[no-any-return]
         except GeneratorExit as error:
@@ -81,7 +80,7 @@ def _drive(
         except BaseException as error:  # as with `await`, raise cancellations and time-outs in the coroutine
             is_closing = isinstance(error, GeneratorExit)
             if last.expired():
-                with suppress(RuntimeError), hold_thread():  # the coroutine may catch this too; then leave it
+                with suppress(RuntimeError):  # the coroutine may catch this too; then leave it
                     work.close()
                 raise
             if first.expired() and last.when() is None:

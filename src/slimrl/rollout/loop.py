@@ -7,24 +7,22 @@ process, which can be killed. An environment that stops the loop or cancels othe
 import math
 import sys
 import sysconfig
-import threading
-import time
 import traceback
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slimrl.errors import UserError
-from slimrl.io.loop_thread import LoopThread
+from slimrl.io.loop_thread import CHECK_S, LoopThread
 
 T = TypeVar("T")
 EPISODES = LoopThread("episodes")
 HELD_S = 30.0  # seconds before an environment that holds the thread is reported
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 OURS = str(Path(__file__).parent)
-
-_entered: dict[int, float | None] = {}  # thread id -> time at which the thread entered an environment's code
+WORKER = str(Path(__file__).parent / "worker")  # its waits for a worker process have limits of their own
+INSTEAD = 'Set `worker = "process"` in its [[orchestrator.env]], where that costs an episode'
+RESUME = "and continue with `--resume`."
 
 
 def run_episodes(main: Coroutine[Any, Any, T]) -> T:
@@ -33,47 +31,40 @@ def run_episodes(main: Coroutine[Any, Any, T]) -> T:
     return EPISODES.wait(main, HeldWatch())
 
 
-@contextmanager
-def hold_thread(by_environment: bool = True) -> Iterator[None]:
-    """Context manager: measure how long an environment's code in the block holds this thread (`hold_s`). With False,
-    stop the measurement during the block: slimrl itself waits there, and this wait has its own time limit."""
-    thread = threading.get_ident()
-    before = _entered.get(thread)
-    _entered[thread] = time.monotonic() if by_environment else None
-    try:
-        yield
-    finally:
-        _entered[thread] = before and time.monotonic()
-
-
-def hold_s(thread: int) -> float:
-    """Return the seconds since a thread entered an environment's code; 0 if it runs other code. `thread` is an id from
-    `get_ident`."""
-    entered = _entered.get(thread)
-    return time.monotonic() - entered if entered else 0.0
-
-
 class HeldWatch:
-    """A check that is called repeatedly while a caller waits for episodes. It logs the first environment that blocks
-    the episodes' thread for over `HELD_S` seconds. It raises UserError if one blocks the thread for over `limit_s`."""
+    """A check that is called every `CHECK_S` seconds while a caller waits for episodes. It logs the first environment
+    that blocks the thread of the episodes for more than `HELD_S` seconds. It raises UserError after `limit_s` seconds,
+    and if an environment has stopped the loop."""
 
     def __init__(self, limit_s: float = math.inf) -> None:
         self._limit_s, self._has_logged = limit_s, False
+        self._num_missed = 0  # checks since the loop last ran a callback; a clock would count a stopped process
 
     def __call__(self) -> None:
-        seconds = hold_s(EPISODES.ident)
+        seconds = self._num_missed * CHECK_S
+        self._num_missed += 1
+        try:
+            EPISODES.call_soon(self._hear)
+        except RuntimeError as error:
+            raise UserError(f"an environment has stopped the event loop of all episodes. {INSTEAD}, {RESUME}") from error
         if seconds <= HELD_S:
             return
-        place = place_in(traceback.extract_stack(sys._current_frames().get(EPISODES.ident)))
+        stack = traceback.extract_stack(sys._current_frames().get(EPISODES.ident))
+        if any(frame.filename.startswith(WORKER) for frame in stack):
+            self._num_missed = 0
+            return
         message = (
-            f"an environment has held the run for {seconds:.0f} s{place}: code in the run's own process cannot be "
-            'interrupted. Set `worker = "process"` in its [[orchestrator.env]], where that costs an episode'
+            f"an environment has held the run for {seconds:.0f} s{place_in(stack)}: code in the run's own process "
+            f"cannot be interrupted. {INSTEAD}"
         )
         if seconds > self._limit_s:
-            raise UserError(f"{message}, and continue with `--resume`.")
+            raise UserError(f"{message}, {RESUME}")
         if not self._has_logged:
             self._has_logged = True
             print(f"{message}, or press Ctrl-C.", file=sys.stderr, flush=True)
+
+    def _hear(self) -> None:
+        self._num_missed = 0
 
 
 def place_in(stack: traceback.StackSummary) -> str:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from slimrl.errors import RolloutError, UserError, visible
-from slimrl.rollout.loop import hold_thread
 from slimrl.rollout.worker.program import LOST_STATUS, Start, start_here
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
 
@@ -175,7 +174,7 @@ class WorkerProcess:
         """Wait until `is_done` or the end of the process. If neither happens within `limit_s` seconds, kill the process
         and raise RolloutError."""
         began = time.monotonic()
-        with hold_thread(by_environment=False), self._changed:
+        with self._changed:
             while not is_done() and not self.is_over:
                 left = None if limit_s is None else max(began, self._heard) + limit_s - time.monotonic()
                 if left is not None and left <= 0:
@@ -186,7 +185,7 @@ class WorkerProcess:
         raise self._give_up(number, limit_s)
 
     def _wait_for_end(self) -> None:
-        with hold_thread(by_environment=False), self._changed:
+        with self._changed:
             self._changed.wait_for(lambda: self.is_over, CLOSE_S)
 
     def _give_up(self, number: int, limit_s: float | None) -> RolloutError:

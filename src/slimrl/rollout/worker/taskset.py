@@ -10,7 +10,6 @@ from typing import Any
 
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
-from slimrl.rollout.loop import hold_thread
 from slimrl.rollout.worker.process import LOAD_TIMEOUT_S, LOST, Source, WorkerProcess
 from slimrl.rollout.worker.program import Start
 from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset, Turn
@@ -145,7 +144,7 @@ class Seat:
         deaths."""
         if running := self.running():
             return running
-        with hold_thread(by_environment=False), self._starting:
+        with self._starting:
             if not self.running():
                 self._found = self._start_again()
             assert self._found
