@@ -7,7 +7,6 @@ notebook, interrupts a run, and `resume=True` continues it.
 
 import inspect
 import json
-import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from slimrl.config.reading.names import names_of, print_note
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.errors import UserError
+from slimrl.io.files import decode_floats
 from slimrl.io.run_dir import RunDir, step_directories
 from slimrl.monitor.sinks import read_metrics
 from slimrl.stats import Estimate
@@ -109,7 +109,7 @@ def evaluate(*sources: Source, **settings: Any) -> EvaluationResult:
     output_dir = _run(EvalRunConfig, run_eval, sources, settings)
     results = json.loads(RunDir(output_dir).results.read_text(encoding="utf-8"))
     rewards = {
-        name: {mode: _estimate(found["reward"]) for mode, found in modes.items()}
+        name: {mode: Estimate(**decode_floats(found["reward"])) for mode, found in modes.items()}
         for name, modes in results["evaluations"].items()
     }
     return EvaluationResult(output_dir, rewards)
@@ -168,16 +168,11 @@ def _read_training(output_dir: Path) -> TrainingResult:
     try:
         stages = json.loads(run.summary.read_text(encoding="utf-8"))["stages"] if run.summary.is_file() else []
         held_out = {
-            stage["name"]: {mode: _estimate(found) for mode, found in stage["held_out"].items()} for stage in stages
+            stage["name"]: {mode: Estimate(**decode_floats(found)) for mode, found in stage["held_out"].items()}
+            for stage in stages
         }
     except (ValueError, LookupError, TypeError, AttributeError):
         raise UserError(f"{run.summary} is no summary of a run. Delete it; `resume=True` writes it again.") from None
     if not (weights := step_directories(run.weights)):
         raise UserError(f"{run.weights} has no weights. `resume=True` saves them again.")
     return TrainingResult(output_dir, tuple(steps.values()), held_out, weights[-1])
-
-
-def _estimate(found: Mapping[str, Any]) -> Estimate:
-    """Read an estimate from JSON, in which nan is null."""
-    low, high = (math.nan if found[end] is None else found[end] for end in ("low", "high"))
-    return Estimate(found["mean"], low, high, found["num"])

@@ -41,7 +41,7 @@ def test_rollouts_come_back_as_they_were_and_a_step_that_is_run_again_replaces_i
 
 
 def test_a_failed_rollout_is_kept_with_its_reason(tmp_path):
-    logprobs = (0.0,) * 3 + (math.nan,)
+    logprobs = (0.0, 0.0, -math.inf, math.nan)
     failed = dataclasses.replace(
         ROLLOUT, reward=math.nan, failure="timeout", failure_detail="10 s", logprobs_T=logprobs
     )
@@ -49,7 +49,7 @@ def test_a_failed_rollout_is_kept_with_its_reason(tmp_path):
     json.loads((tmp_path / "r.jsonl").read_text(), parse_constant=pytest.fail)
     [record] = read_rollouts(tmp_path / "r.jsonl")
     assert (record.rollout.failure, record.rollout.failure_detail) == ("timeout", "10 s")
-    assert math.isnan(record.rollout.reward) and math.isnan(record.rollout.logprobs_T[3])
+    assert repr((record.rollout.reward, record.rollout.logprobs_T)) == repr((math.nan, logprobs))
 
 
 def test_the_tasks_data_is_kept_and_a_long_value_is_cut(tmp_path):

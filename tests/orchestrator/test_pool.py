@@ -161,7 +161,16 @@ def test_a_run_goes_on_from_any_batch(seed: int):
         assert len(used) + left == ends["data_position"]  # and nothing is lost
 
 
-def test_groups_that_wait_are_kept_to_the_last_bit():
+def as_before(rollout):
+    """A saved rollout as earlier versions wrote it."""
+    names = {name: f"{name}_T" for name in ("token_ids", "loss_mask", "logprobs", "versions")}
+    old = {names.get(name, name): value for name, value in rollout.items()}
+    reward = "NaN" if rollout["reward"] is None else rollout["reward"]
+    return old | {"loss_mask_T": list(map(bool, rollout["loss_mask"])), "reward": reward, "task_data": {"number": -1}}
+
+
+@pytest.mark.parametrize("saved", [dict, as_before])
+def test_groups_that_wait_are_kept_to_the_last_bit(saved):
     with playing(level=2, kinds=(set(), set(), {0, 5})) as run:
         run.play(range(1))
         state = {}
@@ -169,6 +178,8 @@ def test_groups_that_wait_are_kept_to_the_last_bit():
             run.orchestrator._pool._file_arrived()
             state = run.orchestrator.state
         waiting = run.orchestrator._pool.waiting
+    for group in state["waiting"]:
+        group["rollouts"] = list(map(saved, group["rollouts"]))
     with playing(level=2) as again:
         again.orchestrator.restore(json.loads(json.dumps(state, allow_nan=False)))
         assert repr(again.orchestrator._pool.waiting) == repr(waiting)  # nan is not equal to itself

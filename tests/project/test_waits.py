@@ -21,6 +21,7 @@ SAMPLER, PART, ALONE = (
 )
 MEETING, REPLICAS = f"{CLUSTER}transport/test_meeting.py::", f"{CLUSTER}inference/test_replicas.py::"
 HOSTILE, RAY = f"{SERVE}adversary/test_servers.py::", f"{CLUSTER}services/test_ray_"
+WORKER = f"{CORE}rollout/worker/test_taskset.py::"
 RANKS = f"{CORE}launch/test_rank_failures.py::"
 
 TESTS: dict[str, tuple[str, ...]] = {
@@ -60,13 +61,21 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "a call into its environment": (
         CORE + CODE,
-        f"{CORE}rollout/worker/test_taskset.py::test_an_episode_that_waits_too_long_is_a_drop_and_its_process_goes_on",
+        WORKER + "test_an_episode_that_waits_too_long_is_a_drop_and_its_process_goes_on",
     ),
     'code of an environment in the run\'s process (`worker = "none"`) that holds the thread': (
         "packages/tools/tests/check/test_check.py::test_ctrl_c_ends_a_command_that_an_environment_holds",
+        f"{CORE}rollout/test_loop.py::test_a_thread_that_is_held_is_reported_once_with_its_line",
+        f"{CORE}rollout/test_loop.py::test_an_environment_that_stops_the_loop_ends_the_run_and_the_next_episodes_get_another",
+        f"{CORE}orchestrator/test_pool.py::test_an_environment_that_holds_the_thread_ends_the_run_with_its_place",
     ),
-    "an environment to load, its tasks, its servers to start": (
+    "the `prepare()` of an environment in a worker process, also of one that is started again": (
+        WORKER + "test_a_preparation_that_hangs_is_named_and_ended",
+        WORKER + "test_a_preparation_that_hangs_in_the_next_process_is_waited_for_once_in_a_step",
+    ),
+    "an environment to load, its tasks, its scripts, its servers to start": (
         CORE + CODE,
+        WORKER + "test_an_expert_that_hangs_is_named_and_ended",
         CORE + SERVER,
         CORE + PROGRAM,
         ENVS + SERVER,

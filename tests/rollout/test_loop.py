@@ -40,7 +40,7 @@ def test_an_environment_that_stops_the_loop_ends_the_run_and_the_next_episodes_g
         asyncio.get_running_loop().stop()
         await asyncio.sleep(100)
 
-    with pytest.raises(UserError, match="stopped the event loop of all episodes"):
+    with pytest.raises(UserError, match="stopped the event loop of episodes"):
         run_episodes(stop())
     assert run_episodes(asyncio.sleep(0, "played")) == "played"
 

@@ -1,7 +1,7 @@
 """Counts failed episodes by kind, and shows examples for people to read."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slimrl.environments.base import SUCCESS
 from slimrl.environments.find import failure_kind_of
@@ -31,7 +31,8 @@ def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
         return f"dropped: {rollout.failure}"
     if rollout.reward >= SUCCESS:
         return ""
-    kind = failure_kind_of(asked.taskset, rollout)
+    own = replace(rollout, task_id=asked.task.id, task_data=asked.task.data)  # a file has shortened data
+    kind = failure_kind_of(asked.taskset, own)
     return "" if kind is None else kind or STOPPED.get(rollout.stop_reason, "wrong")
 
 

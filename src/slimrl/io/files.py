@@ -9,7 +9,7 @@ import errno
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -44,14 +44,31 @@ def explain_write_errors(path: Path, chosen_by: str = "--output_dir") -> Iterato
 def without_nan(value: Any) -> Any:
     """Replace nan and the infinities with None, because JSON lacks them. Values in dictionaries, lists and tuples are
     replaced, too."""
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case Mapping():
-            return {key: without_nan(item) for key, item in value.items()}
-        case list() | tuple():
-            return [without_nan(item) for item in value]
-    return value
+    return _map_leaves(value, lambda leaf: None if _is_odd(leaf) else leaf)
+
+
+def encode_floats(value: Any) -> Any:
+    """Replace nan with None, as `without_nan` does, and an infinity with the text "inf" or "-inf". `decode_floats`
+    restores all of them."""
+    return _map_leaves(value, lambda leaf: (None if math.isnan(leaf) else str(leaf)) if _is_odd(leaf) else leaf)
+
+
+def decode_floats(value: Any) -> Any:
+    """Restore the numbers that `encode_floats` or `without_nan` replaced. Raise ValueError for a text that is not a
+    number."""
+    return _map_leaves(value, lambda leaf: math.nan if leaf is None else float(leaf) if isinstance(leaf, str) else leaf)
+
+
+def _map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _map_leaves(item, change) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_map_leaves(item, change) for item in value]
+    return change(value)
+
+
+def _is_odd(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 class LineFile:

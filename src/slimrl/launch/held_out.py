@@ -2,12 +2,10 @@
 evaluate a stage again."""
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from slimrl.environments.base import CONSTANT
 from slimrl.errors import UserError
@@ -23,7 +21,7 @@ from slimrl.eval.evaluate import (
     tasks_held_out,
 )
 from slimrl.io.checksums import add_digest
-from slimrl.io.files import parse_object, replace_file, without_nan
+from slimrl.io.files import decode_floats, parse_object, replace_file, without_nan
 from slimrl.io.regular_file import read_regular
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.console import RunConsole
@@ -155,15 +153,11 @@ def recall_stage(output_dir: Path, slug: str, note: Callable[[str], None]) -> tu
         return None
     try:
         content = parse_object(read_regular(path, MAX_BYTES))
-        held_out = {mode: Estimate(**_with_nan(estimate)) for mode, estimate in content["held_out"].items()}
-        return Stage(content["name"], held_out), _with_nan(content["metrics"])
+        held_out = {mode: Estimate(**decode_floats(estimate)) for mode, estimate in content["held_out"].items()}
+        return Stage(content["name"], held_out), decode_floats(content["metrics"])
     except (ValueError, UserError) as error:
         reason = str(error)
     except (LookupError, TypeError, AttributeError):
         reason = "is no result of an evaluation"
     note(f"{path} is not used: it {reason}")
     return None
-
-
-def _with_nan(values: Mapping[str, float | None]) -> dict[str, Any]:
-    return {key: math.nan if value is None else value for key, value in values.items()}

@@ -1,19 +1,18 @@
 """Writes rollouts to `output_dir/rollouts/step_000010.jsonl`, one rollout per line, for people and viewers.
 
-The caller provides the text, so this module needs no tokenizer. Each line ends with a digest of its content. JSON has
-no nan, so a reward, advantage or log-probability that is not finite is written as null and read as nan.
+The caller provides the text, so this module needs no tokenizer. Each line ends with a digest of its content.
 """
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slimrl.io.files import LineFile, read_lines, without_nan
+from slimrl.io.files import LineFile, decode_floats, encode_floats, read_lines, without_nan
+from slimrl.io.rollout_json import decode_rollout, encode_rollout
 from slimrl.io.run_dir import RunDir
-from slimrl.types import Rollout, StopReason
+from slimrl.types import Rollout
 
 MAX_VALUE = 2_000  # maximum number of characters of one value of a task's data
 NEWEST = 10  # steps that are never deleted
@@ -22,6 +21,7 @@ KEYS = """
 task_id environment draw has_signal role reward turn_rewards advantages failure failure_detail stop_reason metrics env_s
 task_data text messages token_ids loss_mask logprobs versions
 """
+OWN = ("text", "environment", "draw", "has_signal")
 ROOM = 0.9  # delete files down to this fraction of `max_bytes`, so that not every step must delete files
 
 
@@ -55,26 +55,18 @@ def read_rollouts(path: Path) -> list[RolloutRecord]:
 
 
 def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
-    """Convert a rollout to the JSON object of a line."""
-    rollout = record.rollout
-    values = {one.name.removesuffix("_T"): getattr(rollout, one.name) for one in fields(rollout)}
-    values |= {one.name: getattr(record, one.name) for one in fields(record)}
-    values |= {name: without_nan(values[name]) for name in ("reward", "advantages", "metrics", "logprobs")}
-    values["loss_mask"] = [int(mask) for mask in rollout.loss_mask_T]
-    values["env_s"] = [round(seconds, 4) for seconds in rollout.env_s]
-    values["task_data"] = data_for_file(rollout.task_data)
+    """Convert a rollout to the JSON object of a line. Long values of the task's data are shortened."""
+    values = encode_rollout(record.rollout) | {name: getattr(record, name) for name in OWN}
+    values["advantages"] = encode_floats(record.advantages)
+    values["env_s"] = [round(seconds, 4) for seconds in record.rollout.env_s]
+    values["task_data"] = data_for_file(record.rollout.task_data)
     return {key: values[key] for key in KEYS.split()}
 
 
 def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
     """Convert the JSON object of a line to a rollout. Ignore unknown keys."""
-    given = {one.name: line[one.name.removesuffix("_T")] for one in fields(Rollout)}
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    given |= {"loss_mask_T": tuple(map(bool, line["loss_mask"])), "logprobs_T": _floats(line["logprobs"])}
-    given |= {"reward": _float(line["reward"]), "stop_reason": StopReason(line["stop_reason"])}
-    given["metrics"] = {name: _float(value) for name, value in line["metrics"].items()}
-    own = (line[name] for name in ("text", "environment", "draw", "has_signal"))
-    return RolloutRecord(Rollout(**given), _floats(line["advantages"]), *own)
+    advantages = tuple(decode_floats(line["advantages"]))
+    return RolloutRecord(decode_rollout(line, line["task_data"]), advantages, *(line[name] for name in OWN))
 
 
 def data_for_file(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,14 +78,6 @@ def _shorten(value: Any) -> Any:
     """Return a value of a task's data unchanged if it is short. Otherwise return the start of its text."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return without_nan(value) if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]} …"
-
-
-def _float(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _floats(values: Sequence[float | None]) -> tuple[float, ...]:
-    return tuple(_float(value) for value in values)
 
 
 def thin_rollouts(output_dir: Path, max_bytes: float) -> int:

@@ -26,7 +26,7 @@ from slimrl.orchestrator.distill import Distillation, Opening, without_teacher
 from slimrl.orchestrator.group_rewards import add_group_rewards
 from slimrl.orchestrator.pool import Games, PlayedGroup, Pool
 from slimrl.orchestrator.roles import check_groups, load_estimate, num_games, role_advantages
-from slimrl.orchestrator.state import OrchestratorState, read_state, save_group
+from slimrl.orchestrator.state import OrchestratorState, read_state
 from slimrl.orchestrator.step_metrics import age_metrics, rollout_metrics
 from slimrl.orchestrator.watch import WatchedClient
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
@@ -89,9 +89,9 @@ class Orchestrator:
             data_position=self._num_drawn,
             num_environments=len(self.tasksets),
             role_means=self._role_means,
-            waiting=tuple(map(save_group, self._pool.waiting)),
+            waiting=tuple(self._pool.waiting),
             in_flight=(*self._to_replay, *self._pool.in_flight),
-        ).as_json()
+        ).model_dump(mode="json")
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state`, which is empty in a new run. Saved groups that do not fit the current settings are
@@ -100,9 +100,13 @@ class Orchestrator:
         self._num_drawn, self._role_means = restored.data_position, dict(restored.role_means)
         G, has_same_tasks = self.config.rollouts_per_example, restored.num_environments == len(self.tasksets)
         usable = [group for group in restored.waiting if has_same_tasks and len(group.rollouts) == G]
-        self._pool.restore([group.group() for group in usable])
+        self._pool.restore([self._with_task_data(group) for group in usable])
         other = [group.position for group in restored.waiting if group not in usable]
         self._to_replay = (*other, *restored.in_flight)
+
+    def _with_task_data(self, group: PlayedGroup) -> PlayedGroup:
+        data = self._curriculum.draw(group.position).task.data
+        return replace(group, rollouts=tuple(replace(rollout, task_data=data) for rollout in group.rollouts))
 
     def close(self) -> Metrics:
         """Stop the episodes in flight. Return, as metrics, the numbers of started rollouts that are not trained on."""

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from slimrl.io.loop_thread import CHECK_S, LoopTasks, gather_all
+from slimrl.io.rollout_json import RolloutField
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
 from slimrl.rollout.games import Places, run_groups
 from slimrl.rollout.loop import EPISODES, HELD_S, HeldWatch, run_episodes
@@ -26,7 +27,7 @@ class PlayedGroup:
 
     position: int
     version: int
-    rollouts: tuple[Rollout, ...]
+    rollouts: tuple[RolloutField, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -46,7 +46,7 @@ class HeldWatch:
         try:
             EPISODES.call_soon(self._hear)
         except RuntimeError as error:
-            raise UserError(f"an environment has stopped the event loop of all episodes. {INSTEAD}, {RESUME}") from error
+            raise UserError(f"an environment has stopped the event loop of episodes. {INSTEAD}, {RESUME}") from error
         if seconds <= HELD_S:
             return
         stack = traceback.extract_stack(sys._current_frames().get(EPISODES.ident))

@@ -4,6 +4,8 @@ import asyncio
 import os
 import random
 import sys
+import time
+import zlib
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Task, Turn
@@ -88,6 +90,56 @@ class Full(Market):
 
     def offload(self):
         print("offloaded")
+
+
+class Exam(Market):
+    """Asks for programs. The 200 tests of a task have `size` characters."""
+
+    group_reward_names = ("tests",)
+
+    def __init__(self, num_tasks=2, size=2_000):
+        super().__init__()
+        self.num_tasks, self.size = num_tasks, size
+
+    def tasks(self, split):
+        tests = [{"input": "x" * (self.size // 200), "output": (n, 0.5)} for n in range(200)]
+        return [Task(f"{split}/{n}", {"tests": tests}) for n in range(self.num_tasks)]
+
+    def environment(self, task):
+        return Answer(task)
+
+    def failure_kind(self, rollout):
+        tests = rollout.task_data["tests"]
+        return f"passes {sum(test['output'] == (n, 0.5) for n, test in enumerate(tests))} of {len(tests)} tests"
+
+    def group_rewards(self, task, rollouts):
+        assert all(rollout.task_data == task.data for rollout in rollouts)
+        return {"tests": [float(zlib.crc32(f"{one} {one.env_s}".encode())) for one in rollouts]}
+
+
+class Answer:
+    def __init__(self, task):
+        self.task = task
+
+    async def start(self):
+        return [{"role": "user", "content": "Write a program."}]
+
+    async def step(self, reply):
+        return Turn(True, reward=float(len(self.task.data["tests"]) == 200))
+
+
+class Hangs(Market):
+    """Hangs in its expert, and in its preparation except for the first `num_prepared` ones."""
+
+    def __init__(self, path="", num_prepared=1):
+        super().__init__()
+        self.path, self.num_prepared = path, num_prepared
+        self.scripts = {"expert": lambda task, seed: time.sleep(100)}
+
+    def prepare(self):
+        if not self.num_prepared or os.path.exists(self.path):
+            time.sleep(100)
+        open(self.path, "w").close()
 
 
 class Side:

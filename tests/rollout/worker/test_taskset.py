@@ -1,7 +1,9 @@
 """A taskset in a worker process is the taskset: the same answers, errors and order, and a process that goes with it."""
 
 import asyncio
+import dataclasses
 import gc
+import math
 import os
 import re
 import signal
@@ -21,6 +23,7 @@ from slimrl.io.process_tree import processes
 from slimrl.rollout.episode import EpisodeSpec
 from slimrl.rollout.games import run_groups, self_play_specs
 from slimrl.rollout.loop import run_episodes
+from slimrl.rollout.worker import process, taskset
 from slimrl.rollout.worker.process import LOAD_TIMEOUT_S, Source
 from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Rollout, SamplingParams, Task
@@ -189,6 +192,63 @@ def test_a_process_that_ends_between_two_pages_of_tasks_is_replaced() -> None:
     assert page[0][0] == "train/256"
 
 
+def test_large_tasks_come_page_by_page_and_one_that_no_message_holds_is_refused() -> None:
+    remote = load("Exam", num_tasks=300, size=150_000)
+    assert [task.id for task in tasks_of(remote, "train")] == [f"train/{n}" for n in range(300)]
+    assert [rollout.reward for rollout in play(remote, 1)] == [1.0]
+    with pytest.raises(UserError, match=r"task `train/0` has 17\.0 MB of data.*at most 16\.8 MB\. Keep large data"):
+        tasks_of(load("Exam", size=17_000_000), "train")
+
+
+def test_rewards_of_a_group_and_kinds_of_failure_see_the_task_and_the_rollouts_whole() -> None:
+    remote, here = load("Exam", size=3_000), load_taskset(f"{FILE}:Exam", {"size": 3_000})
+    (played,) = play(here, 1)
+    odd = {"odd": math.nan, "large": math.inf, "small": -math.inf}
+    rollout = dataclasses.replace(played, metrics={**played.metrics, **odd}, env_s=(0.123456789, 1.0))
+    (task, *_) = tasks_of(here, "train")
+    tasks_of(remote, "train")
+    assert remote.group_rewards(task, [rollout] * 3) == here.group_rewards(task, [rollout] * 3)
+    assert failure_kind_of(remote, rollout) == failure_kind_of(here, rollout) == "passes 200 of 200 tests"
+
+
+@pytest.fixture
+def second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One second for a question about the class, and a log message after a fifth of it."""
+    monkeypatch.setattr(process, "NOTICE_S", 0.2)
+    monkeypatch.setattr(process, "PREPARE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(taskset, "LOAD_TIMEOUT_S", 1.0)
+
+
+NOTICE = r"waiting since \d\d:\d\d:\d\d for environment `.*Hangs` to {} \(process \d+; at most 1 s\)"
+
+
+@pytest.mark.usefixtures("second")
+def test_an_expert_that_hangs_is_named_and_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    remote = load("Hangs", timeout_s=0.4)
+    with pytest.raises(UserError, match=r"Hangs\.scripts\['expert'\]\(0\) failed: .* gave no answer for 1 s"):
+        play_script(remote, "expert", Task("0", {}), 0)
+    assert re.search(NOTICE.format("play a script"), capsys.readouterr().err)
+
+
+@pytest.mark.usefixtures("second")
+def test_a_preparation_that_hangs_is_named_and_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match=r"could not be prepared: .* gave no answer for 1 s .* process was ended\.$"):
+        prepare_taskset(load("Hangs", timeout_s=0.4, num_prepared=0))
+    assert re.search(NOTICE.format("be prepared"), capsys.readouterr().err)
+
+
+@pytest.mark.usefixtures("second")
+def test_a_preparation_that_hangs_in_the_next_process_is_waited_for_once_in_a_step(tmp_path: Path) -> None:
+    remote = load("Hangs", timeout_s=0.4, path=str(tmp_path / "prepared"))
+    prepare_taskset(remote)
+    tasks_of(remote, "train")
+    kill_worker(remote)
+    began = time.monotonic()
+    details = [rollout.failure_detail for rollout in play(remote, 4) if rollout.failure == "environment_died"]
+    assert len(details) == 4 and len(set(details)) == 1 and "could not be prepared" in details[0]
+    assert 1.0 <= time.monotonic() - began < 10.0
+
+
 def test_a_class_without_kinds_of_failure_is_not_asked_for_them() -> None:
     remote = load()
     kill_worker(remote)
@@ -203,7 +263,7 @@ def test_a_class_without_kinds_of_failure_is_not_asked_for_them() -> None:
     [
         ("import os; os._exit(0)", "ended its process with exit status 0"),
         ("import os; os.kill(os.getpid(), 11)", "ended by SIGSEGV"),
-        ("while True: pass", r"gave no answer for 0\.\d s, and its process was ended\. What takes long"),
+        ("while True: pass", r"gave no answer for 0\.\d s .*, and its process was ended\. What takes long"),
         ("raise GeneratorExit", "failed to load: GeneratorExit"),
     ],
 )

@@ -15,7 +15,7 @@ from slimrl.errors import UserError
 from slimrl.io.files import parse_object
 from slimrl.io.regular_file import open_regular, read_regular
 from slimrl.io.run_dir import RunDir, step_directories
-from slimrl_view.lines import encodable
+from slimrl_view.lines import encodable, is_number
 from slimrl_view.queries import Missing, Place
 from slimrl_view.segments import segments_of
 
@@ -46,7 +46,7 @@ def read_rollout(run: Path, place: Place) -> Json:
     except (LookupError, TypeError, ValueError, OverflowError):
         pass
     return place.row | {
-        "metrics": record.get("metrics", {}),
+        "metrics": {name: value if is_number(value) else None for name, value in record.get("metrics", {}).items()},
         "failure_detail": record.get("failure_detail", ""),
         "task_data": record.get("task_data", {}),
         "turn_rewards": record.get("turn_rewards", []),
@@ -85,7 +85,7 @@ def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
         "ids": ids,
         "text": pieces,
         "mask": mask,
-        "logprob": record["logprobs"],
+        "logprob": [value if is_number(value) else None for value in record["logprobs"]],
         "version": record["versions"],
         **token_values(run / place.path, place.row["line"], mask),
         "turn": turns,

@@ -54,7 +54,7 @@ def _columns(record: Mapping[str, Any]) -> Json:
     messages = record["messages"]
     replies = [message for message in messages if message["role"] == "assistant"]
     asked = messages[: messages.index(replies[0])] if replies else messages
-    metrics = {name: value for name, value in record.get("metrics", {}).items() if _is_number(value)}
+    metrics = {name: value for name, value in record.get("metrics", {}).items() if is_number(value)}
     drop = str(record.get("failure", ""))
     has_signal = record.get("has_signal")
     mask = bytes(map(bool, record["loss_mask"]))
@@ -64,7 +64,7 @@ def _columns(record: Mapping[str, Any]) -> Json:
         "environment": str(record.get("environment", "")),
         "draw": _whole_number(record.get("draw", -1)),
         "role": str(record.get("role", "")),
-        "reward": float(record["reward"]) if _is_number(record["reward"]) else None,
+        "reward": float(record["reward"]) if is_number(record["reward"]) else None,
         "advantage": sum(advantages) / len(advantages) if advantages else None,
         "flat": bool(advantages) and not (has_signal if isinstance(has_signal, bool) else any(advantages)),
         "drop": drop,
@@ -105,5 +105,6 @@ def _whole_number(value: Any) -> int:
     return number
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return True for a finite number. A file has nan as null, and an infinity as text."""
     return isinstance(value, int | float) and math.isfinite(value)

@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -25,11 +26,20 @@ from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_
 POLL_S = 0.5  # seconds between checks for the end of a process whose forks keep the connection open
 GRACE_S = 2.0  # seconds in which a worker can interrupt its environment; then the worker is killed
 CLOSE_S = 2.0  # seconds for a worker to clean up at the end of a run
-LOAD_TIMEOUT_S = 300.0  # seconds to load and create the class and to list its tasks
+LOAD_TIMEOUT_S = 300.0  # seconds to load and create the class, to list its tasks or to play one of its scripts
+PREPARE_TIMEOUT_S = 7200.0  # seconds for `prepare()`, which may build an index
+NOTICE_S = 60.0  # seconds between two log messages during a wait
 LOST = "environment_lost"  # drop reason of an episode whose process was ended by another episode or a lost machine
 GB = 1e9
-# The requests about the environment class, as phrases for error messages.
-QUESTIONS = {"load": "be made", "describe": "be described", "prepare": "be prepared", "tasks": "give its tasks"}
+# Requests, as phrases for messages.
+QUESTIONS = {
+    "load": "be made",
+    "describe": "be described",
+    "prepare": "be prepared",
+    "tasks": "give its tasks",
+    "script": "play a script",
+    "offload": "free memory",
+}
 # Threads that wait for one of several workers while the other workers play.
 _WAITING = ThreadPoolExecutor(64, "environments")
 
@@ -90,26 +100,23 @@ class WorkerProcess:
         """The reason why the process ended, as text for messages."""
         return self._verdict.detail if self._verdict else "it was closed"
 
-    def ask(self, do: str, limit_s: float | None = None, **fields: Any) -> Any:
+    def ask(self, do: str, limit_s: float, **fields: Any) -> Any:
         """Send the request `do` with its `fields`, and return the worker's answer. Kill the process and raise
-        RolloutError if the worker sends no message for `limit_s` seconds (None: no limit)."""
+        RolloutError if the worker sends no message for `limit_s` seconds, or for `episode_timeout_s` if it is
+        longer."""
         number, answer = self._post(do, fields)
-        self._wait(number, answer.done, limit_s)
+        self._wait(number, answer.done, max(limit_s, self._source.timeout_s), QUESTIONS.get(do, "answer"))
         return answer.result()
 
     def ask_class(self, do: str, **fields: Any) -> Any:
         """Return the answer to a request about the environment class. Raise UserError if the process ends or takes too
         long."""
-        limit_s = None if do == "prepare" else max(LOAD_TIMEOUT_S, self._source.timeout_s)
         try:
-            return self.ask(do, limit_s, **fields)
+            return self.ask(do, PREPARE_TIMEOUT_S if do == "prepare" else LOAD_TIMEOUT_S, **fields)
         except RolloutError as error:
             advice = ""
-            if error.reason == "timeout":
-                advice = (
-                    ". What takes long belongs into its `prepare()`, which has no limit; a larger `episode_timeout_s` "
-                    "raises this one, too"
-                )
+            if error.reason == "timeout" and do != "prepare":
+                advice = f". What takes long belongs into its `prepare()`: its limit is {PREPARE_TIMEOUT_S / 3600:g} h"
             raise UserError(
                 f"environment `{self._source.env_id}` could not {QUESTIONS[do]}: {error.detail}{advice}."
             ) from error
@@ -143,7 +150,7 @@ class WorkerProcess:
 
     async def _quiet_after(self, number: int) -> None:
         """Wait until the worker has started all calls up to `number` and no call computes."""
-        waiting = (number, lambda: self._quiet >= number, self._source.call_s)
+        waiting = (number, lambda: self._quiet >= number, self._source.call_s, "answer")
         if self._waits_alone:
             await asyncio.get_running_loop().run_in_executor(_WAITING, self._wait, *waiting)
         else:
@@ -170,16 +177,22 @@ class WorkerProcess:
                 pass
         return number, answer
 
-    def _wait(self, number: int, is_done: Callable[[], bool], limit_s: float | None) -> None:
-        """Wait until `is_done` or the end of the process. If neither happens within `limit_s` seconds, kill the process
-        and raise RolloutError."""
-        began = time.monotonic()
+    def _wait(self, number: int, is_done: Callable[[], bool], limit_s: float, what: str) -> None:
+        """Wait until `is_done` or the end of the process, and log the wait every `NOTICE_S` seconds. If neither happens
+        within `limit_s` seconds, kill the process and raise RolloutError. `what` is the request as a phrase."""
+        began, since = time.monotonic(), time.strftime("%H:%M:%S")
         with self._changed:
             while not is_done() and not self.is_over:
-                left = None if limit_s is None else max(began, self._heard) + limit_s - time.monotonic()
-                if left is not None and left <= 0:
+                left = max(began, self._heard) + limit_s - time.monotonic()
+                if left <= 0:
                     break
-                self._changed.wait(left)
+                if not self._changed.wait(min(left, NOTICE_S)) and left > NOTICE_S:
+                    print(
+                        f"waiting since {since} for environment `{self._source.env_id}` to {what} (process {self.pid}; "
+                        f"at most {limit_s:g} s)",
+                        file=sys.stderr,
+                        flush=True,
+                    )
             else:
                 return
         raise self._give_up(number, limit_s)
@@ -188,11 +201,11 @@ class WorkerProcess:
         with self._changed:
             self._changed.wait_for(lambda: self.is_over, CLOSE_S)
 
-    def _give_up(self, number: int, limit_s: float | None) -> RolloutError:
+    def _give_up(self, number: int, limit_s: float) -> RolloutError:
         """Kill the process because the call `number` took too long. Return the RolloutError of this call."""
         waited = f"the environment took longer than episode_timeout_s = {self._source.timeout_s:g} s"
         if limit_s != self._source.call_s:
-            waited = f"the environment gave no answer for {limit_s:g} s"
+            waited = f"the environment gave no answer for {limit_s:g} s (a longer `episode_timeout_s` extends this)"
         late = RolloutError("timeout", f"{waited}, and its process was ended")
         self._end([number], late)
         self._wait_for_end()

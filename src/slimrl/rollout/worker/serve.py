@@ -22,7 +22,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -33,19 +33,21 @@ from slimrl.environments.find import load_taskset, prepare_taskset, tasks_of
 from slimrl.environments.scripts import play_script
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.process_tree import processes
+from slimrl.io.rollout_json import decode_rollout
 from slimrl.io.user_code import call_user_code
-from slimrl.monitor.rollouts import rollout_from_json
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
-from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
+from slimrl.rollout.worker.wire import MAX_BYTES, REASON, WireError, encode, receive_message, send_message
 from slimrl.types import Environment, Task, Taskset
 
 # prctl(2)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ABOUT_EPISODES = ("environment", "self_play", "start", "step", "close")  # requests that are answered in the event loop
 MAX_TURNS = 100  # turns of the event loop after which the worker reports although it does not wait: it may be polling
-PAGE = 256  # tasks in one message
+PAGE_BYTES = 1 << 20  # size of a message with tasks
+MAX_TASK_BYTES = MAX_BYTES // 2  # maximum size of a task, because rollouts are sent together with their task
 OPTIONAL = ("failure_kind", "offload")  # methods that are called only if the class overrides them
+MB = 1e6
 MAX_GENERATIONS = 100  # generations of descendants to kill
 BROKEN = 70  # the exit status after an error in the worker's code, EX_SOFTWARE
 
@@ -256,15 +258,14 @@ class Worker:
             case {"do": "tasks", "split": split, "first": first}:
                 if split not in self._tasks:  # the first page creates all tasks
                     self._tasks[split] = {task.id: task for task in tasks_of(self._taskset, split)}
-                page = islice(self._tasks[split].values(), first, first + PAGE)
-                return [[task.id, task.data] for task in page]
+                return _page(islice(self._tasks[split].values(), first, None))
             case {"do": "script", "name": name, "seed": seed}:
                 return play_script(self._taskset, name, self._task(message), seed)
-            case {"do": "failure_kind", "rollout": line}:
-                rollout = rollout_from_json(line).rollout
+            case {"do": "failure_kind", "rollout": values}:
+                rollout = decode_rollout(values, self._task(message).data)
                 return call_user_code("failure_kind() failed", lambda: self._taskset.failure_kind(rollout))
-            case {"do": "group_rewards", "rollouts": lines}:
-                return call_user_code("group_rewards() failed", lambda: self._reward_group(self._task(message), lines))
+            case {"do": "group_rewards", "rollouts": group}:
+                return call_user_code("group_rewards() failed", lambda: self._reward_group(self._task(message), group))
         return None
 
     def _describe(self) -> dict[str, Any]:
@@ -278,8 +279,8 @@ class Worker:
             "own": [name for name in OPTIONAL if not is_default(taskset, name)],
         }
 
-    def _reward_group(self, task: Task, lines: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-        rollouts = [rollout_from_json(line).rollout for line in lines]
+    def _reward_group(self, task: Task, group: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+        rollouts = [decode_rollout(values, task.data) for values in group]
         rewards = self._taskset.group_rewards(copy.deepcopy(task), rollouts)
         return {str(name): [float(value) for value in values] for name, values in rewards.items()}
 
@@ -289,6 +290,25 @@ class Worker:
         task = Task(*message["task"])
         found = (tasks[task.id] for tasks in self._tasks.values() if task.id in tasks)
         return next((one for one in found if json.loads(json.dumps(one.data)) == task.data), task)
+
+
+def _page(tasks: Iterable[Task]) -> list[list[Any]]:
+    """Return the first tasks as JSON values, at least one task if there is any. Raise UserError if a task is too
+    large."""
+    page: list[list[Any]] = []
+    size = 0
+    for task in tasks:
+        num = len(encode([task.id, task.data]))
+        if num > MAX_TASK_BYTES:
+            raise UserError(
+                f"task `{task.id}` has {num / MB:.1f} MB of data, and a worker process takes at most "
+                f"{MAX_TASK_BYTES / MB:.1f} MB. Keep large data in a file, and its path in the task."
+            )
+        size += num
+        if page and size > PAGE_BYTES:
+            break
+        page.append([task.id, task.data])
+    return page
 
 
 def _failure(error: BaseException) -> dict[str, Any]:

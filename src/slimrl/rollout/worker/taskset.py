@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from slimrl.errors import RolloutError, UserError, visible
-from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
+from slimrl.io.rollout_json import encode_rollout
 from slimrl.rollout.worker.process import LOAD_TIMEOUT_S, LOST, Source, WorkerProcess
 from slimrl.rollout.worker.program import Start
 from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset, Turn
@@ -64,13 +64,15 @@ class RemoteTaskset(Taskset):
         return {name: partial(self._play, name) for name in self._scripts}
 
     def _play(self, name: str, task: Task, seed: int) -> list[Message]:
-        answer: list[Message] = self._process().ask("script", name=name, task=_as_json(task), seed=seed)
+        fields = {"name": name, "task": _as_json(task), "seed": seed}
+        answer: list[Message] = self._process().ask("script", LOAD_TIMEOUT_S, **fields)
         return answer
 
     def failure_kind(self, rollout: Rollout) -> str | None:
         if "failure_kind" not in self._own:
             return ""
-        kind = self._process().ask_episode("failure_kind", rollout=_line(rollout))
+        task = [rollout.task_id, rollout.task_data]
+        kind = self._process().ask_episode("failure_kind", task=task, rollout=encode_rollout(rollout))
         return None if kind is None else visible(str(kind))
 
     def self_play(self, task: Task) -> Sequence[Environment]:
@@ -79,9 +81,8 @@ class RemoteTaskset(Taskset):
         return [RemoteEpisode(self, None, (process, str(name))) for name in names]
 
     def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> Mapping[str, Sequence[float]]:
-        lines = [_line(rollout) for rollout in rollouts]
         rewards: dict[str, list[float]] = self._process().ask_episode(
-            "group_rewards", task=_as_json(task), rollouts=lines
+            "group_rewards", task=_as_json(task), rollouts=[*map(encode_rollout, rollouts)]
         )
         return rewards
 
@@ -133,6 +134,7 @@ class Seat:
         self._seed = ""
         # Deaths since the random generators were seeded, and deaths since a step was answered.
         self._num_deaths, self._num_in_a_row = 0, 0
+        self._late = ""  # the error of a start that took too long
 
     def open(self) -> WorkerProcess:
         """Start the first process and return it. Raise UserError if the process cannot load the environment class."""
@@ -141,7 +143,7 @@ class Seat:
 
     def process(self) -> WorkerProcess:
         """Return the running process, or start a new process. Raise RolloutError if the start fails, or after too many
-        deaths."""
+        deaths. After a start that took too long, wait for the next training step to start a process again."""
         if running := self.running():
             return running
         with self._starting:
@@ -156,7 +158,7 @@ class Seat:
 
     def begin_step(self, seed: str | None) -> None:
         """Reset the count of deaths. If `seed` is not None, seed the random generators now and after every restart."""
-        self._num_in_a_row = 0
+        self._num_in_a_row, self._late = 0, ""
         if seed is None:
             return
         self._seed = f"{seed}/seat {self._number}" if self._number else seed
@@ -172,12 +174,17 @@ class Seat:
             self._found.close()
 
     def _start_again(self) -> WorkerProcess:
+        if self._late:
+            raise RolloutError("environment_died", self._late)
         if self._found:
             self._count_death(self._found)
         try:
             return self._new_process()
         except UserError as error:
-            raise RolloutError("environment_died", f"no process could be started for it: {error}") from error
+            detail = f"no process could be started for it: {error}"
+            if isinstance(error.__cause__, RolloutError) and error.__cause__.reason == "timeout":
+                self._late = detail
+            raise RolloutError("environment_died", detail) from error
 
     def _new_process(self) -> WorkerProcess:
         process = self._start()
@@ -212,10 +219,6 @@ def _close_all(seats: list[Seat]) -> None:
 
 def _as_json(task: Task) -> list[Any]:
     return [task.id, task.data]
-
-
-def _line(rollout: Rollout) -> dict[str, Any]:
-    return rollout_to_json(RolloutRecord(rollout, (), ""))
 
 
 class RemoteEpisode:

@@ -24,9 +24,14 @@ class WireError(Exception):
     """An error for a malformed or too large message. After a malformed message, the connection cannot be used."""
 
 
+def encode(value: Any) -> bytes:
+    """Encode a JSON value. Python's JSON allows nan and the infinities."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
 def send_message(sock: socket.socket, message: dict[str, Any]) -> None:
     """Send a message. If it is too large, raise WireError and send nothing."""
-    body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    body = encode(message)
     if len(body) > MAX_BYTES:
         raise WireError(f"an answer of {len(body)} bytes is longer than {MAX_BYTES}")
     sock.sendall(HEAD.pack(len(body)) + body)

@@ -167,7 +167,8 @@ class _Game:
         for name, value in turn.metrics.items():
             self.terminal.note(f"  {name:<{width}}  {value:.6g}")
         if reward < SUCCESS:
-            rollout = Rollout(self.task.id, (), (), (), (), reward, metrics={**turn.metrics, "unfinished": 0.0})
+            metrics = {**turn.metrics, "unfinished": 0.0}
+            rollout = Rollout(self.task.id, (), (), (), (), reward, metrics=metrics, task_data=self.task.data)
             if (kind := failure_kind_of(self.taskset, rollout)) is not None:
                 self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
 
