@@ -1,6 +1,7 @@
 """Episodes sorted by what went wrong, and written for people."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,11 @@ class Lenient(Sums):
         return None if rollout.reward > 0.5 else ""
 
 
+class ByTask(Sums):
+    def failure_kind(self, rollout: Rollout) -> str | None:
+        return f"{rollout.task_id} asked for {rollout.task_data['answer']}"
+
+
 NEARLY = math.nextafter(1.0, 0.0)  # six turns of a sixth each
 CASES = [
     (OneTask(Quiz), rollout("test/0"), ""),
@@ -32,6 +38,8 @@ CASES = [
     (Sums(), rollout("test/0", 0.0, unfinished=1.0), "ran out of turns"),
     (Lenient(), rollout("test/0", 0.9), ""),
     (Lenient(), rollout("test/0", 0.5), "wrong"),
+    # Read from a file, an episode has the evaluation's id of its task, and shortened data.
+    (ByTask(), replace(rollout("sums/test/0", 0.5), task_data={"answer": "sev …"}), "test/0 asked for seven"),
 ]
 
 

@@ -23,8 +23,7 @@ from slimrl.io.process_tree import processes
 from slimrl.rollout.episode import EpisodeSpec
 from slimrl.rollout.games import run_groups, self_play_specs
 from slimrl.rollout.loop import run_episodes
-from slimrl.rollout.worker import process, taskset
-from slimrl.rollout.worker.process import LOAD_TIMEOUT_S, Source
+from slimrl.rollout.worker.process import QUESTIONS, Source
 from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Rollout, SamplingParams, Task
 from tests.rollout.scripted import DigitClient, make_context
@@ -188,7 +187,7 @@ def test_two_threads_that_find_a_process_ended_start_one() -> None:
 
 def test_a_process_that_ends_between_two_pages_of_tasks_is_replaced() -> None:
     remote = load()
-    page = remote._ask_class("tasks", split="train", first=256)
+    page = remote._process().ask_class("tasks", split="train", first=256)
     assert page[0][0] == "train/256"
 
 
@@ -213,10 +212,10 @@ def test_rewards_of_a_group_and_kinds_of_failure_see_the_task_and_the_rollouts_w
 
 @pytest.fixture
 def second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One second for a question about the class, and a log message after a fifth of it."""
-    monkeypatch.setattr(process, "NOTICE_S", 0.2)
-    monkeypatch.setattr(process, "PREPARE_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(taskset, "LOAD_TIMEOUT_S", 1.0)
+    """One second for scripts and preparations, and a log message after a fifth of it."""
+    monkeypatch.setattr("slimrl.rollout.worker.process.NOTICE_S", 0.2)
+    for do in ("script", "prepare"):
+        monkeypatch.setitem(QUESTIONS, do, (QUESTIONS[do][0], 1.0))
 
 
 NOTICE = r"waiting since \d\d:\d\d:\d\d for environment `.*Hangs` to {} \(process \d+; at most 1 s\)"
@@ -271,11 +270,10 @@ def test_a_file_that_does_not_load_ends_nothing_but_its_process(
     code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "while" in code:
-        monkeypatch.setattr("slimrl.rollout.worker.process.LOAD_TIMEOUT_S", 0.5)
+        monkeypatch.setitem(QUESTIONS, "load", ("be made", 0.5))
     (tmp_path / "own.py").write_text(code)
     with pytest.raises(UserError, match=said):
         load("Own", timeout_s=0.4, file=tmp_path / "own.py")
-    assert LOAD_TIMEOUT_S >= 300
 
 
 def test_a_process_goes_with_its_taskset() -> None:

@@ -26,19 +26,18 @@ from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_
 POLL_S = 0.5  # seconds between checks for the end of a process whose forks keep the connection open
 GRACE_S = 2.0  # seconds in which a worker can interrupt its environment; then the worker is killed
 CLOSE_S = 2.0  # seconds for a worker to clean up at the end of a run
-LOAD_TIMEOUT_S = 300.0  # seconds to load and create the class, to list its tasks or to play one of its scripts
-PREPARE_TIMEOUT_S = 7200.0  # seconds for `prepare()`, which may build an index
 NOTICE_S = 60.0  # seconds between two log messages during a wait
 LOST = "environment_lost"  # drop reason of an episode whose process was ended by another episode or a lost machine
 GB = 1e9
-# Requests, as phrases for messages.
+# Requests outside episodes, as phrases for messages, and their limits in seconds (see `ask`). `prepare` may build an
+# index.
 QUESTIONS = {
-    "load": "be made",
-    "describe": "be described",
-    "prepare": "be prepared",
-    "tasks": "give its tasks",
-    "script": "play a script",
-    "offload": "free memory",
+    "load": ("be made", 300.0),
+    "describe": ("be described", 300.0),
+    "prepare": ("be prepared", 7200.0),
+    "tasks": ("give its tasks", 300.0),
+    "script": ("play a script", 300.0),
+    "offload": ("free memory", 300.0),
 }
 # Threads that wait for one of several workers while the other workers play.
 _WAITING = ThreadPoolExecutor(64, "environments")
@@ -100,30 +99,26 @@ class WorkerProcess:
         """The reason why the process ended, as text for messages."""
         return self._verdict.detail if self._verdict else "it was closed"
 
-    def ask(self, do: str, limit_s: float, **fields: Any) -> Any:
+    def ask(self, do: str, **fields: Any) -> Any:
         """Send the request `do` with its `fields`, and return the worker's answer. Kill the process and raise
-        RolloutError if the worker sends no message for `limit_s` seconds, or for `episode_timeout_s` if it is
-        longer."""
+        RolloutError if the worker sends no message within the larger of the request's limit and `call_s`."""
+        what, limit_s = QUESTIONS.get(do, ("answer", 0.0))
         number, answer = self._post(do, fields)
-        self._wait(number, answer.done, max(limit_s, self._source.timeout_s), QUESTIONS.get(do, "answer"))
+        self._wait(number, answer.done, max(limit_s, self._source.call_s), what)
         return answer.result()
 
     def ask_class(self, do: str, **fields: Any) -> Any:
         """Return the answer to a request about the environment class. Raise UserError if the process ends or takes too
         long."""
         try:
-            return self.ask(do, PREPARE_TIMEOUT_S if do == "prepare" else LOAD_TIMEOUT_S, **fields)
+            return self.ask(do, **fields)
         except RolloutError as error:
             advice = ""
             if error.reason == "timeout" and do != "prepare":
-                advice = f". What takes long belongs into its `prepare()`: its limit is {PREPARE_TIMEOUT_S / 3600:g} h"
+                advice = f". What takes long belongs into its `prepare()`: its limit is {QUESTIONS['prepare'][1]:g} s"
             raise UserError(
-                f"environment `{self._source.env_id}` could not {QUESTIONS[do]}: {error.detail}{advice}."
+                f"environment `{self._source.env_id}` could not {QUESTIONS[do][0]}: {error.detail}{advice}."
             ) from error
-
-    def ask_episode(self, do: str, **fields: Any) -> Any:
-        """Return the answer to a short request about the taskset, such as `self_play`. The time limit is `call_s`."""
-        return self.ask(do, self._source.call_s, **fields)
 
     async def call(self, do: str, **fields: Any) -> Any:
         """Return the answer to a request about an episode. Block other episodes while its environment computes."""
@@ -181,18 +176,14 @@ class WorkerProcess:
         """Wait until `is_done` or the end of the process, and log the wait every `NOTICE_S` seconds. If neither happens
         within `limit_s` seconds, kill the process and raise RolloutError. `what` is the request as a phrase."""
         began, since = time.monotonic(), time.strftime("%H:%M:%S")
+        waiting = f"waiting since {since} for environment `{self._source.env_id}` to {what} (process {self.pid}"
         with self._changed:
             while not is_done() and not self.is_over:
                 left = max(began, self._heard) + limit_s - time.monotonic()
                 if left <= 0:
                     break
                 if not self._changed.wait(min(left, NOTICE_S)) and left > NOTICE_S:
-                    print(
-                        f"waiting since {since} for environment `{self._source.env_id}` to {what} (process {self.pid}; "
-                        f"at most {limit_s:g} s)",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+                    print(f"{waiting}; at most {limit_s:g} s)", file=sys.stderr, flush=True)
             else:
                 return
         raise self._give_up(number, limit_s)

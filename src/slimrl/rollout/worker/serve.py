@@ -295,16 +295,14 @@ class Worker:
 def _page(tasks: Iterable[Task]) -> list[list[Any]]:
     """Return the first tasks as JSON values, at least one task if there is any. Raise UserError if a task is too
     large."""
-    page: list[list[Any]] = []
-    size = 0
+    page, size = list[list[Any]](), 0
     for task in tasks:
-        num = len(encode([task.id, task.data]))
+        size += (num := len(encode([task.id, task.data])))
         if num > MAX_TASK_BYTES:
             raise UserError(
                 f"task `{task.id}` has {num / MB:.1f} MB of data, and a worker process takes at most "
                 f"{MAX_TASK_BYTES / MB:.1f} MB. Keep large data in a file, and its path in the task."
             )
-        size += num
         if page and size > PAGE_BYTES:
             break
         page.append([task.id, task.data])

@@ -10,7 +10,7 @@ from typing import Any
 
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.io.rollout_json import encode_rollout
-from slimrl.rollout.worker.process import LOAD_TIMEOUT_S, LOST, Source, WorkerProcess
+from slimrl.rollout.worker.process import LOST, Source, WorkerProcess
 from slimrl.rollout.worker.program import Start
 from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset, Turn
 
@@ -50,7 +50,7 @@ class RemoteTaskset(Taskset):
     def tasks(self, split: Split) -> Sequence[Task]:
         if split not in self._tasks:
             found: list[Task] = []
-            while page := self._ask_class("tasks", split=split, first=len(found)):
+            while page := self._process().ask_class("tasks", split=split, first=len(found)):
                 found += (Task(*task) for task in page)
             self._tasks[split] = found
             self._known.append(("tasks", {"split": split, "first": 0}))
@@ -64,36 +64,35 @@ class RemoteTaskset(Taskset):
         return {name: partial(self._play, name) for name in self._scripts}
 
     def _play(self, name: str, task: Task, seed: int) -> list[Message]:
-        fields = {"name": name, "task": _as_json(task), "seed": seed}
-        answer: list[Message] = self._process().ask("script", LOAD_TIMEOUT_S, **fields)
+        answer: list[Message] = self._process().ask("script", name=name, task=_as_json(task), seed=seed)
         return answer
 
     def failure_kind(self, rollout: Rollout) -> str | None:
         if "failure_kind" not in self._own:
             return ""
         task = [rollout.task_id, rollout.task_data]
-        kind = self._process().ask_episode("failure_kind", task=task, rollout=encode_rollout(rollout))
+        kind = self._process().ask("failure_kind", task=task, rollout=encode_rollout(rollout))
         return None if kind is None else visible(str(kind))
 
     def self_play(self, task: Task) -> Sequence[Environment]:
         process = self._next_seat().process()
-        names = process.ask_episode("self_play", task=_as_json(task))
+        names = process.ask("self_play", task=_as_json(task))
         return [RemoteEpisode(self, None, (process, str(name))) for name in names]
 
     def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> Mapping[str, Sequence[float]]:
-        rewards: dict[str, list[float]] = self._process().ask_episode(
+        rewards: dict[str, list[float]] = self._process().ask(
             "group_rewards", task=_as_json(task), rollouts=[*map(encode_rollout, rollouts)]
         )
         return rewards
 
     def prepare(self) -> None:
-        self._ask_class("prepare")
+        self._process().ask_class("prepare")
         self._known.append(("prepare", {}))  # processes that start later must prepare too
 
     def offload(self) -> None:
         for running in filter(None, (seat.running() for seat in self._seats if "offload" in self._own)):
             with suppress(RolloutError):  # the process has ended, so it holds no memory
-                running.ask("offload", LOAD_TIMEOUT_S)
+                running.ask("offload")
 
     def begin_step(self, seed: str | None) -> None:
         for seat in self._seats:
@@ -113,9 +112,6 @@ class RemoteTaskset(Taskset):
     def _next_seat(self) -> "Seat":
         self._num_opened += 1
         return self._seats[(self._num_opened - 1) % len(self._seats)]
-
-    def _ask_class(self, do: str, **fields: Any) -> Any:
-        return self._process().ask_class(do, **fields)
 
     def _process(self) -> WorkerProcess:
         """Return the process that answers requests about the taskset. Raise RolloutError if it cannot be started."""
@@ -166,7 +162,7 @@ class Seat:
         self._num_deaths = 0 if self.running() or not self._found else -1
         if running := self.running():
             with suppress(RolloutError):  # the process has just ended: the next process gets the same seed
-                running.ask_episode("seed", text=self._seed)
+                running.ask("seed", text=self._seed)
 
     def close(self) -> None:
         """End the process."""
@@ -193,7 +189,7 @@ class Seat:
                 process.ask_class(do, **fields)
             if self._seed:
                 text = f"{self._seed}/{self._num_deaths}" if self._num_deaths else self._seed
-                process.ask_episode("seed", text=text)
+                process.ask("seed", text=text)
         except BaseException:
             process.close()
             raise
