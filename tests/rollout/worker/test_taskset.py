@@ -273,7 +273,7 @@ def test_a_file_that_does_not_load_ends_nothing_but_its_process(
         monkeypatch.setitem(QUESTIONS, "load", ("be made", 0.5))
     (tmp_path / "own.py").write_text(code)
     with pytest.raises(UserError, match=said):
-        load("Own", timeout_s=0.4, file=tmp_path / "own.py")
+        load("Own", timeout_s=0.2, file=tmp_path / "own.py")
 
 
 def test_a_process_goes_with_its_taskset() -> None:
