@@ -216,8 +216,8 @@ def test_parts_and_processes_need_the_distribution_that_starts_them(
     assert cli.run(["trainer", "--dry-run"]) == 0  # alone
     made.write(
         "deployed_of_a_test",
-        "from slimrl.plugins import Deployment\nHERE = Deployment('deployed_of_a_test:run', '', {})\n"
-        "def run(resolved):\n    return len(resolved.config.orchestrator.env) + 10",
+        "from slimrl.plugins import Deployment\nHERE = Deployment('deployed_of_a_test:run', {})\n"
+        "def run(config, argv, note):\n    return len(config.orchestrator.env) + 10",
     )
     made.install(slimrl_cluster={DEPLOYMENTS: {"processes": "deployed_of_a_test:HERE"}})
     assert cli.run(rl) == 11

@@ -78,10 +78,8 @@ class Deployment:
     """A way to run `rl` as several processes. Functions are given as `module:function` and imported when called."""
 
     run: str
-    """Starts and watches the processes of the run. Takes the settings (`Resolved`) and returns the exit status."""
-
-    supervise: str
-    """Like `run`, but takes a config with its placement, the command line, and a function that logs a note."""
+    """Starts and watches the processes of the run. Takes the config with its placement, the words after the command
+    (None for a call from Python), and a function that logs a note. Returns the exit status."""
 
     parts: Mapping[str, str]
     """Maps the name of a command to the function that runs its process. The function takes the settings."""

@@ -1,6 +1,7 @@
 """The `rl` command: evaluate, warm up, train by reinforcement learning, evaluate again, report.
 
-This module executes a run in one process. If a run has several processes, a deployment starts and watches them.
+This module executes a run in one process. If a run has several processes, a deployment (`slimrl.deployments`) starts
+and watches them.
 """
 
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.launch.extensions import begin_hooks, find
+from slimrl.launch.extensions import begin_hooks
 from slimrl.launch.open_dir import open_training_dir, with_pinned_model
 from slimrl.launch.parts import make_rl_parts, open_sinks, open_watches
 from slimrl.launch.placement import place
@@ -23,7 +24,7 @@ from slimrl.launch.training import Run, reference_module
 from slimrl.models.device import dtype_name
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor, Sink
-from slimrl.plugins import DEPLOYMENTS, call, names
+from slimrl.plugins import DEPLOYMENTS, call, load, names
 from slimrl.trainer.checkpoint import read_progress
 
 
@@ -38,11 +39,13 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     # the plug-in slimrl-cluster and uvicorn. `auto` chooses several processes only if all of these are present.
     can_be_apart = resolved.argv is not None and "processes" in names(DEPLOYMENTS) and find_spec("uvicorn") is not None
     config = place(resolved.config, console.note, can_be_apart=can_be_apart)
-    config = without_needless_warm_up(config, console.note)
     if config.deployment.are_apart:
-        begin_hooks(config, None, console.note)
+        deployment = load(DEPLOYMENTS, config.deployment.type, "the deployment")
         drop_made()
-        return int(call(find(config.deployment.type).supervise, config, resolved.argv, console.note))
+        # The trainer logs that a warm-up is needless, and opens the directory, so do neither here.
+        begin_hooks(without_needless_warm_up(config, lambda text: None), None, console.note)
+        return int(call(deployment.run, config, resolved.argv, console.note))
+    config = without_needless_warm_up(config, console.note)
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         begin_hooks(config, output_dir, console.note)
         past = read_progress(output_dir) if config.resume else None
