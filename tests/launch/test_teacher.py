@@ -225,8 +225,8 @@ def test_the_teacher_of_a_frozen_start_is_the_warmed_up_model(tiny_dir, tmp_path
     ("flag", "value", "said"),
     [
         ("--teacher.name", "MODEL", "another vocabulary"),
-        ("--teacher.device", "cuda:1", r"teacher\.device asks for cuda.*0 CUDA devices"),
-        ("--teacher.device", "cuda", r"teacher\.device asks for cuda.*0 CUDA devices"),
+        ("--teacher.device", "cuda:1", r"teacher\.device is `cuda.*0 CUDA devices"),
+        ("--teacher.device", "cuda", r"teacher\.device is `cuda.*0 CUDA devices"),
     ],
 )
 def test_a_teacher_that_does_not_fit_is_refused(flag, value, said, parts_of, tmp_path):
