@@ -18,7 +18,7 @@ from typing import Any
 from slimrl.config.base import SECRET, CommandConfig, Config
 from slimrl.config.reading.formats import flatten
 from slimrl.config.reading.load import C, Resolved, load_file
-from slimrl.config.reading.names import current_path
+from slimrl.config.reading.names import current_path, settings_of_commands
 from slimrl.config.reading.schema import field_names
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, nearest
@@ -134,15 +134,15 @@ def toml_key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_literal(key)
 
 
-def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -> CommandConfig:
+def read_run_config(run_dir: Path) -> CommandConfig:
     """Return the settings of a run. Settings that did not exist in the run's version of slimrl get the present
-    defaults. If config.toml does not start with the command, `default` is the class of the settings. Raise UserError if
-    the file is missing or cannot be read."""
+    defaults. Raise UserError if the file is missing, cannot be read, or does not start with a command."""
     path = RunDir(run_dir).settings
     if not path.is_file():
         raise UserError(f"{run_dir} has no {path.name}: it is no run of slimrl. Name the `output_dir` of a run.")
     command = _command_in(read_regular(path, MAX_BYTES).decode("utf-8", "replace"))
-    if (kind := COMMANDS.get(command, default)) is None:
+    kinds = settings_of_commands(lambda text: None)
+    if (kind := next((kind for kind in kinds if kind.command == command), None)) is None:
         raise UserError(
             f"{path} does not begin with the command that wrote it, as in `# slimrl rl @ {path.name}`."
             f"{nearest(command, COMMANDS) if command else ''}"
