@@ -13,8 +13,8 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.launch.extensions import begin_hooks
-from slimrl.launch.open_dir import open_training_dir, with_pinned_model
-from slimrl.launch.parts import make_rl_parts, open_sinks, open_watches
+from slimrl.launch.open_dir import open_training_dir
+from slimrl.launch.parts import make_rl_parts, open_monitor
 from slimrl.launch.placement import place
 from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.supervised import prepare_warm_up, without_needless_warm_up
@@ -23,7 +23,7 @@ from slimrl.launch.teacher import make_distillation
 from slimrl.launch.training import Run, reference_module
 from slimrl.models.device import dtype_name
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.sinks import Monitor, Sink
+from slimrl.monitor.sinks import Sink
 from slimrl.plugins import DEPLOYMENTS, call, load, names
 from slimrl.trainer.checkpoint import read_progress
 
@@ -34,7 +34,6 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     All objects are created first, so that a mistake in the settings is reported before the first slow stage.
     """
     began, console = time.monotonic(), RunConsole()
-    resolved = with_pinned_model(resolved)
     # A run in several processes starts this command again, so it needs the command line (a call from Python has none),
     # the plug-in slimrl-cluster and uvicorn. `auto` chooses several processes only if all of these are present.
     can_be_apart = resolved.argv is not None and "processes" in names(DEPLOYMENTS) and find_spec("uvicorn") is not None
@@ -49,9 +48,7 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         begin_hooks(config, output_dir, console.note)
         past = read_progress(output_dir) if config.resume else None
-        first = past.step if past else 0
-        sinks = open_sinks(resolved, output_dir, console, first)
-        with Monitor(sinks, open_watches(config, output_dir, console, first)) as monitor:
+        with open_monitor(resolved, console, past.step if past else 0) as monitor:
             # Create and check all objects; this loads the model. `make_distillation` returns None without a teacher.
             parts = make_rl_parts(config, output_dir, console)
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and a KL divergence

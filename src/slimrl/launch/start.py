@@ -30,7 +30,7 @@ from slimrl.errors import UserError, install_hint
 from slimrl.io.invocation import HELP, num_ranks, show
 from slimrl.io.rows import file_rows
 from slimrl.io.user_code import load_function
-from slimrl.launch.open_dir import refuse_in_use, refuse_run, refuse_unwritable
+from slimrl.launch.open_dir import refuse_unusable, with_pinned_model
 from slimrl.launch.tasksets import args_in, check_environments, origin_of
 from slimrl.models.names import kind_of
 from slimrl.plugins import DEPLOYMENTS, Command, call, imported, load
@@ -89,7 +89,7 @@ def run_command(
     if is_dry:
         return show(_dry_run(resolved))
     _check_ranks(name or config_class.command)
-    return start(resolved)
+    return start(with_pinned_model(resolved))
 
 
 def _check_own_loss(config: CommandConfig, provenance: Mapping[str, str]) -> None:
@@ -130,11 +130,7 @@ def refuse_early(config: CommandConfig) -> None:
     """Raise UserError for settings that cannot work on this machine, or a directory that cannot be used now."""
     is_placed = isinstance(config, RLConfig) and config.deployment.type == "ray"  # the parts run on other nodes
     if isinstance(config, RLConfig | SFTConfig) and num_ranks(os.environ) == 1:
-        if not is_placed:  # on a cluster, a lock may exist longer than its holder
-            refuse_in_use(Path(config.output_dir))
-            refuse_unwritable(Path(config.output_dir))
-        if not config.resume:
-            refuse_run(Path(config.output_dir))
+        refuse_unusable(Path(config.output_dir), config.resume, is_placed)
     for module, extra, purpose in _needs(config):
         if find_spec(module) is None:
             raise UserError(f"{purpose} needs the extra [{extra}] (no module `{module}`): {install_hint(extra)}.")

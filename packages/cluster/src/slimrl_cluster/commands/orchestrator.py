@@ -12,7 +12,7 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.launch.advice import advise
-from slimrl.launch.open_dir import lock_patience_s, with_pinned_model
+from slimrl.launch.open_dir import lock_patience_s
 from slimrl.launch.parts import SamplingParts, concurrent_episodes, make_held_out
 from slimrl.launch.placement import place
 from slimrl.launch.sampling import BASE, FINAL, START, base_name, make_orchestrator, stage_after, start_name
@@ -34,7 +34,7 @@ from slimrl_cluster.transport.batch_file import write_batch
 def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     """Run the `orchestrator` command: make a batch for each training step. Each batch is sampled from weights that are
     at most `max_async_level` training steps old."""
-    console, resolved = RunConsole(), with_pinned_model(resolved)
+    console = RunConsole()
     config = place(resolved.config, console.note, "orchestrator")
     config = without_needless_warm_up(config, console.note)
     output_dir, roster = Path(config.output_dir), open_roster(config, "orchestrator", console.note)
