@@ -14,7 +14,7 @@ from slimrl.models.history import SUPERVISED, read_history
 from slimrl.monitor.plots import plot_run
 from slimrl.trainer.fsdp import shard
 from slimrl.trainer.sft.train import train as train_sft
-from slimrl.trainer.state import save_missing_weights, start
+from slimrl.trainer.state import start
 
 
 def run_sft(resolved: Resolved[SFTConfig]) -> int:
@@ -30,7 +30,6 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
         shard(policy.module, ranks)
         state = start(policy, config.optim, output_dir, config.resume, ranks=ranks)
         state.history = (*read_history(Path(config.model.name)).trained, SUPERVISED)
-        save_missing_weights(state, output_dir)
         first = state.progress.step
         with open_monitor(resolved, console, first, ranks.leads) as monitor:
             monitor.add(console.steps(config.max_steps, first, "sft/loss"))

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from slimrl.config.run import RLConfig
+from slimrl.monitor.console import RunConsole
 from slimrl.plugins import HOOKS, load_all
-
-if TYPE_CHECKING:
-    from slimrl.monitor.console import RunConsole  # imports rich, which is slow and not always needed
 
 Note = Callable[[str, str], None]  # logs a line with a style
 
@@ -21,7 +19,7 @@ class Hook(Protocol):
         chosen in `config`. `output_dir` exists; it is None if another process owns the directory. Raises UserError to
         refuse the run."""
 
-    def end(self, output_dir: Path, step: int, console: "RunConsole") -> None:
+    def end(self, output_dir: Path, step: int, console: RunConsole) -> None:
         """Finish the work of the hook. This is called when all files of the run, with the last weights, are written."""
 
 
@@ -31,7 +29,7 @@ def begin_hooks(config: RLConfig, output_dir: Path | None, note: Note) -> None:
         hook.begin(config, output_dir, note)
 
 
-def end_hooks(output_dir: Path, step: int, console: "RunConsole") -> None:
+def end_hooks(output_dir: Path, step: int, console: RunConsole) -> None:
     """Call `end` of every hook."""
     for hook in _hooks(console.note):
         hook.end(output_dir, step, console)

@@ -30,7 +30,7 @@ from slimrl.trainer.sft.data import first_rows, load_conversations
 from slimrl.trainer.sft.rows import Conversation, PlainText
 from slimrl.trainer.sft.train import Conversations
 from slimrl.trainer.sft.train import train as train_sft
-from slimrl.trainer.state import save_missing_weights, start
+from slimrl.trainer.state import start
 from slimrl.types import Sample, Task, Taskset
 
 C = TypeVar("C", bound=RLConfig)
@@ -237,7 +237,6 @@ def warm_up(parts: TrainerParts, warmup: WarmUp, sampling: Sampling) -> None:
     sft, directory = warmup.config, Path(warmup.config.output_dir)
     state = start(parts.policy, sft.optim, directory, sft.resume, ranks=parts.ranks)
     state.history = (*read_history(Path(parts.config.model.name)).trained, SUPERVISED)
-    save_missing_weights(state, directory)
     first = state.progress.step
     sampling.make_room()
     done = f", {first} of them done before" if first else ""
