@@ -50,7 +50,8 @@ def flatten(value: Any, path: Path = (), is_whole: Callable[[Any], bool] = lambd
     """
     if not isinstance(value, (Mapping, list, tuple)) or is_whole(value):
         return [(path, value)]
-    empty, items = ({}, value.items()) if isinstance(value, Mapping) else ([], enumerate(value))
+    empty: Any = {} if isinstance(value, Mapping) else []
+    items = value.items() if isinstance(value, Mapping) else enumerate(value)
     return [(path, empty), *(part for key, item in items for part in flatten(item, (*path, str(key)), is_whole))]
 
 
