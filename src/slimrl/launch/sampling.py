@@ -59,9 +59,6 @@ class Sampling(Protocol):
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         """Evaluate the newest published weights on held-out tasks; see `HeldOut.measure`."""
 
-    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        """Return the result of a stage that an earlier process of the run evaluated; None if there is no result."""
-
     def make_room(self) -> None:
         """Free the memory that only sampling needs, and stop sampling until `publish`."""
 
@@ -105,9 +102,6 @@ class SamplingHere:
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         stage, self._held_out = self._parts.held_out.measure(slug, name)
         return stage, self._held_out
-
-    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        return self._parts.held_out.recall(slug)
 
     def make_room(self) -> None:
         make_room(self._parts)

@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -97,14 +98,15 @@ class Run:
         """Evaluate the base model, warm up, and evaluate the result. A resumed run reads finished evaluations from the
         disk. Returns the stages for the closing table, and the metrics of the last evaluation before RL."""
         stages: list[Stage] = []
-        sampling, config = self.sampling, self.parts.config
+        parts, sampling, config = self.parts, self.sampling, self.parts.config
+        recall = partial(recall_stage, parts.output_dir, note=parts.console.note)
         if config.warmup.max_steps:
-            stages.append((sampling.recall(BASE) or sampling.measure(BASE, base_name(config)))[0])
+            stages.append((recall(BASE) or sampling.measure(BASE, base_name(config)))[0])
         if warmup is not None:
-            warm_up(self.parts, warmup, sampling)
-        found = sampling.recall(START)
+            warm_up(parts, warmup, sampling)
+        found = recall(START)
         if found is None and self.past and stages:
-            path = RunDir(self.parts.output_dir).stage(START)
+            path = RunDir(parts.output_dir).stage(START)
             raise UserError(
                 f"{path} is missing or damaged. It was measured after the warm-up, and cannot be measured again, as "
                 "training has begun. Copy it there from a backup, or begin anew in another `--output_dir`."

@@ -12,6 +12,7 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.launch.advice import advise
+from slimrl.launch.held_out import recall_stage
 from slimrl.launch.open_dir import lock_patience_s
 from slimrl.launch.parts import SamplingParts, concurrent_episodes, make_held_out
 from slimrl.launch.placement import place
@@ -58,11 +59,11 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
 
         # The trainer publishes its first weights after its warm-up. Until then the sampler has the base model's
         # weights.
-        if config.warmup.max_steps and not held_out.recall(BASE):
+        if config.warmup.max_steps and not recall_stage(output_dir, BASE, console.note):
             client.check()  # raises UserError if the sampler has an earlier run's weights
             held_out.measure(BASE, base_name(config))
         weights.await_version(first)
-        _, before = held_out.recall(START) or held_out.measure(START, start_name(config))
+        _, before = recall_stage(output_dir, START, console.note) or held_out.measure(START, start_name(config))
 
         for step in range(first, config.max_steps):
             if config.eval.is_due(step):

@@ -102,12 +102,9 @@ class SamplingElsewhere:
                 "from a backup, or begin anew in another `--output_dir`."
             )
         self._await_file(path, f"evaluation {name}")
-        if (found := self.recall(slug)) is None:
+        if (found := recall_stage(self.parts.output_dir, slug, self.parts.console.note)) is None:
             raise UserError(f"{path} cannot be used; a note above says why. Continue with `--resume`.")
         return found
-
-    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        return recall_stage(self.parts.output_dir, slug, self.parts.console.note)
 
     def make_room(self) -> None:
         """No-op: no sampler runs in this process, so there is no memory to free."""
