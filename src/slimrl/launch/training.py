@@ -105,10 +105,10 @@ class Run:
         if warmup is not None:
             warm_up(parts, warmup, sampling)
         found = recall(START)
-        if found is None and self.past and stages:
-            path = RunDir(parts.output_dir).stage(START)
+        if found is None and self.past and (stages or config.deployment.are_apart):
+            # The weights after the warm-up are gone. Samplers in other processes have those of the checkpoint.
             raise UserError(
-                f"{path} is missing or damaged. It was measured after the warm-up, and cannot be measured again, as "
+                f"{RunDir(parts.output_dir).stage(START)} is missing or damaged, and cannot be measured again, as "
                 "training has begun. Copy it there from a backup, or begin anew in another `--output_dir`."
             )
         if not self.past:

@@ -11,7 +11,7 @@ from typing import Any
 from slimrl.errors import UserError
 from slimrl.launch.held_out import recall_stage
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.sampling import FINAL, START
+from slimrl.launch.sampling import FINAL
 from slimrl.monitor.summary import Stage
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics
@@ -96,11 +96,6 @@ class SamplingElsewhere:
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         path = self.roster.run.stage(slug)
-        if slug == START and self.first:
-            raise UserError(
-                f"{path} is missing or damaged, and cannot be measured again, as training has begun. Copy it there "
-                "from a backup, or begin anew in another `--output_dir`."
-            )
         self._await_file(path, f"evaluation {name}")
         if (found := recall_stage(self.parts.output_dir, slug, self.parts.console.note)) is None:
             raise UserError(f"{path} cannot be used; a note above says why. Continue with `--resume`.")
