@@ -127,7 +127,6 @@ def reference_module(parts: TrainerParts) -> nn.Module:
 def train_rl(parts: TrainerParts, sampling: Sampling, state: TrainState, monitor: Monitor, before: Metrics) -> None:
     """Train with RL to the last step. `before` are the held-out metrics of the evaluation before training. These
     metrics are logged with step 0."""
-    sampling.restore(state.progress.orchestrator_state)
 
     def receive(step: int) -> Batch:
         held_out = before if step == 0 else _evaluate_if_due(parts, sampling, step)

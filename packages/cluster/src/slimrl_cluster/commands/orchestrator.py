@@ -53,8 +53,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         held_out = make_held_out(config, tasksets, context, output_dir, console)
         parts = SamplingParts(config, output_dir, console, context, tasksets, held_out)
         distillation = make_distillation(parts, trainer["dtype"])
-        orchestrator = make_orchestrator(parts, distillation)
-        orchestrator.restore(past.orchestrator_state if past else {})
+        orchestrator = make_orchestrator(parts, distillation, past)
         weights = SampledWeights(roster, client, config.deployment)
 
         # The trainer publishes its first weights after its warm-up. Until then the sampler has the base model's

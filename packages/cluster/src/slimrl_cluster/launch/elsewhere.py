@@ -3,10 +3,8 @@ orchestrator (`commands/orchestrator.py`) in the run's directory."""
 
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.launch.held_out import recall_stage
@@ -43,9 +41,6 @@ class SamplingElsewhere:
             step = path.stem.removeprefix("step_")
             if path.stem == FINAL[0] or (step.isdecimal() and int(step) >= self.first):
                 path.unlink()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """No-op: the orchestrator reads its state from the checkpoint itself."""
 
     def receive(self, step: int) -> Batch:
         began = time.perf_counter()
