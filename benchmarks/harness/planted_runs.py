@@ -142,7 +142,7 @@ def run_with_first_weights(resolved: Resolved[RLConfig]) -> None:
     with open_training_dir(resolved, Path(config.output_dir), False, console.note) as output_dir:
         with open_monitor(resolved, console, 0) as monitor:
             parts = make_rl_parts(config, output_dir, console)
-            warmup = prepare_warm_up(parts, parts.tasksets) if config.warmup.max_steps else None
+            warmup = prepare_warm_up(parts, None, parts.tasksets)
             run = Run(parts, KeepsFirst(parts), cache(lambda: reference_module(parts)), None, began)
             stages = run.train(warmup, monitor, ())
         run.report(stages)

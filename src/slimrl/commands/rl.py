@@ -54,7 +54,7 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and a KL divergence
             distillation = make_distillation(parts, dtype_name(parts.policy.dtype), parts, reference)
             sampling = SamplingHere(parts, distillation, past)
-            warmup = prepare_warm_up(parts, parts.tasksets) if config.warmup.max_steps and not past else None
+            warmup = prepare_warm_up(parts, past, parts.tasksets)
             run = Run(parts, sampling, reference, past, began)
             stages = run.train(warmup, monitor, more_sinks)
         run.report(stages)

@@ -14,7 +14,6 @@ from slimrl.launch.parts import TrainerParts, open_monitor, open_policy
 from slimrl.launch.placement import device_of, place
 from slimrl.launch.ranks import console_of_rank, open_shared_run, run_on_first
 from slimrl.launch.supervised import prepare_warm_up, without_needless_warm_up
-from slimrl.launch.tasksets import check_experts, load_tasksets
 from slimrl.launch.training import Run, reference_module
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.fsdp import shard
@@ -50,11 +49,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             policy = open_policy(shared.model, console)
             parts = TrainerParts(config, output_dir, policy, console, ranks)
             sampling = SamplingElsewhere(parts, roster, PublishedWeights(parts, roster), first)
-            warmup = None
-            if config.warmup.max_steps and not past:
-                tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
-                check_experts(tasksets, "rl")
-                warmup = prepare_warm_up(parts, tasksets)
+            warmup = prepare_warm_up(parts, past)
             shard(policy.module, ranks)
             # Announce only now, after an earlier process's files were deleted, so that no part mistakes them for new
             # files.
