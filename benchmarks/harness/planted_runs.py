@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from slimrl.launch.open_dir import open_training_dir
 from slimrl.launch.parts import Parts, make_rl_parts, open_monitor
 from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.supervised import prepare_warm_up
-from slimrl.launch.training import Run, reference_module
+from slimrl.launch.training import Run
 from slimrl.monitor.console import RunConsole
 from slimrl.transport.base import Batch
 
@@ -143,7 +142,7 @@ def run_with_first_weights(resolved: Resolved[RLConfig]) -> None:
         with open_monitor(resolved, console, 0) as monitor:
             parts = make_rl_parts(config, output_dir, console)
             warmup = prepare_warm_up(parts, None, parts.tasksets)
-            run = Run(parts, KeepsFirst(parts), cache(lambda: reference_module(parts)), None, began)
+            run = Run(parts, KeepsFirst(parts), None, began)
             stages = run.train(warmup, monitor, ())
         run.report(stages)
 

@@ -6,7 +6,6 @@ and watches them.
 
 import time
 from collections.abc import Sequence
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,8 +19,7 @@ from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.supervised import prepare_warm_up, without_needless_warm_up
 from slimrl.launch.tasksets import drop_made
 from slimrl.launch.teacher import make_distillation
-from slimrl.launch.training import Run, reference_module
-from slimrl.models.device import dtype_name
+from slimrl.launch.training import Run
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Sink
 from slimrl.plugins import DEPLOYMENTS, call, load, names
@@ -51,11 +49,9 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
         with open_monitor(resolved, console, past.step if past else 0) as monitor:
             # Create and check all objects; this loads the model. `make_distillation` returns None without a teacher.
             parts = make_rl_parts(config, output_dir, console)
-            reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and a KL divergence
-            distillation = make_distillation(parts, dtype_name(parts.policy.dtype), parts, reference)
-            sampling = SamplingHere(parts, distillation, past)
+            sampling = SamplingHere(parts, make_distillation(parts), past)
             warmup = prepare_warm_up(parts, past, parts.tasksets)
-            run = Run(parts, sampling, reference, past, began)
+            run = Run(parts, sampling, past, began)
             stages = run.train(warmup, monitor, more_sinks)
         run.report(stages)
     return 0

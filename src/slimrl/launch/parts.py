@@ -7,13 +7,13 @@ are copied. A trainer in a separate process has only `TrainerParts`.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from slimrl.config.model import ModelConfig
+from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.saved import config_toml
 from slimrl.config.rollout import InferenceConfig, LimitsConfig
@@ -27,6 +27,7 @@ from slimrl.inference.local_client import LocalClient
 from slimrl.io.loop_thread import LoopTasks
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
+from slimrl.launch.open_dir import initial_weights
 from slimrl.launch.tasksets import check_experts, load_tasksets, note_shared_tasks
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.device import dtype_name
@@ -39,6 +40,7 @@ from slimrl.monitor.sinks import JsonlSink, Monitor, Sink, read_metrics
 from slimrl.monitor.trackers import TrackedRun, tensorboard_sink, trackio_sink, wandb_sink
 from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.checkpoint import read_progress
+from slimrl.trainer.fsdp import shard
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.state import name_best
 from slimrl.types import Message, Task, Taskset
@@ -55,6 +57,13 @@ class TrainerParts:
     policy: Policy
     console: RunConsole
     ranks: Ranks
+
+    @cached_property
+    def reference(self) -> nn.Module:
+        """A second copy of the weights with which RL starts, for a teacher and a KL divergence. It is loaded at its
+        first use, and has no adapter, because it is not trained."""
+        changes = {"name": initial_weights(self.config), "dtype": dtype_name(self.policy.dtype), "lora": LoraConfig()}
+        return shard(load_policy(self.config.model.model_copy(update=changes)).module, self.ranks)
 
 
 @dataclass(frozen=True)

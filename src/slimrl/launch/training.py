@@ -6,13 +6,11 @@ resumed run can continue at each stage.
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-
-from torch import nn
 
 from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
@@ -34,13 +32,11 @@ from slimrl.launch.sampling import BASE, FINAL, START, Sampling, base_name, stag
 from slimrl.launch.supervised import WarmUp, warm_up
 from slimrl.models.device import dtype_name
 from slimrl.models.history import read_history
-from slimrl.models.load import load_policy
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import Monitor, Sink, read_metrics
 from slimrl.monitor.summary import Prediction, RunSummary, Stage, recall_prediction, show_summary, write_summary
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.checkpoint import Progress
-from slimrl.trainer.fsdp import shard
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import TrainState, peak_memory_gb, start
 from slimrl.transport.base import Batch
@@ -54,7 +50,6 @@ class Run:
 
     parts: TrainerParts
     sampling: Sampling
-    reference: Callable[[], nn.Module]
     past: Progress | None
     began: float
 
@@ -71,7 +66,7 @@ class Run:
 
         # Evaluate, warm up, evaluate. RL starts from the resulting weights.
         stages, before = self._stages_before_rl(warmup)
-        aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, self.reference)
+        aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, lambda: parts.reference)
         state = start(parts.policy, config.trainer.optim, parts.output_dir, config.resume, aux_losses, parts.ranks)
         state.history = (*read_history(Path(initial_weights(parts.config))).trained, "rl")
         state.spend(time.monotonic() - self.began)  # so that a resumed run also counts the time before the first step
@@ -115,13 +110,6 @@ class Run:
             sampling.publish(0)
         stage, metrics = found or sampling.measure(START, start_name(config))
         return [*stages, stage], metrics
-
-
-def reference_module(parts: TrainerParts) -> nn.Module:
-    """Load a second copy of the weights with which RL starts."""
-    # This copy has no adapter, because it is not trained.
-    changes = {"name": initial_weights(parts.config), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
-    return shard(load_policy(parts.config.model.model_copy(update=changes)).module, parts.ranks)
 
 
 def train_rl(parts: TrainerParts, sampling: Sampling, state: TrainState, monitor: Monitor, before: Metrics) -> None:

@@ -2,7 +2,6 @@
 
 import time
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
@@ -14,7 +13,7 @@ from slimrl.launch.parts import TrainerParts, open_monitor, open_policy
 from slimrl.launch.placement import device_of, place
 from slimrl.launch.ranks import console_of_rank, open_shared_run, run_on_first
 from slimrl.launch.supervised import prepare_warm_up, without_needless_warm_up
-from slimrl.launch.training import Run, reference_module
+from slimrl.launch.training import Run
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.fsdp import shard
 from slimrl_cluster.launch.agreement import announcement
@@ -56,7 +55,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             run_on_first(ranks, sampling.clear)
             if own:
                 own.announce(announcement(resolved.config, policy, first))
-            run = Run(parts, sampling, cache(lambda: reference_module(parts)), past, began)
+            run = Run(parts, sampling, past, began)
             stages = run.train(warmup, monitor, ())
         if ranks.leads:
             run.report(stages)
