@@ -6,13 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
-from slimrl.config.check import CheckConfig
-from slimrl.config.play import PlayConfig
 from slimrl.config.reading.schema import Spec, below, describe, keys_below, spec_of
-from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
-from slimrl.config.serve import ServeConfig
+from slimrl.config.run import COMMANDS
 
-COMMANDS = (RLConfig, SFTConfig, EvalRunConfig, TrainerOnlyConfig, ProbeConfig, PlayConfig, CheckConfig, ServeConfig)
 INDEX = """\
 # Settings
 
@@ -54,12 +50,12 @@ Variables that set nothing in the configuration:
 
 def settings_pages() -> dict[str, str]:
     """Return the page of every command's settings by the command's name, and their index."""
-    return {"index": settings_index(), **{command.command: settings_page(command) for command in COMMANDS}}
+    return {"index": settings_index(), **{name: settings_page(command) for name, command in COMMANDS.items()}}
 
 
 def settings_index() -> str:
     """Return the page that says which command has which settings, and in what order settings are read."""
-    rows = [f"| [`{command.command}`]({command.command}.md) | {first_sentence(doc(command))} |" for command in COMMANDS]
+    rows = [f"| [`{name}`]({name}.md) | {first_sentence(doc(command))} |" for name, command in COMMANDS.items()]
     variables = [f"- `{name}`: {meaning}" for name, meaning in OTHER_VARIABLES.items()]
     return INDEX.replace("{rows}", "\n".join(rows)).replace("{variables}", "\n".join(variables))
 

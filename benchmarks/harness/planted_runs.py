@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ from benchmarks.learning.staleness import PastWeights
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.launch.open_dir import open_training_dir
-from slimrl.launch.parts import Parts, make_rl_parts, open_sinks, open_watches
+from slimrl.launch.parts import Parts, make_rl_parts, open_monitor
 from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.supervised import prepare_warm_up
-from slimrl.launch.training import Run, reference_module
+from slimrl.launch.training import Run
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.sinks import Monitor
 from slimrl.transport.base import Batch
 
 ENV = f"{ROOT / 'benchmarks' / 'harness' / 'planted.py'}:Planted"
@@ -141,11 +139,10 @@ def run_with_first_weights(resolved: Resolved[RLConfig]) -> None:
     """The `rl` command with a sampler that keeps its first weights. Raises StepRefusedError where the guard ends it."""
     began, config, console = time.monotonic(), resolved.config, RunConsole()
     with open_training_dir(resolved, Path(config.output_dir), False, console.note) as output_dir:
-        sinks = open_sinks(resolved, output_dir, console, 0)
-        with Monitor(sinks, open_watches(config, output_dir, console, 0)) as monitor:
+        with open_monitor(resolved, console, 0) as monitor:
             parts = make_rl_parts(config, output_dir, console)
-            warmup = prepare_warm_up(parts, parts.tasksets) if config.warmup.max_steps else None
-            run = Run(parts, KeepsFirst(parts), cache(lambda: reference_module(parts)), None, began)
+            warmup = prepare_warm_up(parts, None, parts.tasksets)
+            run = Run(parts, KeepsFirst(parts), None, began)
             stages = run.train(warmup, monitor, ())
         run.report(stages)
 

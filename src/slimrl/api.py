@@ -26,6 +26,7 @@ from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.errors import UserError
 from slimrl.io.files import decode_floats
 from slimrl.io.run_dir import RunDir, step_directories
+from slimrl.launch.open_dir import with_pinned_model
 from slimrl.monitor.sinks import read_metrics
 from slimrl.stats import Estimate
 
@@ -119,7 +120,7 @@ def _run(
     config_class: type[C], run: Callable[[Resolved[C]], int], sources: tuple[Source, ...], settings: dict[str, Any]
 ) -> Path:
     """Run a command and return its output directory."""
-    resolved = _resolve(config_class, sources, settings)
+    resolved = with_pinned_model(_resolve(config_class, sources, settings))
     run(resolved)
     return Path(vars(resolved.config)["output_dir"])
 

@@ -32,11 +32,6 @@ See what a run would do, and where each of its settings comes from
 Measure what it learned
   slimrl eval @ examples/reverse_text/eval.toml --model.name OUTPUT_DIR/weights/step_N
 """
-# The order in the overview; commands of other distributions follow.
-ORDER = (
-    "init", "rl", "sft", "eval", "probe", "launch", "plan", "doctor", "compare", "view", "status", "scale", "plot",
-    "check-curve", "push", "play", "check", "trainer", "inference", "orchestrator", "judge", "translate",
-)  # fmt: skip
 
 
 def main() -> int:
@@ -95,9 +90,8 @@ def find(name: str) -> Command:
 
 def overview() -> str:
     """Return the page of `slimrl --help`."""
-    known = names(COMMANDS)
-    lines = []
-    for name in [*(name for name in ORDER if name in known), *(name for name in known if name not in ORDER)]:
+    known, lines = names(COMMANDS), []
+    for name in [name for name in dict.fromkeys([*OURS[COMMANDS], *known]) if name in known]:
         try:
             about = find(name).about
         except UserError as error:

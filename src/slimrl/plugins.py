@@ -23,15 +23,24 @@ PROBES = "slimrl.probes"
 INTEGRATIONS = "slimrl.integrations"
 REFERENCES = "slimrl.references"
 
-# The distributions of slimrl's own plug-ins, for the error about a missing one.
-_TOOLS = ("check", "check-curve", "doctor", "plan", "play", "plot", "probe", "push", "translate")
+# The distributions of slimrl's own entries, for the error about a missing one: of all commands, in the order of the
+# overview, and of the plug-ins' other entries.
+CORE = "slimrl"
 OURS = {
     COMMANDS: {
-        **dict.fromkeys(("launch", "orchestrator", "scale", "status"), "slimrl-cluster"),
-        "inference": "slimrl-serve",
-        "judge": "slimrl-search",
-        **dict.fromkeys(_TOOLS, "slimrl-tools"),
+        **dict.fromkeys(("init", "rl", "sft", "eval"), CORE),
+        "probe": "slimrl-tools",
+        "launch": "slimrl-cluster",
+        **dict.fromkeys(("plan", "doctor"), "slimrl-tools"),
+        "compare": CORE,
         "view": "slimrl-view",
+        **dict.fromkeys(("status", "scale"), "slimrl-cluster"),
+        **dict.fromkeys(("plot", "check-curve", "push", "play", "check"), "slimrl-tools"),
+        "trainer": CORE,
+        "inference": "slimrl-serve",
+        "orchestrator": "slimrl-cluster",
+        "judge": "slimrl-search",
+        "translate": "slimrl-tools",
     },
     ENVIRONMENTS: {
         **dict.fromkeys(("alphabet-sort", "matching-game", "wordle"), "slimrl-envs"),
@@ -42,7 +51,6 @@ OURS = {
     FORMATS: {"code": "slimrl-sandbox"},
     INTEGRATIONS: dict.fromkeys(("slime", "slime.env", "slime.filter"), "slimrl-envs"),
 }
-CORE = "slimrl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +86,8 @@ class Deployment:
     """A way to run `rl` as several processes. Functions are given as `module:function` and imported when called."""
 
     run: str
-    """Starts and watches the processes of the run. Takes the settings (`Resolved`) and returns the exit status."""
-
-    supervise: str
-    """Like `run`, but takes a config with its placement, the command line, and a function that logs a note."""
+    """Starts and watches the processes of the run. Takes the config with its placement, the words after the command
+    (None for a call from Python), and a function that logs a note. Returns the exit status."""
 
     parts: Mapping[str, str]
     """Maps the name of a command to the function that runs its process. The function takes the settings."""

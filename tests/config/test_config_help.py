@@ -74,7 +74,7 @@ def test_help_shows_types_defaults_meanings_and_the_kinds_of_a_section(command: 
 def test_examples_load(config_class: type[CommandConfig], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     for example in config_class.examples:
-        words = [word for word in shlex.split(example) if word != "--dry-run"]
+        words = [word for word in shlex.split(example) if word not in ("--dry-run", "--json")]
         environ = dict(word.split("=") for word in words[: words.index("slimrl")])
         name, *argv = words[len(environ) + 1 :]
         assert name == config_class.command

@@ -19,6 +19,7 @@ REQUIRED = {
     "inference": [],
     "probe": ["--orchestrator.env.0.id", "reverse-text", "--teacher.type", "model", "--teacher.name", "larger"],
     "play": ["--id", "reverse-text", "--args.style", "word", "--task", "3"],
+    "check": ["--env.0.id", "reverse-text"],
 }
 
 

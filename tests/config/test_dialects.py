@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.config.reading.load import load
+from slimrl.config.reading.saved import read_run_config
 from slimrl.config.run import EvalRunConfig, RLConfig
 from slimrl.plugins import COMMANDS, DIALECTS
 from tests.config.reading import ENV, error_of, read
@@ -99,7 +100,7 @@ def test_a_missing_or_broken_plug_in_leaves_own_names(made: MadeUp, capsys: pyte
     assert "division by zero" in note and note.count("\n") == 1
 
 
-def test_a_variable_for_the_command_of_a_plug_in_is_no_fault_of_another_command(made: MadeUp) -> None:
+def test_the_settings_of_a_plug_ins_command_are_known_to_the_others(made: MadeUp, tmp_path: Path) -> None:
     made.write(
         "theirs_of_a_test",
         """
@@ -116,3 +117,7 @@ GREET = Command("greet somebody", run="theirs_of_a_test:greet", settings="theirs
     made.install(slimrl_theirs={COMMANDS: {"greet": "theirs_of_a_test:GREET"}})
     read(RLConfig, *ENV, SLIMRL_LOUD_GREETING="true")
     assert "SLIMRL_LOUD_GREETINGS: this environment variable" in error_of(RLConfig, SLIMRL_LOUD_GREETINGS="true")
+    file = tmp_path / "config.toml"
+    file.write_text("# slimrl greet @ config.toml\nloud_greeting = true\n")
+    assert read_run_config(tmp_path).model_dump() == {"loud_greeting": True}
+    assert "is a settings file of `slimrl greet`" in error_of(RLConfig, *ENV, "@", str(file))

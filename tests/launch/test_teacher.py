@@ -88,10 +88,6 @@ def itself(parts: Parts, micro_batch_tokens: int = 4096) -> ModuleTeacher:
     return ModuleTeacher(lambda: parts.policy.module, micro_batch_tokens, partial(make_room, parts))
 
 
-def distillation_of(parts: Parts) -> Distillation | None:
-    return make_distillation(parts, "float32", parts, lambda: parts.policy.module)
-
-
 def reproducible(output_dir: Path) -> list[tuple[int, dict[str, float | None]]]:
     """All that must be equal; an interval that does not exist, nan, as None."""
     lines = read_metrics(output_dir / "metrics.jsonl")
@@ -173,7 +169,7 @@ def larger_dir(tiny_dir, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_larger_model_scores_as_transformers_does(larger_dir, parts_of):
-    distillation = distillation_of(parts_of("--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE))
+    distillation = make_distillation(parts_of("--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE))
     for ours, theirs in zip(distillation.teacher.score(SAMPLES, 1.0), naive_scores(larger_dir, 1.0), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-4)
 
@@ -225,8 +221,8 @@ def test_the_teacher_of_a_frozen_start_is_the_warmed_up_model(tiny_dir, tmp_path
     ("flag", "value", "said"),
     [
         ("--teacher.name", "MODEL", "another vocabulary"),
-        ("--teacher.device", "cuda:1", r"teacher\.device asks for cuda.*0 CUDA devices"),
-        ("--teacher.device", "cuda", r"teacher\.device asks for cuda.*0 CUDA devices"),
+        ("--teacher.device", "cuda:1", r"teacher\.device is `cuda.*0 CUDA devices"),
+        ("--teacher.device", "cuda", r"teacher\.device is `cuda.*0 CUDA devices"),
     ],
 )
 def test_a_teacher_that_does_not_fit_is_refused(flag, value, said, parts_of, tmp_path):
@@ -235,7 +231,7 @@ def test_a_teacher_that_does_not_fit_is_refused(flag, value, said, parts_of, tmp
     value = str(tiny_model_dir(tmp_path, "qwen3", vocab_size=290)) if value == "MODEL" else value
     parts = parts_of("--teacher.type", "model", flag, value)
     with pytest.raises(UserError, match=said):
-        distillation_of(parts)
+        make_distillation(parts)
 
 
 def echoed(body: dict, names: Callable[[int], str] = "token_id:{}".format) -> dict:

@@ -3,11 +3,8 @@
 import re
 from pathlib import Path
 
-from slimrl.config.check import CheckConfig
-from slimrl.config.play import PlayConfig
 from slimrl.config.reading.schema import leaves, spec_of, spell
-from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
-from slimrl.config.serve import ServeConfig
+from slimrl.config.run import COMMANDS
 from tests.project.distributions import ROOT
 
 PAGES = sorted(
@@ -25,9 +22,11 @@ PAGES = sorted(
 # What was measured is told with the names of its day.
 PRESENT = [path for path in PAGES if not {"log", "benchmarks"} & set(path.parts[len(ROOT.parts) :])]
 
-COMMANDS = (RLConfig, SFTConfig, EvalRunConfig, TrainerOnlyConfig, ProbeConfig, PlayConfig, CheckConfig, ServeConfig)
 SETTINGS = {
-    spell(path[:depth]) for c in COMMANDS for path, _ in leaves(spec_of(c)) for depth in range(1, len(path) + 1)
+    spell(path[:depth])
+    for c in COMMANDS.values()
+    for path, _ in leaves(spec_of(c))
+    for depth in range(1, len(path) + 1)
 }
 SECTIONS = {name.partition(".")[0] for name in SETTINGS} - {"args"}  # `args` are an environment's own
 FILE = re.compile(r"\.(py|toml|md|jsonl?|log)$")

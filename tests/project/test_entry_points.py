@@ -2,10 +2,10 @@
 
 import pytest
 
-from slimrl.plugins import OURS
+from slimrl.plugins import CORE, OURS
 from tests.distributions import check_entries, check_help, check_owner, commands_of
 
-PLUGINS = sorted({name for group in OURS.values() for name in group.values()})
+PLUGINS = sorted({name for group in OURS.values() for name in group.values()} - {CORE})
 # The meaning of the same words after Ctrl-C, by plug-in and command; empty for a run that is resumed.
 AGAIN = {
     "slimrl-cluster": {

@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from slimrl.config.reading.schema import leaves, spec_of, spell
+from slimrl.config.run import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +21,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_every_setting_has_a_row_on_the_page_of_its_command(pages: ModuleType) -> None:
     rendered = pages.settings_pages()
-    for command in pages.COMMANDS:
+    for command in COMMANDS.values():
         names = {spell(path) for path, _ in leaves(spec_of(command))}
         assert len(names) > 3
         assert [name for name in names if f"| `{name}` |" not in rendered[command.command]] == []
@@ -28,7 +29,7 @@ def test_every_setting_has_a_row_on_the_page_of_its_command(pages: ModuleType) -
 
 def test_the_site_lists_a_page_for_every_command(pages: ModuleType) -> None:
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    for command in pages.COMMANDS:
+    for command in COMMANDS.values():
         assert f"settings/{command.command}.md" in site
         assert f"]({command.command}.md) |" in pages.settings_pages()["index"]
 

@@ -31,7 +31,7 @@ from slimrl.eval.report import environments_table, failures_table, pairs_table, 
 from slimrl.io.files import replace_file, without_nan
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
-from slimrl.launch.open_dir import open_evaluation_dir, with_pinned_model
+from slimrl.launch.open_dir import open_evaluation_dir
 from slimrl.launch.parts import make_context, open_policy
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.monitor.console import RunConsole
@@ -78,7 +78,6 @@ class Results:
 
 def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     """Run the `eval` command. It writes `report.md`, `results.json`, `failures.md` and all rollouts to `output_dir`."""
-    resolved = with_pinned_model(resolved)
     config, console, began = resolved.config, RunConsole(), time.monotonic()
     tasksets = dict(zip(config.labels, load_tasksets(config.env, config.episode_timeout_s), strict=True))
     tasks = tasks_held_out(tasksets, config.split, config.num_examples)

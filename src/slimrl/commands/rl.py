@@ -1,29 +1,28 @@
 """The `rl` command: evaluate, warm up, train by reinforcement learning, evaluate again, report.
 
-This module executes a run in one process. If a run has several processes, a deployment starts and watches them.
+This module executes a run in one process. If a run has several processes, a deployment (`slimrl.deployments`) starts
+and watches them.
 """
 
 import time
 from collections.abc import Sequence
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.launch.extensions import begin_hooks, find
-from slimrl.launch.open_dir import open_training_dir, with_pinned_model
-from slimrl.launch.parts import make_rl_parts, open_sinks, open_watches
+from slimrl.launch.extensions import begin_hooks
+from slimrl.launch.open_dir import open_training_dir
+from slimrl.launch.parts import make_rl_parts, open_monitor
 from slimrl.launch.placement import place
 from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.supervised import prepare_warm_up, without_needless_warm_up
 from slimrl.launch.tasksets import drop_made
 from slimrl.launch.teacher import make_distillation
-from slimrl.launch.training import Run, reference_module
-from slimrl.models.device import dtype_name
+from slimrl.launch.training import Run
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.sinks import Monitor, Sink
-from slimrl.plugins import DEPLOYMENTS, call, names
+from slimrl.monitor.sinks import Sink
+from slimrl.plugins import DEPLOYMENTS, call, load, names
 from slimrl.trainer.checkpoint import read_progress
 
 
@@ -33,29 +32,26 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     All objects are created first, so that a mistake in the settings is reported before the first slow stage.
     """
     began, console = time.monotonic(), RunConsole()
-    resolved = with_pinned_model(resolved)
     # A run in several processes starts this command again, so it needs the command line (a call from Python has none),
     # the plug-in slimrl-cluster and uvicorn. `auto` chooses several processes only if all of these are present.
     can_be_apart = resolved.argv is not None and "processes" in names(DEPLOYMENTS) and find_spec("uvicorn") is not None
     config = place(resolved.config, console.note, can_be_apart=can_be_apart)
-    config = without_needless_warm_up(config, console.note)
     if config.deployment.are_apart:
-        begin_hooks(config, None, console.note)
+        deployment = load(DEPLOYMENTS, config.deployment.type, "the deployment")
         drop_made()
-        return int(call(find(config.deployment.type).supervise, config, resolved.argv, console.note))
+        # The trainer logs that a warm-up is needless, and opens the directory, so do neither here.
+        begin_hooks(without_needless_warm_up(config, lambda text: None), None, console.note)
+        return int(call(deployment.run, config, resolved.argv, console.note))
+    config = without_needless_warm_up(config, console.note)
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         begin_hooks(config, output_dir, console.note)
         past = read_progress(output_dir) if config.resume else None
-        first = past.step if past else 0
-        sinks = open_sinks(resolved, output_dir, console, first)
-        with Monitor(sinks, open_watches(config, output_dir, console, first)) as monitor:
+        with open_monitor(resolved, console, past.step if past else 0) as monitor:
             # Create and check all objects; this loads the model. `make_distillation` returns None without a teacher.
             parts = make_rl_parts(config, output_dir, console)
-            reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and a KL divergence
-            distillation = make_distillation(parts, dtype_name(parts.policy.dtype), parts, reference)
-            sampling = SamplingHere(parts, distillation)
-            warmup = prepare_warm_up(parts, parts.tasksets) if config.warmup.max_steps and not past else None
-            run = Run(parts, sampling, reference, past, began)
+            sampling = SamplingHere(parts, make_distillation(parts), past)
+            warmup = prepare_warm_up(parts, past, parts.tasksets)
+            run = Run(parts, sampling, past, began)
             stages = run.train(warmup, monitor, more_sinks)
         run.report(stages)
     return 0

@@ -7,23 +7,20 @@ from slimrl.config.run import SFTConfig
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.advice import note_unusual_lora
 from slimrl.launch.extensions import end_hooks
-from slimrl.launch.open_dir import with_pinned_model
-from slimrl.launch.parts import open_policy, open_sinks
+from slimrl.launch.parts import open_monitor, open_policy
 from slimrl.launch.ranks import console_of_rank, open_shared_run
 from slimrl.launch.supervised import load_demonstrations, load_experts
 from slimrl.models.history import SUPERVISED, read_history
 from slimrl.monitor.plots import plot_run
-from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.fsdp import shard
 from slimrl.trainer.sft.train import train as train_sft
-from slimrl.trainer.state import save_missing_weights, start
+from slimrl.trainer.state import start
 
 
 def run_sft(resolved: Resolved[SFTConfig]) -> int:
     """Run the `sft` command: train on conversations, plot, and print the path of the weights. Under torchrun, several
     processes share the work of each batch."""
-    console, resolved = console_of_rank(), with_pinned_model(resolved)
-    config, output_dir = resolved.config, Path(resolved.config.output_dir)
+    console, config, output_dir = console_of_rank(), resolved.config, Path(resolved.config.output_dir)
     with open_shared_run(resolved, config.model, console) as shared:
         ranks = shared.ranks
         experts = load_experts(config, console)  # before the model, which takes longer
@@ -33,10 +30,9 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
         shard(policy.module, ranks)
         state = start(policy, config.optim, output_dir, config.resume, ranks=ranks)
         state.history = (*read_history(Path(config.model.name)).trained, SUPERVISED)
-        save_missing_weights(state, output_dir)
         first = state.progress.step
-        sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
-        with Monitor([*sinks, console.steps(config.max_steps, first, "sft/loss")]) as monitor:
+        with open_monitor(resolved, console, first, ranks.leads) as monitor:
+            monitor.add(console.steps(config.max_steps, first, "sft/loss"))
             train_sft(state, config, conversations, monitor)
         if ranks.leads:
             console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")

@@ -6,7 +6,7 @@ RUN = "slimrl.config.run:"
 
 RL = Command(
     "train by reinforcement learning: sample, score, update, repeat",
-    run="slimrl.launch.extensions:run_rl",
+    run="slimrl.commands.rl:run_rl",
     settings=RUN + "RLConfig",
     again="",
     computes=True,

@@ -52,6 +52,12 @@ def idle(config: Config, why: str, *keys: str, when: object = True) -> Rules:
         yield when, f"<{key}=> cannot act: {why}. {mend}."
 
 
+def device_rule(key: str, device: str, other: str) -> Rules:
+    """Yield the rule that the setting `key` is a device or the word `other`."""
+    is_device = re.fullmatch(rf"{other}|cpu|cuda(:\d+)?", device)
+    yield not is_device, f"<{key}=> is no device, expected {other}, cpu, cuda or cuda:NUMBER."
+
+
 def loss_rules(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> Rules:
     """Yield the rules about hyperparameters without effect, conflicting parts of a loss, and groups that are too small
     for a baseline. `group_key` is the full name of the group size."""
@@ -145,8 +151,7 @@ def teacher_rules(config: RLConfig, teacher: TeacherConfig) -> Rules:
         yield from reward_rules(config.trainer.loss, "with <trainer.loss.adv_tau=> the teacher alone counts")
     match teacher:
         case ModelTeacherConfig(device=device):
-            is_device = re.fullmatch(r"policy|cpu|cuda(:\d+)?", device)
-            yield not is_device, "<teacher.device=> is no device, expected policy, cpu, cuda or cuda:NUMBER."
+            yield from device_rule("teacher.device", device, "policy")
             is_double = config.teacher_gpu_ids and device != "policy"
             yield is_double, "<teacher_gpu_ids=> and <teacher.device=> say the same thing twice. Remove one of the two."
         case PolicyTeacherConfig(env_args=more):

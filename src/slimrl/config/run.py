@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from slimrl.config.base import CommandConfig, Config
+from slimrl.config.check import CheckConfig
 from slimrl.config.data import ExpertDataConfig, FakeDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.deployment import DeploymentConfig
 from slimrl.config.model import ModelConfig
@@ -274,12 +275,5 @@ class EvalRunConfig(EpisodesConfig, RunConfig):
     inference: InferenceConfig = InferenceConfig()
 
 
-COMMANDS: dict[str, type[CommandConfig]] = {
-    "rl": RLConfig,
-    "sft": SFTConfig,
-    "trainer": TrainerOnlyConfig,
-    "eval": EvalRunConfig,
-    "probe": ProbeConfig,
-    "play": PlayConfig,
-    "inference": ServeConfig,
-}
+_CLASSES = (RLConfig, SFTConfig, EvalRunConfig, TrainerOnlyConfig, ProbeConfig, PlayConfig, CheckConfig, ServeConfig)
+COMMANDS: dict[str, type[CommandConfig]] = {kind.command: kind for kind in _CLASSES}

@@ -11,7 +11,7 @@ import random
 import string
 from collections.abc import Callable, Sequence
 
-from slimrl.environments.held_out import split_by_hash
+from slimrl.environments.splits import split_by_hash
 from slimrl.errors import UserError, nearest
 from slimrl.io.text import spans_between
 from slimrl.types import Message, Script, Split, Task, Taskset, Turn

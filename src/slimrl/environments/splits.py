@@ -1,16 +1,25 @@
-"""Finds held-out tasks that are also training tasks. The tasks' data are compared, because the ids always differ.
+"""Splits items into training and held-out items, and finds held-out tasks that are also training tasks.
 
-The usual cause is a generator that makes task `i` of a split from `seed + i`: the splits of seeds 1 and 2 share all
-tasks but one.
+The tasks' data are compared, because the ids always differ. The usual cause of a shared task is a generator that makes
+task `i` of a split from `seed + i`: the splits of seeds 1 and 2 share all tasks but one.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from operator import itemgetter
 
-from slimrl.types import Task
+from slimrl.config.reading.formats import flatten
+from slimrl.config.reading.schema import Path
+from slimrl.types import Split, Task
 
-Leaf = tuple[str, Any]  # the path of a value in the data, such as `/metadata/difficulty/0`, and the value
+SHARE = 5
+
+
+def split_by_hash(text: str) -> Split:
+    """Return the split of a text, `train` or `test`. About one in five texts is held out. The hash of the text decides,
+    so the result is the same on every machine and does not depend on other texts."""
+    return "test" if hashlib.sha256(text.encode()).digest()[0] % SHARE == 0 else "train"
 
 
 def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[Task, Task]]:
@@ -31,11 +40,11 @@ def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[
     return [(task, other) for task, other in pairs if other is not None]
 
 
-def _count_places(tasks: Sequence[Task]) -> set[str]:
+def _count_places(tasks: Sequence[Task]) -> set[Path]:
     """Return the paths at which every task has an integer, and these integers are consecutive, in any order."""
-    values: dict[str, list[int]] = {}
+    values: dict[Path, list[int]] = {}
     for task in tasks:
-        for place, value in _leaves(task.data):
+        for place, value in flatten(task.data):
             if isinstance(value, int) and not isinstance(value, bool):
                 values.setdefault(place, []).append(value)
     return {
@@ -45,24 +54,12 @@ def _count_places(tasks: Sequence[Task]) -> set[str]:
     }
 
 
-def _are_told_apart(tasks: Sequence[Task], without: set[str]) -> bool:
+def _are_told_apart(tasks: Sequence[Task], without: set[Path]) -> bool:
     """Return True if most tasks still differ when the values at the paths `without` are ignored."""
     return 2 * len({_content(task, without) for task in tasks}) > len(tasks)
 
 
-def _content(task: Task, without: set[str]) -> str:
+def _content(task: Task, without: set[Path]) -> str:
     """Return the values of a task as a JSON text, except the task's id and the values at the paths `without`."""
-    kept = [(place, value) for place, value in _leaves(task.data) if place not in without and value != task.id]
-    return json.dumps(kept, sort_keys=True, default=repr)
-
-
-def _leaves(value: Any, place: str = "") -> Iterator[Leaf]:
-    """Yield the values within nested data, each with its path, in the order of the keys."""
-    if isinstance(value, Mapping):
-        for key in sorted(value, key=str):
-            yield from _leaves(value[key], f"{place}/{key}")
-    elif isinstance(value, (list, tuple)):
-        for number, item in enumerate(value):
-            yield from _leaves(item, f"{place}/{number}")
-    else:
-        yield place, value
+    kept = [(place, value) for place, value in flatten(task.data) if place not in without and value != task.id]
+    return json.dumps(sorted(kept, key=itemgetter(0)), sort_keys=True, default=repr)

@@ -140,14 +140,10 @@ class HeldOut:
             self._console.note(f"{count} of {len(self.tasks)} episodes were left out: {reason}", style="yellow")
         return evaluation
 
-    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        """Return the stage and metrics that an earlier process of this run measured; see `recall_stage`."""
-        return recall_stage(self._output_dir, slug, self._console.note)
-
 
 def recall_stage(output_dir: Path, slug: str, note: Callable[[str], None]) -> tuple[Stage, Metrics] | None:
-    """Return the stored stage `slug` and its metrics. Return None if the file is missing or damaged. Damage is
-    logged."""
+    """Return the stage `slug` and its metrics, as an earlier process of the run has stored them. Return None if the
+    file is missing or damaged. Damage is logged."""
     path = RunDir(output_dir).stage(slug)
     if not path.exists():
         return None

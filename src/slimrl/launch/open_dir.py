@@ -17,10 +17,9 @@ from pathlib import Path
 from filelock import FileLock
 
 from slimrl.config.base import SECRET, CommandConfig
-from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import C, Resolved
 from slimrl.config.reading.saved import flat_settings, is_changed, read_flat_settings, write_config
-from slimrl.config.run import RLConfig
+from slimrl.config.run import RLConfig, RunConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import acquire, holder_of
@@ -46,11 +45,11 @@ def initial_weights(config: RLConfig) -> str:
 def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:
     """Replace the link `weights/latest` or `weights/best` in the settings with its current target, because the link may
     change before the run is resumed."""
-    model = getattr(resolved.config, "model", None)
-    if not isinstance(model, ModelConfig) or not (path := Path(model.name)).is_symlink():
+    config = resolved.config
+    if not isinstance(config, RunConfig) or not (path := Path(config.model.name)).is_symlink():
         return resolved
-    pinned = model.model_copy(update={"name": str(path.parent / path.readlink())})
-    return replace(resolved, config=resolved.config.model_copy(update={"model": pinned}))
+    model = config.model.model_copy(update={"name": str(path.parent / path.readlink())})
+    return replace(resolved, config=config.model_copy(update={"model": model}))
 
 
 @contextmanager
@@ -115,9 +114,7 @@ def lock_patience_s(config: CommandConfig) -> float:
 @contextmanager
 def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> Iterator[None]:
     """Context manager: create and lock the directory."""
-    new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
-    make_writable(output_dir)
-    run = RunDir(output_dir)
+    new, run = _make_writable(output_dir), RunDir(output_dir)
     lock = FileLock(run.lock)
     with explain_write_errors(run.lock):
         is_held = acquire(lock, min(MOMENT_S, patience_s))
@@ -125,7 +122,7 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
             note(f"another process is at work in {output_dir}; waiting up to {patience_s:g} s for its end")
             is_held = acquire(lock, patience_s)
     if not is_held:
-        raise in_use(output_dir)
+        raise _in_use(output_dir)
     try:
         yield
     except UserError:
@@ -181,37 +178,37 @@ def refuse_run(output_dir: Path) -> None:
         )
 
 
-def refuse_in_use(output_dir: Path) -> None:
-    """Raise UserError if another process uses the directory."""
-    path = RunDir(output_dir).lock
-    if path.is_file():
-        lock = FileLock(path)
-        with explain_write_errors(path):
-            if not acquire(lock, 0.0):
-                raise in_use(output_dir)
+def refuse_unusable(output_dir: Path, resume: bool, is_on_cluster: bool) -> None:
+    """Raise UserError if a run cannot open its directory now: another process uses it, nothing can be written there, or
+    it holds a run and `resume` is False. Leaves no new file. On a cluster, only a run is refused, because there a lock
+    may exist longer than its holder."""
+    if not is_on_cluster:
+        lock = FileLock(RunDir(output_dir).lock)
+        with explain_write_errors(RunDir(output_dir).lock):
+            if RunDir(output_dir).lock.is_file() and not acquire(lock, 0.0):
+                raise _in_use(output_dir)
             lock.release()
+        with contextlib.suppress(OSError):  # another run may have started there
+            for path in _make_writable(output_dir):
+                path.rmdir()
+    if not resume:
+        refuse_run(output_dir)
 
 
-def make_writable(output_dir: Path) -> None:
-    """Create the directory. Raises UserError if that fails, or if nothing can be written there."""
+def _make_writable(output_dir: Path) -> list[Path]:
+    """Create the directory, and return the directories that are new, the innermost first. Raises UserError if that
+    fails, or if nothing can be written there."""
+    new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot create {output_dir}: {error.strerror}. Choose another `--output_dir`.") from error
     if not os.access(output_dir, os.W_OK | os.X_OK):
         raise UserError(f"cannot write to {output_dir}. Change its permissions or choose another `--output_dir`.")
+    return new
 
 
-def refuse_unwritable(output_dir: Path) -> None:
-    """Raise UserError if the directory cannot be used. If the directory is new, it is removed again."""
-    new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
-    make_writable(output_dir)
-    with contextlib.suppress(OSError):  # another run may have started there
-        for path in new:
-            path.rmdir()
-
-
-def in_use(output_dir: Path) -> UserError:
+def _in_use(output_dir: Path) -> UserError:
     """Return the error for a directory that another process uses."""
     holder = holder_of(RunDir(output_dir).lock)
     who = f"another process ({holder}{', which is stopped' * is_stopped(holder)})" if holder else "another process"

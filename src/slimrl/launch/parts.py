@@ -7,13 +7,13 @@ are copied. A trainer in a separate process has only `TrainerParts`.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from slimrl.config.model import ModelConfig
+from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.saved import config_toml
 from slimrl.config.rollout import InferenceConfig, LimitsConfig
@@ -27,6 +27,7 @@ from slimrl.inference.local_client import LocalClient
 from slimrl.io.loop_thread import LoopTasks
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
+from slimrl.launch.open_dir import initial_weights
 from slimrl.launch.tasksets import check_experts, load_tasksets, note_shared_tasks
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.device import dtype_name
@@ -35,10 +36,11 @@ from slimrl.models.native.build import why_slow
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.health.health import HealthWatch
 from slimrl.monitor.metrics import lookup
-from slimrl.monitor.sinks import JsonlSink, Sink, read_metrics
+from slimrl.monitor.sinks import JsonlSink, Monitor, Sink, read_metrics
 from slimrl.monitor.trackers import TrackedRun, tensorboard_sink, trackio_sink, wandb_sink
 from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.checkpoint import read_progress
+from slimrl.trainer.fsdp import shard
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.state import name_best
 from slimrl.types import Message, Task, Taskset
@@ -55,6 +57,13 @@ class TrainerParts:
     policy: Policy
     console: RunConsole
     ranks: Ranks
+
+    @cached_property
+    def reference(self) -> nn.Module:
+        """A second copy of the weights with which RL starts, for a teacher and a KL divergence. It is loaded at its
+        first use, and has no adapter, because it is not trained."""
+        changes = {"name": initial_weights(self.config), "dtype": dtype_name(self.policy.dtype), "lora": LoraConfig()}
+        return shard(load_policy(self.config.model.model_copy(update=changes)).module, self.ranks)
 
 
 @dataclass(frozen=True)
@@ -170,11 +179,15 @@ def make_context(
     return RolloutContext(client, chat, limits, seq_len, config.max_slots)
 
 
-def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, first: int) -> list[Sink]:
-    """Open the sinks of a run's metrics: the metrics file, the sink that links the best weights, and the trackers in
-    the settings. `first` is the first step that is logged. Raises UserError if an extra is missing."""
-    config, name = resolved.config, best_metric(resolved.config)
-    sinks: list[Sink] = [JsonlSink(RunDir(output_dir).metrics, first)]
+def open_monitor(resolved: AnyTraining, console: RunConsole, first: int, leads: bool = True) -> Monitor:
+    """Open the monitor of a run. It has the metrics file, the sink that links the best weights, the trackers in the
+    settings, and for `rl` the health monitor unless it is off. `first` is the first step that is logged. Only the
+    process that `leads` writes metrics. Raises UserError if an extra is missing."""
+    if not leads:
+        return Monitor([])
+    config, output_dir, name = resolved.config, Path(resolved.config.output_dir), best_metric(resolved.config)
+    path = RunDir(output_dir).metrics
+    sinks: list[Sink] = [JsonlSink(path, first)]
     sinks += [BestWeights(output_dir, name)] if name else []
     run = TrackedRun(output_dir, config.model_dump(), first, resume=first > 0)
     if config.wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":
@@ -186,17 +199,11 @@ def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, fir
         sinks.append(trackio_sink(run, config.trackio.project or "slimrl", config.trackio.name, console.note))
     if config.tensorboard.enabled:
         sinks.append(tensorboard_sink(run, config_toml(Resolved(config, resolved.provenance)), console.note))
-    return sinks
-
-
-def open_watches(config: RLConfig, output_dir: Path, console: RunConsole, first: int) -> list[HealthWatch]:
-    """Return a list with the health monitor of a run; empty if the monitors are off. `first` is the first step that
-    this process logs."""
-    if not config.monitors.enabled:
-        return []
-    path = RunDir(output_dir).metrics
+    if not isinstance(config, RLConfig) or not config.monitors.enabled:
+        return Monitor(sinks)
     past = [line for line in read_metrics(path) if line[0] < first] if first and path.exists() else []
-    return [HealthWatch(config.monitors, RunDir(output_dir).alarms, past, partial(console.note, style="bold red"))]
+    alarm = partial(console.note, style="bold red")
+    return Monitor(sinks, [HealthWatch(config.monitors, RunDir(output_dir).alarms, past, alarm)])
 
 
 class BestWeights:

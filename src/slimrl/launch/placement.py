@@ -16,28 +16,23 @@ from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
 from slimrl.errors import UserError
 
 C = TypeVar("C", bound=RLConfig)
+Note = Callable[[str], None]  # logs a line
 KEYS = ("trainer_gpu_ids", "inference_gpu_ids", "teacher_gpu_ids")
 AGE = 2  # versions that a rollout may lag behind if sampling and training overlap
 
 
-def place(config: C, note: Callable[[str], None], part: Part | None = None, can_be_apart: bool = True) -> C:
-    """Choose the processes and devices of a run's parts on this machine. Return the settings with values in place of
-    `auto`, and with all `..._gpu_ids`. Log the choice if the settings name GPUs or the machine has several GPUs. `part`
-    is the part in this process, if the run has several. If `can_be_apart` is False, `auto` means one process.
+def place(config: C, note: Note, part: Part | None = None, can_be_apart: bool = True, num_gpus: int | None = None) -> C:
+    """Choose the processes and devices of a run's parts. Return the settings with values in place of `auto`, and with
+    all `..._gpu_ids`. Log the choice if the settings name GPUs or the machine has several GPUs. `part` is the part in
+    this process, if the run has several. If `can_be_apart` is False, `auto` means one process. `num_gpus` are the GPUs
+    of the machine; by default those of this machine.
 
     Raises:
         UserError: a GPU in the settings does not exist, though this machine has others; or a part cannot be a separate
             process.
     """
-    return place_on(config, torch.cuda.device_count(), note, part, can_be_apart)
-
-
-def place_on(
-    config: C, num_gpus: int, note: Callable[[str], None], part: Part | None = None, can_be_apart: bool = True
-) -> C:
-    """Return the result of `place` on a machine with `num_gpus` GPUs."""
     is_cpu = config.model.device == "cpu"
-    num = 0 if is_cpu else num_gpus
+    num = 0 if is_cpu else torch.cuda.device_count() if num_gpus is None else num_gpus
     asked = {key: vars(config)[key] for key in KEYS if vars(config)[key]}
     given = ", ".join(f"{key} = {ids}" for key, ids in asked.items())
     if asked and num == 0:

@@ -2,10 +2,10 @@
 trainer, and an implementation in the trainer's process. Deployments (`slimrl.deployments`) have implementations in
 other processes, which make batches before the trainer requests them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from slimrl.config.run import RLConfig
 from slimrl.io.files import replace_file
@@ -18,6 +18,7 @@ from slimrl.monitor.rollouts import RolloutRecord, thin_rollouts, write_rollouts
 from slimrl.monitor.summary import Stage
 from slimrl.orchestrator.distill import Distillation
 from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.trainer.checkpoint import Progress
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics
 
@@ -47,9 +48,6 @@ def stage_after(step: int) -> tuple[str, str]:
 class Sampling(Protocol):
     """The interface of the sampling half to the trainer."""
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from the orchestrator's state in a checkpoint."""
-
     def receive(self, step: int) -> Batch:
         """Return the batch of a step."""
 
@@ -59,9 +57,6 @@ class Sampling(Protocol):
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         """Evaluate the newest published weights on held-out tasks; see `HeldOut.measure`."""
 
-    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        """Return the result of a stage that an earlier process of the run evaluated; None if there is no result."""
-
     def make_room(self) -> None:
         """Free the memory that only sampling needs, and stop sampling until `publish`."""
 
@@ -70,15 +65,12 @@ class Sampling(Protocol):
 
 
 class SamplingHere:
-    """Sampling in this process. Sampling and training take turns."""
+    """Sampling in this process. Sampling and training take turns. `past` is the progress of earlier processes."""
 
-    def __init__(self, parts: Parts, distillation: Distillation | None) -> None:
+    def __init__(self, parts: Parts, distillation: Distillation | None, past: Progress | None = None) -> None:
         self._parts = parts
-        self._orchestrator = make_orchestrator(parts, distillation)
+        self._orchestrator = make_orchestrator(parts, distillation, past)
         self._held_out: Metrics = {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._orchestrator.restore(state)
 
     def receive(self, step: int) -> Batch:
         # The counter is never reset, so compute the difference over this step.
@@ -106,9 +98,6 @@ class SamplingHere:
         stage, self._held_out = self._parts.held_out.measure(slug, name)
         return stage, self._held_out
 
-    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        return self._parts.held_out.recall(slug)
-
     def make_room(self) -> None:
         make_room(self._parts)
 
@@ -123,9 +112,10 @@ def make_room(parts: Parts) -> None:
             call_user_code(f"{taskset.class_name}.offload() failed", taskset.offload)
 
 
-def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -> Orchestrator:
-    """Make the orchestrator of a run. It writes every rollout to `output_dir/rollouts`."""
-
+def make_orchestrator(
+    parts: SamplingParts, distillation: Distillation | None, past: Progress | None = None
+) -> Orchestrator:
+    """Make the orchestrator of a run, which continues from `past`. It writes every rollout to `output_dir/rollouts`."""
     shown: set[str] = set()
     # With the vocabulary file, a viewer can split texts into tokens without the model.
     if tokenizer := parts.context.chat.tokenizer_json():
@@ -144,7 +134,7 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
 
     config = parts.config
     loss = config.trainer.loss.resolve(config.has_teacher)
-    return Orchestrator(
+    orchestrator = Orchestrator(
         parts.tasksets,
         parts.context,
         config.orchestrator,
@@ -155,3 +145,5 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
         config.async_level,
         config.monitors,
     )
+    orchestrator.restore(past.orchestrator_state if past else {})
+    return orchestrator

@@ -8,6 +8,7 @@ file. The code that uses these things later repeats the checks.
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,8 @@ from slimrl.config.loss import OWN
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.flags import names_section
 from slimrl.config.reading.help import show_settings
-from slimrl.config.reading.load import C, Resolved, load
+from slimrl.config.reading.load import C, Resolved
+from slimrl.config.reading.load import load as load_settings
 from slimrl.config.reading.saved import config_toml
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, TrainingRunConfig
 from slimrl.config.teacher import ModelTeacherConfig
@@ -28,11 +30,10 @@ from slimrl.errors import UserError, install_hint
 from slimrl.io.invocation import HELP, num_ranks, show
 from slimrl.io.rows import file_rows
 from slimrl.io.user_code import load_function
-from slimrl.launch.extensions import part_of
-from slimrl.launch.open_dir import refuse_in_use, refuse_run, refuse_unwritable
+from slimrl.launch.open_dir import refuse_unusable, with_pinned_model
 from slimrl.launch.tasksets import args_in, check_environments, origin_of
 from slimrl.models.names import kind_of
-from slimrl.plugins import Command, call, imported
+from slimrl.plugins import DEPLOYMENTS, Command, call, imported, load
 
 DRY_RUN = {"--dry-run", "--dry_run"}
 GPU_DEVICES = ("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg")  # for NVIDIA, for AMD, and for Linux inside Windows
@@ -44,7 +45,8 @@ def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
     command line. Returns the exit status."""
     if command.is_part and (not command.settings or names_section(argv, "orchestrator")):
         # A part shares the directory with other parts, and the process that started the part has checked the directory.
-        return run_command(RLConfig, argv, part_of(name), name=name, role="part")
+        part = load(DEPLOYMENTS, "processes", "the deployment").parts[name]
+        return run_command(RLConfig, argv, partial(call, part), name=name, role="part")
     config_class: type[CommandConfig] = imported(command.settings)
     words = [word for word in argv if word not in command.switches]
     more = [{*argv} & {*command.switches}] if command.switches else []
@@ -75,7 +77,7 @@ def run_command(
     if HELP & {*argv}:
         return show_settings(config_class, argv)
     is_dry = bool(DRY_RUN & set(argv))
-    resolved = load(config_class, [word for word in argv if word not in DRY_RUN], environ)
+    resolved = load_settings(config_class, [word for word in argv if word not in DRY_RUN], environ)
     if role == "run" and not is_dry:
         refuse_early(resolved.config)
     check_model_names(resolved.config)
@@ -87,7 +89,7 @@ def run_command(
     if is_dry:
         return show(_dry_run(resolved))
     _check_ranks(name or config_class.command)
-    return start(resolved)
+    return start(with_pinned_model(resolved))
 
 
 def _check_own_loss(config: CommandConfig, provenance: Mapping[str, str]) -> None:
@@ -128,11 +130,7 @@ def refuse_early(config: CommandConfig) -> None:
     """Raise UserError for settings that cannot work on this machine, or a directory that cannot be used now."""
     is_placed = isinstance(config, RLConfig) and config.deployment.type == "ray"  # the parts run on other nodes
     if isinstance(config, RLConfig | SFTConfig) and num_ranks(os.environ) == 1:
-        if not is_placed:  # on a cluster, a lock may exist longer than its holder
-            refuse_in_use(Path(config.output_dir))
-            refuse_unwritable(Path(config.output_dir))
-        if not config.resume:
-            refuse_run(Path(config.output_dir))
+        refuse_unusable(Path(config.output_dir), config.resume, is_placed)
     for module, extra, purpose in _needs(config):
         if find_spec(module) is None:
             raise UserError(f"{purpose} needs the extra [{extra}] (no module `{module}`): {install_hint(extra)}.")

@@ -26,11 +26,12 @@ from slimrl.models.names import ModelKind, kind_of
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Monitor, Sink
 from slimrl.orchestrator.curriculum import Curriculum, Shuffle
+from slimrl.trainer.checkpoint import Progress
 from slimrl.trainer.sft.data import first_rows, load_conversations
 from slimrl.trainer.sft.rows import Conversation, PlainText
 from slimrl.trainer.sft.train import Conversations
 from slimrl.trainer.sft.train import train as train_sft
-from slimrl.trainer.state import save_missing_weights, start
+from slimrl.trainer.state import start
 from slimrl.types import Sample, Task, Taskset
 
 C = TypeVar("C", bound=RLConfig)
@@ -212,9 +213,14 @@ def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
     return config.model_copy(update={"warmup": config.warmup.model_copy(update={"max_steps": 0})})
 
 
-def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
-    """Make the warm-up of a run. The environments must have experts (`check_experts`)."""
+def prepare_warm_up(parts: TrainerParts, past: Progress | None, tasksets: Sequence[Taskset] = ()) -> WarmUp | None:
+    """Return the warm-up of a run; None if the settings have none, or if RL has begun (`past`). Without `tasksets`,
+    loads them. Raises UserError if one has no expert."""
     config = parts.config
+    if not config.warmup.max_steps or past:
+        return None
+    tasksets = tasksets or load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
+    check_experts(tasksets, "rl")
     sft = SFTConfig(
         max_steps=config.warmup.max_steps,
         seq_len=config.seq_len,
@@ -237,7 +243,6 @@ def warm_up(parts: TrainerParts, warmup: WarmUp, sampling: Sampling) -> None:
     sft, directory = warmup.config, Path(warmup.config.output_dir)
     state = start(parts.policy, sft.optim, directory, sft.resume, ranks=parts.ranks)
     state.history = (*read_history(Path(parts.config.model.name)).trained, SUPERVISED)
-    save_missing_weights(state, directory)
     first = state.progress.step
     sampling.make_room()
     done = f", {first} of them done before" if first else ""

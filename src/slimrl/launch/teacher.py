@@ -19,7 +19,7 @@ from slimrl.launch.open_dir import initial_weights
 from slimrl.launch.parts import Parts, SamplingParts
 from slimrl.launch.sampling import make_room
 from slimrl.launch.tasksets import load_tasksets, teacher_environments
-from slimrl.models.device import choose_device
+from slimrl.models.device import choose_device, dtype_name
 from slimrl.models.load import load_policy
 from slimrl.orchestrator.distill import Distillation, Teacher
 from slimrl.orchestrator.teacher_server import ServerTeacher
@@ -55,12 +55,9 @@ class ModuleTeacher:
         return scores_BN
 
 
-def make_distillation(
-    parts: SamplingParts, dtype: str, here: Parts | None = None, reference: Load | None = None
-) -> Distillation | None:
-    """Make the distillation from `[teacher]`; None without a teacher. `dtype` is the policy's dtype. In the policy's
-    process, `here` has the run's parts, and `reference` loads the initial weights of RL, which the KL divergence may
-    share.
+def make_distillation(parts: SamplingParts, dtype: str = "") -> Distillation | None:
+    """Make the distillation from `[teacher]`; None without a teacher. `dtype` is the policy's dtype; it is needed only
+    if `parts` lack the policy, which is then in another process.
 
     Raises UserError if the teacher cannot be loaded or does not fit the policy. This is checked before any slow stage.
     """
@@ -81,8 +78,8 @@ def make_distillation(
         about = f"{teacher.model} at {teacher.base_url}"
         longest -= 1  # a server samples one token after the scored tokens, and needs room for this token
     else:
-        load = _loader(parts, teacher, dtype, here, reference)
-        rest: Callable[[], None] = partial(make_room, here) if here else lambda: None
+        load = _loader(parts, teacher, dtype)
+        rest: Callable[[], None] = partial(make_room, parts) if isinstance(parts, Parts) else lambda: None
         made = ModuleTeacher(load, config.trainer.micro_batch_tokens, rest)
         about = "the policy itself"
         if isinstance(teacher, ModelTeacherConfig):
@@ -96,25 +93,20 @@ def teacher_tasksets(parts: SamplingParts) -> Sequence[Taskset]:
     return load_tasksets(teacher_environments(parts.config), parts.config.orchestrator.episode_timeout_s)
 
 
-def _loader(
-    parts: SamplingParts,
-    teacher: PolicyTeacherConfig | ModelTeacherConfig,
-    dtype: str,
-    here: Parts | None,
-    reference: Load | None,
-) -> Load:
+def _loader(parts: SamplingParts, teacher: PolicyTeacherConfig | ModelTeacherConfig, dtype: str) -> Load:
     """Return a function that returns the module of a teacher in this process. A model that the settings name is loaded
-    now. Otherwise the first call loads the initial weights of RL, on the policy's device with `reference`.
+    now. Otherwise the first call loads the initial weights of RL, and on the policy's device shares `parts.reference`.
 
     Raises UserError if the GPU does not exist, or if the teacher's vocabulary differs from the policy's vocabulary.
     """
-    config = parts.config
+    config, here = parts.config, parts if isinstance(parts, Parts) else None
     if isinstance(teacher, PolicyTeacherConfig):
         assert here  # with this teacher, the run is one process (`launch/placement.py`)
         module = here.policy.module
         return lambda: module
     default = str(here.policy.device if here else choose_device("auto"))
     device = _device_of(config, teacher, default)
+    dtype = dtype_name(here.policy.dtype) if here else dtype
 
     def load() -> nn.Module:
         name = teacher.name or initial_weights(config)
@@ -128,8 +120,8 @@ def _loader(
             )
         return policy.module
 
-    if not teacher.name and reference and device == default:
-        return reference
+    if not teacher.name and here and device == default:
+        return lambda: here.reference
     once = cache(load)
     if teacher.name:
         once()
@@ -138,16 +130,10 @@ def _loader(
 
 def _device_of(config: RLConfig, teacher: ModelTeacherConfig, default: str) -> str:
     """Return the device of a teacher of type `model`. Raises UserError for a GPU that does not exist."""
-    ids, num = config.teacher_gpu_ids, torch.cuda.device_count()
-    key, device = ("teacher_gpu_ids", f"cuda:{ids[0]}") if ids else ("teacher.device", teacher.device)
-    if device == "policy":
-        return default
-    if device != "cpu" and int(device.partition(":")[2] or 0) >= num:
-        raise UserError(
-            f"{key} asks for {device}, but PyTorch sees {num} CUDA devices here. Remove it, and the teacher is where "
-            "the policy is."
-        )
-    return device
+    remedy = "Remove it, and the teacher is where the policy is."
+    if ids := config.teacher_gpu_ids:
+        return str(choose_device(f"cuda:{ids[0]}", "the device of teacher_gpu_ids", remedy))
+    return default if teacher.device == "policy" else str(choose_device(teacher.device, "teacher.device", remedy))
 
 
 def _plain_tokens(parts: SamplingParts) -> dict[int, str]:

@@ -6,12 +6,11 @@ resumed run can continue at each stage.
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
-
-from torch import nn
 
 from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
@@ -33,15 +32,13 @@ from slimrl.launch.sampling import BASE, FINAL, START, Sampling, base_name, stag
 from slimrl.launch.supervised import WarmUp, warm_up
 from slimrl.models.device import dtype_name
 from slimrl.models.history import read_history
-from slimrl.models.load import load_policy
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import Monitor, Sink, read_metrics
 from slimrl.monitor.summary import Prediction, RunSummary, Stage, recall_prediction, show_summary, write_summary
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.checkpoint import Progress
-from slimrl.trainer.fsdp import shard
 from slimrl.trainer.rl.train import train
-from slimrl.trainer.state import TrainState, peak_memory_gb, save_missing_weights, start
+from slimrl.trainer.state import TrainState, peak_memory_gb, start
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics
 
@@ -53,7 +50,6 @@ class Run:
 
     parts: TrainerParts
     sampling: Sampling
-    reference: Callable[[], nn.Module]
     past: Progress | None
     began: float
 
@@ -70,10 +66,9 @@ class Run:
 
         # Evaluate, warm up, evaluate. RL starts from the resulting weights.
         stages, before = self._stages_before_rl(warmup)
-        aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, self.reference)
+        aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, lambda: parts.reference)
         state = start(parts.policy, config.trainer.optim, parts.output_dir, config.resume, aux_losses, parts.ranks)
         state.history = (*read_history(Path(initial_weights(parts.config))).trained, "rl")
-        save_missing_weights(state, parts.output_dir)
         state.spend(time.monotonic() - self.began)  # so that a resumed run also counts the time before the first step
 
         # Train, and evaluate again. From now on the console shows training steps of RL.
@@ -98,16 +93,17 @@ class Run:
         """Evaluate the base model, warm up, and evaluate the result. A resumed run reads finished evaluations from the
         disk. Returns the stages for the closing table, and the metrics of the last evaluation before RL."""
         stages: list[Stage] = []
-        sampling, config = self.sampling, self.parts.config
+        parts, sampling, config = self.parts, self.sampling, self.parts.config
+        recall = partial(recall_stage, parts.output_dir, note=parts.console.note)
         if config.warmup.max_steps:
-            stages.append((sampling.recall(BASE) or sampling.measure(BASE, base_name(config)))[0])
+            stages.append((recall(BASE) or sampling.measure(BASE, base_name(config)))[0])
         if warmup is not None:
-            warm_up(self.parts, warmup, sampling)
-        found = sampling.recall(START)
-        if found is None and self.past and stages:
-            path = RunDir(self.parts.output_dir).stage(START)
+            warm_up(parts, warmup, sampling)
+        found = recall(START)
+        if found is None and self.past and (stages or config.deployment.are_apart):
+            # The weights after the warm-up are gone. Samplers in other processes have those of the checkpoint.
             raise UserError(
-                f"{path} is missing or damaged. It was measured after the warm-up, and cannot be measured again, as "
+                f"{RunDir(parts.output_dir).stage(START)} is missing or damaged, and cannot be measured again, as "
                 "training has begun. Copy it there from a backup, or begin anew in another `--output_dir`."
             )
         if not self.past:
@@ -116,17 +112,9 @@ class Run:
         return [*stages, stage], metrics
 
 
-def reference_module(parts: TrainerParts) -> nn.Module:
-    """Load a second copy of the weights with which RL starts."""
-    # This copy has no adapter, because it is not trained.
-    changes = {"name": initial_weights(parts.config), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
-    return shard(load_policy(parts.config.model.model_copy(update=changes)).module, parts.ranks)
-
-
 def train_rl(parts: TrainerParts, sampling: Sampling, state: TrainState, monitor: Monitor, before: Metrics) -> None:
     """Train with RL to the last step. `before` are the held-out metrics of the evaluation before training. These
     metrics are logged with step 0."""
-    sampling.restore(state.progress.orchestrator_state)
 
     def receive(step: int) -> Batch:
         held_out = before if step == 0 else _evaluate_if_due(parts, sampling, step)

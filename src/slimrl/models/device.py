@@ -18,6 +18,7 @@ ROUNDS = 5
 # bfloat16 costs precision. With hardware support, it is at least 3 times as fast. A lead below this factor may be
 # noise.
 CLEARLY_FASTER = 1.2
+NO_GPU = "Use --model.device cpu, or install the driver and a PyTorch built for CUDA."
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +29,14 @@ class DtypeChoice:
     gflops: Mapping[str, float] = field(default_factory=dict)
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, key: str = "model.device", remedy: str = NO_GPU) -> torch.device:
     """Return the device with this name; `auto` means the first GPU, or the CPU if there is no GPU.
 
-    Raises UserError for a device that this machine lacks.
+    Raises UserError for a device that this machine lacks. The message names the setting `key`.
     """
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    wrong = UserError(f"model.device is `{name}`; it must be `auto`, `cpu`, `cuda` or, say, `cuda:1`.")
+    wrong = UserError(f"{key} is `{name}`; it must be `auto`, `cpu`, `cuda` or, say, `cuda:1`.")
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -43,10 +44,7 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):  # sampling sums probabilities in float64, which Metal lacks
         raise wrong
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(
-            f"model.device is `{name}`, but PyTorch sees {torch.cuda.device_count()} CUDA devices here. Use "
-            "--model.device cpu, or install the driver and a PyTorch built for CUDA."
-        )
+        raise UserError(f"{key} is `{name}`, but PyTorch sees {torch.cuda.device_count()} CUDA devices here. {remedy}")
     return device
 
 

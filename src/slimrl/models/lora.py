@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from slimrl.config.model import LoraConfig
-from slimrl.errors import UserError, install_hint, nearest
+from slimrl.errors import UserError, nearest, require
 from slimrl.models.shards import own_part, own_rows, whole
 
 NAME = "default"  # PEFT's name for a module's only adapter
@@ -37,6 +37,7 @@ An adapter of `{given}`. The same model with the adapter merged in is in the dir
 """
 FINGERPRINT_NUMBERS = 64  # values of each tensor in the fingerprint: at least this number, or all values
 PERIOD = 1 << 18  # number of rounding thresholds: 1 MiB, which stays in the CPU's cache
+PEFT = ("peft", "lora", "model.lora.rank > 0")  # an extra, and slow to import: only needed to train adapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def adapt(module: nn.Module, config: LoraConfig, base: str) -> None:
     The pairs are float32: they are small, and the optimizer then needs no separate float32 masters. Raises UserError
     for targets that the module lacks, or if PEFT is not installed.
     """
-    peft = _import_peft()
+    peft = require(*PEFT)
     settings = peft.LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,
@@ -172,7 +173,7 @@ def merge_parameters(module: nn.Module, keep: bool = True, device: str | None = 
 def adapter_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return the adapter's whole tensors by PEFT's names. All processes that share a sharded module must call this."""
     # The prefix is needed because PEFT's own models hold the module two levels down.
-    state = _import_peft().get_peft_model_state_dict(module, adapter_name=NAME, save_embedding_layers=False)
+    state = require(*PEFT).get_peft_model_state_dict(module, adapter_name=NAME, save_embedding_layers=False)
     return {f"base_model.model.{name}": whole(tensor).contiguous() for name, tensor in state.items()}
 
 
@@ -216,14 +217,6 @@ def base_fingerprint(module: nn.Module) -> str:
 def is_adapted(module: nn.Module) -> bool:
     """Return True if a module has an adapter."""
     return next(_lora_layers(module), None) is not None
-
-
-def _import_peft() -> Any:
-    try:
-        import peft  # an extra, and slow to import: only needed to train adapters
-    except ImportError as error:
-        raise UserError(f"model.lora.rank > 0 needs the extra [lora] ({error}): {install_hint('lora')}.") from error
-    return peft
 
 
 def target_names(module: nn.Module, targets: Sequence[str]) -> list[str]:

@@ -15,8 +15,7 @@ STATUS = Command(
 SCALE = Command("change the number of samplers of a run that goes on", run="slimrl_cluster.commands.status:run_scale")
 
 PROCESSES = RAY = Deployment(
-    run="slimrl_cluster.launch.supervision:run_supervisor",
-    supervise="slimrl_cluster.launch.supervision:supervise",
+    run="slimrl_cluster.launch.supervision:supervise",
     parts={
         "trainer": "slimrl_cluster.commands.trainer:run_trainer_of_rl",
         "orchestrator": "slimrl_cluster.commands.orchestrator:run_orchestrator",

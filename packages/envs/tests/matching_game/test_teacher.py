@@ -17,4 +17,4 @@ def test_more_context_for_several_roles_at_once_is_refused(tiny_dir, tmp_path):
     config = load(RLConfig, flags(tiny_dir, "matching-game", tmp_path, *more, *teacher), {}).config
     parts = make_rl_parts(config, tmp_path, RunConsole())
     with pytest.raises(UserError, match="one opening for each task, and MatchingTaskset has one for each role"):
-        make_distillation(parts, "float32", parts, lambda: parts.policy.module)
+        make_distillation(parts)

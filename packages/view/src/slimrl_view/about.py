@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slimrl.config.reading.saved import HEADER, NO_RECIPE, flatten
+from slimrl.config.reading.saved import HEADER, NO_RECIPE, by_dotted_key
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
 from slimrl.io.run_dir import RunDir
@@ -50,12 +50,12 @@ class Settings:
 
     def in_words(self) -> list[list[str]]:
         """Return a pair for each setting: its dotted path, and its value as text. Secrets are replaced by `[key]`."""
-        return [[path, _show(path, value)] for path, value in flatten(self.tree)]
+        return [[path, _show(path, value)] for path, value in by_dotted_key(self.tree).items()]
 
     def key(self) -> str:
         """Return a digest of the command and the recipe's settings. It is equal for runs that differ only in their
         seeds."""
-        kept = {path: value for path, value in flatten(self.tree) if not NO_RECIPE.fullmatch(path)}
+        kept = {path: value for path, value in by_dotted_key(self.tree).items() if not NO_RECIPE.fullmatch(path)}
         content = json.dumps([self.command, kept], sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 

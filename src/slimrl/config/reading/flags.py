@@ -10,14 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
-from slimrl import plugins
 from slimrl.config.base import OTHER_VARIABLES, SECRET
-from slimrl.config.reading.names import Names
+from slimrl.config.reading.names import Names, current_path
 from slimrl.config.reading.schema import Path, describe, find, keys_below, leaves, locate, spec_of, spell
 from slimrl.config.reading.sources import Setting, from_file
-from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
-from slimrl.plugins import imported, load_all
 
 ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
 # A variable is refused if no setting has its name. But a `PRIME_` variable without this separator may belong to another
@@ -53,7 +50,7 @@ def _flag(word: str, words: list[str], names: Names) -> list[Setting]:
     if not has_value and path[0].startswith("no_") and find(names.root, path[:1]) is None:
         path, is_off = (path[0].removeprefix("no_"), *path[1:]), True
     is_foreign = names.is_foreign(path)
-    spec = spec_of(Any) if is_foreign else locate(names.root, names.current(path), flag)
+    spec = spec_of(Any) if is_foreign else locate(names.root, current_path(names.command, path), flag)
     following = words[0] if words else "--"
     # After a switch, `@` starts a file of the whole command; after a section, a file of that section; and after
     # anything else `@name` is the value itself.
@@ -112,23 +109,13 @@ def from_environment(environ: Mapping[str, str], names: Names) -> list[Setting]:
     return settings
 
 
-def _names_of_commands(names: Names) -> Iterator[Names]:
-    """Yield the settings' names of all commands, first of this one. The core's commands precede those of plug-ins,
-    whose classes are imported here."""
-    yield names
-    yield from map(names.of, COMMANDS.values())
-    for command in load_all(plugins.COMMANDS, "the command", names.note):
-        if command.settings:
-            yield names.of(imported(command.settings))
-
-
 def _own_variables(environ: Mapping[str, str], prefix: str, names: Names) -> Iterator[Setting]:
     for name, text in environ.items():
         path = tuple(name.removeprefix(prefix).lower().split(SECTIONS))
         # PRIME_API_KEY is the secret of another service, and must not become the key of our server.
         if not name.startswith(prefix) or name in OTHER_VARIABLES or (prefix == "PRIME_" and path == (SECRET,)):
             continue
-        commands = _names_of_commands(names)  # anew, as it stops at the first that knows the variable
+        commands = chain([names], names.of_commands())
         owner = next((one for one in commands if one.is_known(path) or one.is_foreign(path)), None)
         if owner is names:
             yield Setting(path, text, name, "variable")

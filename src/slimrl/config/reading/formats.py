@@ -26,6 +26,7 @@ TOKEN = re.compile(
 )
 MAPPING, SEQUENCE = BaseResolver.DEFAULT_MAPPING_TAG, BaseResolver.DEFAULT_SEQUENCE_TAG
 Parsed = tuple[Any, dict[Path, int]]
+Leaf = tuple[Path, Any]
 
 
 class TextError(UserError):
@@ -40,17 +41,18 @@ class RefusedError(TextError):
     """An error for a text with valid syntax that is refused, because it has a duplicate key or is nested too deeply."""
 
 
-def flatten(value: Any, path: Path = ()) -> list[tuple[Path, Any]]:
+def flatten(value: Any, path: Path = (), is_whole: Callable[[Any], bool] = lambda value: False) -> list[Leaf]:
     """Return nested data as a flat list of (path, value). A container becomes an empty dict or list, followed by its
-    contents.
+    contents. A container for which `is_whole` returns True remains one value.
 
     >>> flatten({"a": [1]})
     [((), {}), (('a',), []), (('a', '0'), 1)]
     """
-    if not isinstance(value, (dict, list)):
+    if not isinstance(value, (Mapping, list, tuple)) or is_whole(value):
         return [(path, value)]
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    return [(path, type(value)()), *(part for key, item in items for part in flatten(item, (*path, str(key))))]
+    empty: Any = {} if isinstance(value, Mapping) else []
+    items = value.items() if isinstance(value, Mapping) else enumerate(value)
+    return [(path, empty), *(part for key, item in items for part in flatten(item, (*path, str(key)), is_whole))]
 
 
 def read_toml(text: str) -> Parsed:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from slimrl import plugins
 from slimrl.config.base import CommandConfig
 from slimrl.config.reading.schema import Path, Spec, find, spec_of
 from slimrl.config.reading.sources import Setting
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, visible
 from slimrl.io.secrets import redact
-from slimrl.plugins import DIALECTS, load_all
+from slimrl.plugins import DIALECTS, imported, load_all
 
 # Synonyms of settings, and names of earlier versions, by command; "" is for all commands. A longer name must precede
 # its prefix.
@@ -74,17 +75,14 @@ class Names:
     note: Callable[[str], None]
     dialects: Sequence[Dialect] = ()
 
-    def of(self, config_class: type[CommandConfig]) -> "Names":
-        """Return the names of another command's settings."""
-        return replace(self, command=config_class.command, root=spec_of(config_class))
-
-    def current(self, path: Path) -> Path:
-        """Return the setting's current path if `path` is an earlier name or a synonym; otherwise `path` itself."""
-        return current_path(self.command, path)
+    def of_commands(self) -> Iterator["Names"]:
+        """Yield the names of all commands' settings."""
+        for kind in settings_of_commands(self.note):
+            yield replace(self, command=kind.command, root=spec_of(kind))
 
     def is_known(self, path: Path) -> bool:
         """Return True if slimrl has a setting at the path, with any of the setting's names."""
-        return find(self.root, self.current(path)) is not None
+        return find(self.root, current_path(self.command, path)) is not None
 
     def is_foreign(self, path: Path) -> bool:
         """Return True if another trainer has a setting at the path, but slimrl does not."""
@@ -113,15 +111,15 @@ class Names:
         # Drop the header `[trainer.model]` around the synonym `lora`: no such section exists.
         headers = {other[:end] for other in SYNONYMS[""] for end in range(1, len(other))}
         settings = [setting for setting in source if setting.value != {} or setting.path not in headers]
-        return [replace(setting, path=self.current(setting.path)) for setting in settings]
+        return [replace(setting, path=current_path(self.command, setting.path)) for setting in settings]
 
     def _refuse_file_of_another(self, source: Sequence[Setting]) -> None:
         """Raise UserError if a file belongs to another command: some of its settings are unknown to this command, but
         another command knows all of them."""
         strange = sorted({one.path[0] for one in source if one.kind == "file" and not self.is_known(one.path[:1])})
-        for name, config_class in COMMANDS.items() if strange else ():
-            if all(map(self.of(config_class).is_known, (one.path for one in source))):
-                file = source[0].source
+        for other in self.of_commands() if strange else ():
+            if all(map(other.is_known, (one.path for one in source))):
+                file, name = source[0].source, other.command
                 raise UserError(
                     f"{file} is a settings file of `slimrl {name}`: of `slimrl {self.command}` there is no setting "
                     f"{', '.join(f'`{key}`' for key in strange)}. Start `slimrl {name} @ {file}`, or name a file of "
@@ -133,6 +131,15 @@ def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> 
     """Return the names of a command's settings."""
     dialects: list[Dialect] = load_all(DIALECTS, "the dialect", note)
     return Names(config_class.command, spec_of(config_class), note, dialects)
+
+
+def settings_of_commands(note: Callable[[str], None]) -> Iterator[type[CommandConfig]]:
+    """Yield the classes of all commands' settings. The core's classes precede those of other plug-ins, whose modules
+    are imported only if the caller goes on to them."""
+    yield from COMMANDS.values()
+    for command in load_all(plugins.COMMANDS, "the command", note):
+        if command.settings:
+            yield imported(command.settings)
 
 
 def current_path(command: str, path: Path) -> Path:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.config.base import SECRET, CommandConfig, Config
+from slimrl.config.reading.formats import flatten
 from slimrl.config.reading.load import C, Resolved, load_file
-from slimrl.config.reading.names import current_path
+from slimrl.config.reading.names import current_path, settings_of_commands
 from slimrl.config.reading.schema import field_names
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, nearest
@@ -133,15 +134,15 @@ def toml_key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_literal(key)
 
 
-def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -> CommandConfig:
+def read_run_config(run_dir: Path) -> CommandConfig:
     """Return the settings of a run. Settings that did not exist in the run's version of slimrl get the present
-    defaults. If config.toml does not start with the command, `default` is the class of the settings. Raise UserError if
-    the file is missing or cannot be read."""
+    defaults. Raise UserError if the file is missing, cannot be read, or does not start with a command."""
     path = RunDir(run_dir).settings
     if not path.is_file():
         raise UserError(f"{run_dir} has no {path.name}: it is no run of slimrl. Name the `output_dir` of a run.")
     command = _command_in(read_regular(path, MAX_BYTES).decode("utf-8", "replace"))
-    if (kind := COMMANDS.get(command, default)) is None:
+    kinds = settings_of_commands(lambda text: None)
+    if (kind := next((kind for kind in kinds if kind.command == command), None)) is None:
         raise UserError(
             f"{path} does not begin with the command that wrote it, as in `# slimrl rl @ {path.name}`."
             f"{nearest(command, COMMANDS) if command else ''}"
@@ -162,7 +163,7 @@ def read_flat_settings(run_dir: Path, command: str) -> dict[str, Any]:
         tree = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"{path}: {error}. Restore the file, or remove it to resume without a comparison.") from None
-    return {".".join(current_path(command, tuple(key.split(".")))): value for key, value in flatten(tree)}
+    return {".".join(current_path(command, tuple(key.split(".")))): value for key, value in by_dotted_key(tree).items()}
 
 
 def _command_in(text: str) -> str:
@@ -173,17 +174,15 @@ def _command_in(text: str) -> str:
 
 def flat_settings(config: CommandConfig) -> dict[str, Any]:
     """Return the settings by dotted key, such as `trainer.optim.lr` and `orchestrator.env.0.id`."""
-    return dict(flatten(config.model_dump(mode="json")))
+    return by_dotted_key(config.model_dump(mode="json"))
 
 
-def flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a pair (dotted key, value) for each setting in nested data. In a list of tables, the key has the index."""
-    match value:
-        case Mapping() if value or not key:
-            for name, item in value.items():
-                yield from flatten(item, f"{key}.{name}" if key else str(name))
-        case list() if any(isinstance(item, Mapping) for item in value):
-            for number, item in enumerate(value):
-                yield from flatten(item, f"{key}.{number}")
-        case _:
-            yield key, value
+def by_dotted_key(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings by dotted key. A list is one value, except a list of tables, whose keys have the index."""
+
+    def is_value(item: Any) -> bool:
+        return isinstance(item, list) and not any(isinstance(one, Mapping) for one in item)
+
+    found = flatten(tree, is_whole=is_value)
+    sections = {path[:-1] for path, _ in found}
+    return {".".join(path): value for path, value in found if path not in sections}

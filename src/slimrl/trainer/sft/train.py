@@ -20,7 +20,7 @@ from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.fsdp import reshard
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.optim import schedule_factor
-from slimrl.trainer.state import TrainState, save_if_due
+from slimrl.trainer.state import TrainState, save_if_due, save_missing_weights
 from slimrl.types import Metrics, Sample
 
 
@@ -40,6 +40,8 @@ def train(state: TrainState, config: SFTConfig, conversations: Conversations, mo
     """
     if config.activation_checkpointing:
         return_freed_memory()  # otherwise the process would keep the memory that each layer frees
+    output_dir = Path(config.output_dir)
+    save_missing_weights(state, output_dir)
     for step in range(state.progress.step, config.max_steps):
         metrics: Metrics = {}
         if step == 0 or (config.val_interval_steps and step % config.val_interval_steps == 0):
@@ -53,7 +55,7 @@ def train(state: TrainState, config: SFTConfig, conversations: Conversations, mo
         metrics |= {"time/step_s": seconds, "perf/tokens_trained_per_s": metrics["sft/tokens"] / seconds}
         monitor.log(step, metrics)
         state.advance(seconds)
-        save_if_due(state, Path(config.output_dir), config.max_steps, config.ckpt)
+        save_if_due(state, output_dir, config.max_steps, config.ckpt)
     monitor.log(config.max_steps, {"sft/val_loss": validate(state, config, conversations.validation)})
 
 

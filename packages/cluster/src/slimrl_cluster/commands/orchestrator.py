@@ -12,7 +12,8 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.launch.advice import advise
-from slimrl.launch.open_dir import lock_patience_s, with_pinned_model
+from slimrl.launch.held_out import recall_stage
+from slimrl.launch.open_dir import lock_patience_s
 from slimrl.launch.parts import SamplingParts, concurrent_episodes, make_held_out
 from slimrl.launch.placement import place
 from slimrl.launch.sampling import BASE, FINAL, START, base_name, make_orchestrator, stage_after, start_name
@@ -34,7 +35,7 @@ from slimrl_cluster.transport.batch_file import write_batch
 def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     """Run the `orchestrator` command: make a batch for each training step. Each batch is sampled from weights that are
     at most `max_async_level` training steps old."""
-    console, resolved = RunConsole(), with_pinned_model(resolved)
+    console = RunConsole()
     config = place(resolved.config, console.note, "orchestrator")
     config = without_needless_warm_up(config, console.note)
     output_dir, roster = Path(config.output_dir), open_roster(config, "orchestrator", console.note)
@@ -52,17 +53,16 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         held_out = make_held_out(config, tasksets, context, output_dir, console)
         parts = SamplingParts(config, output_dir, console, context, tasksets, held_out)
         distillation = make_distillation(parts, trainer["dtype"])
-        orchestrator = make_orchestrator(parts, distillation)
-        orchestrator.restore(past.orchestrator_state if past else {})
+        orchestrator = make_orchestrator(parts, distillation, past)
         weights = SampledWeights(roster, client, config.deployment)
 
         # The trainer publishes its first weights after its warm-up. Until then the sampler has the base model's
         # weights.
-        if config.warmup.max_steps and not held_out.recall(BASE):
+        if config.warmup.max_steps and not recall_stage(output_dir, BASE, console.note):
             client.check()  # raises UserError if the sampler has an earlier run's weights
             held_out.measure(BASE, base_name(config))
         weights.await_version(first)
-        _, before = held_out.recall(START) or held_out.measure(START, start_name(config))
+        _, before = recall_stage(output_dir, START, console.note) or held_out.measure(START, start_name(config))
 
         for step in range(first, config.max_steps):
             if config.eval.is_due(step):

@@ -6,7 +6,6 @@ from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.config.serve import ServeConfig
-from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.placement import device_of, place
 from slimrl.monitor.console import RunConsole
 from slimrl_cluster.services.programs import free_port
@@ -24,7 +23,7 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
     if resolved.config.inference.backend == "slimrl":
         check_packages()
     console = RunConsole()
-    config = device_of(place(with_pinned_model(resolved).config, console.note, "inference"), "inference")
+    config = device_of(place(resolved.config, console.note, "inference"), "inference")
     roster = open_roster(config, "inference", console.note)
     with roster.reserve() as own:
         dtype: str = config.model.dtype

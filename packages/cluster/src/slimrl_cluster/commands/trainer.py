@@ -2,21 +2,18 @@
 
 import time
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch.extensions import begin_hooks
-from slimrl.launch.open_dir import lock_patience_s, with_pinned_model
-from slimrl.launch.parts import TrainerParts, open_policy, open_sinks, open_watches
+from slimrl.launch.open_dir import lock_patience_s
+from slimrl.launch.parts import TrainerParts, open_monitor, open_policy
 from slimrl.launch.placement import device_of, place
 from slimrl.launch.ranks import console_of_rank, open_shared_run, run_on_first
 from slimrl.launch.supervised import prepare_warm_up, without_needless_warm_up
-from slimrl.launch.tasksets import check_experts, load_tasksets
-from slimrl.launch.training import Run, reference_module
-from slimrl.monitor.sinks import Monitor
+from slimrl.launch.training import Run
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.fsdp import shard
 from slimrl_cluster.launch.agreement import announcement
@@ -28,7 +25,7 @@ from slimrl_cluster.services.ray_cluster import open_roster
 def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
     """Run the `trainer` command with a settings file of `rl`: train on batches from an orchestrator in another process.
     Under torchrun, several processes share the work of each batch."""
-    began, console, resolved = time.monotonic(), console_of_rank(), with_pinned_model(resolved)
+    began, console = time.monotonic(), console_of_rank()
     placed = without_needless_warm_up(place(resolved.config, console.note, "trainer"), console.note)
     config = device_of(placed, "trainer")
     output_dir = Path(config.output_dir)
@@ -47,24 +44,18 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
         roster = open_roster(config, "trainer", console.note)
         own = held.enter_context(roster.reserve(lock_patience_s(resolved.config))) if ranks.leads else None
         first = past.step if past else 0
-        sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
-        watches = open_watches(config, output_dir, console, first) if ranks.leads else []
-        with Monitor(sinks, watches) as monitor:
+        with open_monitor(resolved, console, first, ranks.leads) as monitor:
             policy = open_policy(shared.model, console)
             parts = TrainerParts(config, output_dir, policy, console, ranks)
             sampling = SamplingElsewhere(parts, roster, PublishedWeights(parts, roster), first)
-            warmup = None
-            if config.warmup.max_steps and not past:
-                tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
-                check_experts(tasksets, "rl")
-                warmup = prepare_warm_up(parts, tasksets)
+            warmup = prepare_warm_up(parts, past)
             shard(policy.module, ranks)
             # Announce only now, after an earlier process's files were deleted, so that no part mistakes them for new
             # files.
             run_on_first(ranks, sampling.clear)
             if own:
                 own.announce(announcement(resolved.config, policy, first))
-            run = Run(parts, sampling, cache(lambda: reference_module(parts)), past, began)
+            run = Run(parts, sampling, past, began)
             stages = run.train(warmup, monitor, ())
         if ranks.leads:
             run.report(stages)

@@ -3,15 +3,13 @@ orchestrator (`commands/orchestrator.py`) in the run's directory."""
 
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.launch.held_out import recall_stage
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.sampling import FINAL, START
+from slimrl.launch.sampling import FINAL
 from slimrl.monitor.summary import Stage
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics
@@ -43,9 +41,6 @@ class SamplingElsewhere:
             step = path.stem.removeprefix("step_")
             if path.stem == FINAL[0] or (step.isdecimal() and int(step) >= self.first):
                 path.unlink()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """No-op: the orchestrator reads its state from the checkpoint itself."""
 
     def receive(self, step: int) -> Batch:
         began = time.perf_counter()
@@ -96,18 +91,10 @@ class SamplingElsewhere:
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         path = self.roster.run.stage(slug)
-        if slug == START and self.first:
-            raise UserError(
-                f"{path} is missing or damaged, and cannot be measured again, as training has begun. Copy it there "
-                "from a backup, or begin anew in another `--output_dir`."
-            )
         self._await_file(path, f"evaluation {name}")
-        if (found := self.recall(slug)) is None:
+        if (found := recall_stage(self.parts.output_dir, slug, self.parts.console.note)) is None:
             raise UserError(f"{path} cannot be used; a note above says why. Continue with `--resume`.")
         return found
-
-    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        return recall_stage(self.parts.output_dir, slug, self.parts.console.note)
 
     def make_room(self) -> None:
         """No-op: no sampler runs in this process, so there is no memory to free."""

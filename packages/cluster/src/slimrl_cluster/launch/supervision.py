@@ -13,16 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from slimrl.config.deployment import Part
-from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.last_resort import end_by_itself
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.extensions import begin_hooks
-from slimrl.launch.open_dir import with_pinned_model
-from slimrl.launch.placement import place, with_level
-from slimrl.launch.supervised import without_needless_warm_up
-from slimrl.monitor.console import RunConsole
+from slimrl.launch.placement import with_level
 from slimrl_cluster.launch.status import read_scale, write_programs, write_scale
 from slimrl_cluster.services.children import Children
 from slimrl_cluster.services.programs import ADDRESS, End, Needs, Program, Programs
@@ -38,25 +33,16 @@ RESUME = "--resume"
 PAIR: tuple[Part, Part] = ("trainer", "orchestrator")
 
 
-def run_supervisor(resolved: Resolved[RLConfig]) -> int:
-    """Run the `rl` command with its parts as separate processes. Start and watch them; this process loads no model."""
-    end_by_itself()
-    note, resolved = RunConsole().note, with_pinned_model(resolved)
-    config = place(resolved.config, note)
-    # The trainer prints the note about a needless warm-up and opens the directory, so do neither here.
-    begin_hooks(without_needless_warm_up(config, lambda text: None), None, note)
-    return supervise(config, resolved.argv, note)
-
-
 def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str], None]) -> int:
-    """Run all parts of a run until they end. `config` is a result of `place`. Return the exit status 0; failures raise
-    UserError."""
+    """Run all parts of a run until they end; this process loads no model. `config` is a result of `place`. Return the
+    exit status 0; failures raise UserError."""
     if argv is None:
         raise UserError(
             f'deployment.type = "{config.deployment.type}" starts the command that it was called with several times, '
             "and from Python there is none. Call `slimrl rl @ FILE` instead, or set deployment.type = "
             '"one-process".'
         )
+    end_by_itself()
     logs, deployment, cpus = RunDir(Path(config.output_dir)).logs, config.deployment, config.deployment.cpus
     if deployment.type == "ray":
         with RayPrograms(deployment.address, logs, _with_key(config), note, deployment.timeout_s) as cluster:

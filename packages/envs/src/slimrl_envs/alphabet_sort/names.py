@@ -6,7 +6,7 @@ lists.
 
 from pathlib import Path
 
-from slimrl.environments.held_out import split_by_hash
+from slimrl.environments.splits import split_by_hash
 
 FIRST_NAMES, LAST_NAMES = (
     tuple(names.split()) for names in Path(__file__).with_name("names.txt").read_text(encoding="utf-8").split("\n\n")

@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from slimrl.environments.held_out import split_by_hash
+from slimrl.environments.splits import split_by_hash
 from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.http import HttpError, Limits, ask_again
 from slimrl.io.rows import file_rows

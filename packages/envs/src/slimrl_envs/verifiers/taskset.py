@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slimrl.environments.held_out import split_by_hash
+from slimrl.environments.splits import split_by_hash
 from slimrl.errors import UserError, require
 from slimrl.types import Environment, Split, Task, Taskset
 from slimrl_envs.verifiers.conversation import Conversation

@@ -10,7 +10,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from slimrl.environments.held_out import split_by_hash
+from slimrl.environments.splits import split_by_hash
 from slimrl.errors import require
 
 WORD = re.compile(r"[a-z]{5}")

@@ -24,8 +24,6 @@ from slimrl.launch.parts import Parts, make_context, make_rl_parts
 from slimrl.launch.placement import place
 from slimrl.launch.sampling import make_orchestrator, make_room
 from slimrl.launch.teacher import ModuleTeacher, make_distillation, teacher_tasksets
-from slimrl.launch.training import reference_module
-from slimrl.models.device import dtype_name
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.tables import Cells, as_markdown, for_terminal
 from slimrl.orchestrator.distill import Teacher
@@ -68,8 +66,7 @@ def run_probe(resolved: Resolved[ProbeConfig]) -> int:
 
 def measure(parts: Parts) -> Probe:
     """Run all measurements, and return their results. The policy stays unchanged."""
-    reference = cache(lambda: reference_module(parts))
-    distillation = make_distillation(parts, dtype_name(parts.policy.dtype), parts, reference)
+    distillation = make_distillation(parts)
     assert distillation is not None, "the command has a teacher (check_probe)"
     orchestrator = make_orchestrator(parts, distillation)
     student = _evaluations(parts.held_out, STUDENT)

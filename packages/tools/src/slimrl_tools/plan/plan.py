@@ -10,7 +10,7 @@ import torch
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
 from slimrl.errors import UserError
-from slimrl.launch.placement import place_on
+from slimrl.launch.placement import place
 from slimrl.models.native import ops
 from slimrl.trainer.checkpoint import read_progress
 from slimrl_tools.plan.devices import Machine
@@ -141,7 +141,7 @@ def make_planner(config: Configs, base: float) -> Planner:
 
 def place_for(config: Configs, machine: Machine) -> Configs:
     """Return the settings with each `auto` resolved for a machine."""
-    return config if isinstance(config, SFTConfig) else place_on(config, machine.num_gpus, lambda text: None)
+    return config if isinstance(config, SFTConfig) else place(config, lambda text: None, num_gpus=machine.num_gpus)
 
 
 def what_is_left(config: RLConfig) -> RLConfig:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slimrl.environments.held_out import split_by_hash
+from slimrl.environments.splits import split_by_hash
 from slimrl.errors import UserError
 from slimrl.types import Split
 from slimrl_envs.matching_game.rules.deal import MARGIN, MAX_VALUE, UNKNOWN, Deal, default_names
