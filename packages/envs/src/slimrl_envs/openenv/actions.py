@@ -17,7 +17,7 @@ from slimrl.tools.base import ToolError, TypedTool, arguments_of, schema_of
 from slimrl.tools.formats import as_json
 from slimrl.tools.mcp_server import read_content
 
-FORMATS = ("auto", "text", "json", "native")
+FormatName = Literal["auto", "text", "json", "native"]
 ACT = "act"  # the name of the tool whose arguments are the fields of an action
 CALL_KEYS = {"tool_name", "arguments"}  # the fields of an action that calls an MCP tool
 RESULT = {"tool_name", "result", "error"}  # the fields of the result of a tool call

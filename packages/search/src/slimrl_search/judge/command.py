@@ -15,7 +15,8 @@ from rich.table import Table
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file, without_nan
 from slimrl.io.invocation import command_prefix
-from slimrl.judges.judge import JudgeServer, LLMJudge, MatchJudge
+from slimrl.io.settings import read_settings
+from slimrl.judges.judge import JudgeServer, LLMJudge, judge_of
 from slimrl.judges.word_match import MIN_F1
 from slimrl.monitor.console import RunConsole
 from slimrl.stats import Estimate
@@ -64,7 +65,7 @@ def run_judge(argv: Sequence[str]) -> int:
     if arguments.command == "examples":
         return _write_examples(arguments.file, arguments.num, arguments.seed)
     labelled, console = read_labelled(arguments.file), RunConsole()
-    calibrations = [calibrate("match", MatchJudge(arguments.min_f1), labelled, len(labelled), lambda: None)]
+    calibrations = [calibrate("match", judge_of({"min_f1": arguments.min_f1}), labelled, len(labelled), lambda: None)]
     if arguments.base_url:
         calibrations.append(_by_model(labelled, arguments, console))
     console.show(_summary(calibrations, console.is_live))
@@ -119,14 +120,9 @@ def _write_examples(path: Path, num: int, seed: int) -> int:
 
 
 def _by_model(labelled: Sequence[Labelled], arguments: argparse.Namespace, console: RunConsole) -> Calibration:
-    server = JudgeServer(
-        arguments.base_url,
-        arguments.model,
-        timeout_s=arguments.timeout_s,
-        max_failures=len(labelled) + 1,  # failures are counted as results here, and must not end the calibration
-        num_concurrent=arguments.num_concurrent,
-        max_tokens=arguments.max_tokens,
-    )
+    given = {name: vars(arguments)[name] for name in ("base_url", "model", "timeout_s", "num_concurrent", "max_tokens")}
+    # Failures are counted as results here, and must not end the calibration.
+    server = read_settings(JudgeServer, given | {"max_failures": len(labelled) + 1}, "judge")
     judge = LLMJudge(server, None)
     try:
         judge.check()
