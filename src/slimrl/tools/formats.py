@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from slimrl.io.text import parse_json
 from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.plugins import FORMATS, load
@@ -151,10 +152,7 @@ class NativeFormat:
         pass
 
     async def _call(self, call: ToolCall) -> tuple[CallAttempt, str]:
-        try:
-            arguments = json.loads(call.arguments)
-        except (ValueError, RecursionError):  # not JSON, or nested deeper than any call needs
-            arguments = None
+        arguments = parse_json(call.arguments)
         if not isinstance(arguments, dict):
             error = f"the arguments of `{call.name:.100}` must be a JSON object, not {call.arguments:.80}"
             return CallAttempt(call.name, error=error), f"Error: {error}"

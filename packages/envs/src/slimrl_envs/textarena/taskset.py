@@ -5,7 +5,6 @@ own, from 0 to 1: a win is 1, a draw 0.5, a loss 0, and an invalid move that clo
 """
 
 import functools
-import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from slimrl.environments.scripts import converse
 from slimrl.errors import UserError
 from slimrl.io.cache import say
 from slimrl.io.settings import refuse_idle
+from slimrl.io.text import hash_number
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.textarena.episode import Match, MatchEpisode
 from slimrl_envs.textarena.game import load_game
@@ -136,8 +136,7 @@ class TextArena(Taskset):
         return next((kind for name, kind in KINDS.items() if rollout.metrics.get(name)), default)
 
     def _task(self, split: Split, number: int) -> Task:
-        digest = hashlib.sha256(f"textarena/{split}/{number}".encode()).digest()
-        seed = int.from_bytes(digest[:4], "big") // 2 * 2 + (split == "test")
+        seed = hash_number(f"textarena/{split}/{number}", 4) // 2 * 2 + (split == "test")
         place = number % self._size if self.player == BOTH or self._is_self_play else self.player
         return Task(f"{split}/{number}", {"seed": seed, "player": place})
 

@@ -6,7 +6,6 @@ tool calls.
 """
 
 import asyncio
-import hashlib
 import random
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -18,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import Field, PositiveInt
 
 from slimrl.errors import UserError
-from slimrl.io.text import spans_between
+from slimrl.io.text import hash_number, spans_between
 from slimrl.judges.judge import Judge, MatchJudge, judge_of, read_judge
 from slimrl.judges.word_match import matches
 from slimrl.models.chat.thoughts import without_thoughts
@@ -220,8 +219,7 @@ def split_of(question: Question) -> str:
     10% validation, 10% test."""
     if question.split:
         return question.split
-    tenth = hashlib.sha256(question.question.encode()).digest()[0] % 10
-    return {0: "test", 1: "validation"}.get(tenth, "train")
+    return {0: "test", 1: "validation"}.get(hash_number(question.question, 1) % 10, "train")
 
 
 def _check_answerable(questions: Sequence[Question], source: str) -> None:
