@@ -167,7 +167,7 @@ STARTS = {
     "no message": (list, ERROR, "no messages"),
     "endless messages": (endless, f"{ERROR}|timeout", "larger than|longer than"),
     "a cyclic extra": (lambda: opens(more=cyclic()), ERROR, "contains itself"),
-    "a nested extra": (lambda: opens(more=nested(100)), ERROR, "nested 32 deep"),
+    "a nested extra": (lambda: opens(more=nested(100)), ERROR, "nested 64 deep"),
     "a bomb of lists": (lambda: opens(more=nested(30, width=2)), ERROR, "nested|larger"),
 }
 # The effect of `step`, in any process.

@@ -16,7 +16,6 @@ from typing import Literal
 from slimrl.models.chat.thoughts import without_thoughts
 
 Form = Literal["lenient", "tag", "last_line", "whole"]
-FORMS: tuple[Form, ...] = ("lenient", "tag", "last_line", "whole")
 
 MAX_CHARS = 20_000  # maximum length of a reply that is read leniently
 MAX_ANSWER_CHARS = 200  # maximum length of an answer that is not in tags

@@ -10,12 +10,11 @@ from numbers import Integral, Real
 from typing import Any, cast
 
 from slimrl.errors import RolloutError
-from slimrl.io.text import is_writable
+from slimrl.io.text import MAX_DEPTH, is_writable
 from slimrl.types import Message, Turn
 
 MAX_SIZE = 8 << 20  # maximum size of an answer: its characters, plus `VALUE` bytes for each value
 VALUE = 64
-MAX_DEPTH = 32
 MAX_INTEGER = 2**63
 MAX_REWARD = float(2**128 - 2**104)  # the largest number in float32, which the trainer uses
 

@@ -10,12 +10,14 @@ import functools
 import random
 import string
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from slimrl.environments.splits import split_by_hash
-from slimrl.errors import UserError, nearest
+from slimrl.errors import UserError
 from slimrl.io.text import spans_between
 from slimrl.types import Message, Script, Split, Task, Taskset, Turn
 
+Style = Literal["code", "spelled", "word"]
 INSTRUCTION = "Reverse the text character by character. Answer in <reversed_text> tags."
 TAGS = "<reversed_text>", "</reversed_text>"
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
@@ -38,11 +40,11 @@ def word(rng: random.Random, length: int) -> str:
     return "".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
 
 
-STYLES: dict[str, Callable[[random.Random, int], str]] = {"code": code, "spelled": spell_text, "word": word}
+STYLES: dict[Style, Callable[[random.Random, int], str]] = {"code": code, "spelled": spell_text, "word": word}
 
 
 @functools.lru_cache(maxsize=8)  # a run asks for a split several times
-def texts_of(split: Split, style: str, lengths: tuple[int, int], num: int) -> tuple[str, ...]:
+def texts_of(split: Split, style: Style, lengths: tuple[int, int], num: int) -> tuple[str, ...]:
     """Return `num` different texts of a split. `lengths` are the smallest and the largest length. Raise UserError if
     there are too few such texts."""
     rng = random.Random(f"reverse-text/{split}")
@@ -66,14 +68,12 @@ class ReverseText(Taskset):
 
     def __init__(
         self,
-        style: str = "code",
+        style: Style = "code",
         min_length: int = 4,
         max_length: int = 8,
         num_train: int = 10_000,
         num_test: int = 1_000,
     ) -> None:
-        if style not in STYLES:
-            raise UserError(f"reverse-text: there is no style `{style}`.{nearest(style, STYLES)}")
         if not 4 <= min_length <= max_length:
             raise UserError(
                 f"reverse-text: needs 4 <= min_length <= max_length, not {min_length} and {max_length} (there are too "

@@ -4,13 +4,13 @@ The tasks' data are compared, because the ids always differ. The usual cause of 
 task `i` of a split from `seed + i`: the splits of seeds 1 and 2 share all tasks but one.
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
 from operator import itemgetter
 
 from slimrl.config.reading.formats import flatten
 from slimrl.config.reading.schema import Path
+from slimrl.io.text import hash_number
 from slimrl.types import Split, Task
 
 SHARE = 5
@@ -19,7 +19,7 @@ SHARE = 5
 def split_by_hash(text: str) -> Split:
     """Return the split of a text, `train` or `test`. About one in five texts is held out. The hash of the text decides,
     so the result is the same on every machine and does not depend on other texts."""
-    return "test" if hashlib.sha256(text.encode()).digest()[0] % SHARE == 0 else "train"
+    return "test" if hash_number(text, 1) % SHARE == 0 else "train"
 
 
 def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[Task, Task]]:

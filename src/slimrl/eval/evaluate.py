@@ -5,7 +5,6 @@ Failed rollouts (for example after an exception of the environment) are counted 
 """
 
 import asyncio
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -16,6 +15,7 @@ from slimrl.environments.find import tasks_of
 from slimrl.errors import UserError
 from slimrl.io.loop_thread import gather_all
 from slimrl.io.rows import draw
+from slimrl.io.text import hash_number
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
 from slimrl.rollout.games import run_groups, self_play_specs
 from slimrl.rollout.loop import run_episodes
@@ -171,4 +171,4 @@ def evaluation_metrics(evaluations: Sequence[Evaluation]) -> Metrics:
 
 
 def _seed(seed: int, task: Task) -> int:
-    return int.from_bytes(hashlib.sha256(f"eval/{seed}/{task.id}".encode()).digest()[:6], "big")
+    return hash_number(f"eval/{seed}/{task.id}")

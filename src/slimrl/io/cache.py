@@ -10,11 +10,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from slimrl.errors import UserError, visible
+from slimrl.errors import visible
 from slimrl.io.checksums import find_damage, new_directory
+from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import hold_lock
 
 RECIPE = "recipe.txt"
+CHOSEN_BY = "directory in the environment variable SLIMRL_CACHE"
 
 
 def cache_root() -> Path:
@@ -40,7 +42,7 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
     # The common case needs no lock, because a finished entry never changes.
     if directory.is_dir() and not find_fault(directory, recipe):
         return directory
-    try:
+    with explain_write_errors(directory.parent, CHOSEN_BY):
         directory.parent.mkdir(parents=True, exist_ok=True)
         lock = directory.with_name(f".{directory.name}.lock")
         with hold_lock(lock, f"building {directory}", say):
@@ -52,11 +54,6 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
             with new_directory(directory) as temporary:
                 build(temporary)
                 (temporary / RECIPE).write_text(recipe, encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"Cannot write to the cache {directory.parent}: {error.strerror or error}. Free some space or mend the "
-            "permissions there, or name another directory in the environment variable SLIMRL_CACHE."
-        ) from error
     return directory
 
 

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+from pydantic import PositiveFloat, PositiveInt
+
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.http import PASSING, HttpClient, HttpError, Limits, Peer, ask_again
 from slimrl.io.loop_thread import LoopTasks
@@ -52,11 +54,11 @@ class ChatServer:
     base_url: str
     model: str
     api_key_variable: str
-    timeout_s: float = 50.0
-    max_tries: int = 3
-    max_failures: int = 32
-    num_concurrent: int = 16
-    max_tokens: int = 512
+    timeout_s: PositiveFloat = 50.0
+    max_tries: PositiveInt = 3
+    max_failures: PositiveInt = 32
+    num_concurrent: PositiveInt = 16
+    max_tokens: PositiveInt = 512
     sleeps: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -69,9 +71,6 @@ class ChatServer:
                 f"{self.who}: `api_key_variable` is no name of a variable. It names the variable of the environment in "
                 "which the key is, such as OPENAI_API_KEY; a key itself belongs in no file and on no command line."
             )
-        for name in ("timeout_s", "max_tries", "max_failures", "num_concurrent", "max_tokens"):
-            if not getattr(self, name) > 0:  # true for nan, too
-                raise UserError(f"{self.who}: `{name}` must be more than 0, not {getattr(self, name)}.")
         if own := [name for name in OWN_FIELDS if name in self.extra]:
             raise UserError(
                 f"{self.who}: `{own[0]}` in `extra` has no effect or the wrong one: the {self.who} sets it itself."

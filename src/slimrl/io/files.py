@@ -32,8 +32,9 @@ def explain_write_errors(path: Path, chosen_by: str = "--output_dir") -> Iterato
     except OSError as error:
         if error.errno in FULL:
             raise UserError(
-                f"The disk is full: {path} could not be written ({error.strerror}). Free some space there, then run "
-                "the same command again; what has checkpoints goes on from the last with --resume."
+                f"The disk is full: {path} could not be written ({error.strerror}). Free some space there or choose "
+                f"another {chosen_by}, then run the same command again; what has checkpoints goes on from the last "
+                "with --resume."
             ) from error
         mend = "A part of its path is a file: c" if error.errno in NO_FOLDER else "Make it writable, or c"
         raise UserError(

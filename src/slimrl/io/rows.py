@@ -1,6 +1,5 @@
 """Reads rows of JSONL files, parquet files and Hub data sets, one after the other."""
 
-import hashlib
 import io
 import json
 from collections import Counter
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 
 from slimrl.errors import UserError, require
 from slimrl.io.regular_file import open_regular
-from slimrl.io.text import is_too_deep
+from slimrl.io.text import hash_number, is_too_deep
 
 MAX_ROW_BYTES = 2**24
 
@@ -66,8 +65,7 @@ def preview(row: Any) -> str:
 def hash_fraction(content: Any) -> float:
     """Return a hash of the content, as JSON, in [0, 1). Callers compare this number with a share to decide whether an
     item is held out. So the decision does not depend on the item's position or on other items."""
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48
+    return hash_number(json.dumps(content, sort_keys=True)) / 2**48
 
 
 def draw(items: Sequence[T], num: int, content: Callable[[T], Any]) -> list[T]:

@@ -1,10 +1,10 @@
-"""Checks the types of an environment's `args`. The configuration does not know the names of these arguments, so it
-cannot check them."""
+"""Checks an environment's `args` and the tables in them. The configuration does not know the names of these settings,
+so it cannot check them."""
 
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,25 +22,25 @@ PLAIN: dict[str, Any] = {
 
 
 def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) -> None:
-    """Raise UserError if a value in `args` lacks the type of its parameter. Otherwise "False" would count as true.
+    """Raise UserError if a value in `args` does not fit the type of its parameter. Otherwise "False" would count as
+    true.
 
-    Only the types in `PLAIN` are checked. `who` is the start of the message.
+    Only `Literal` and the types in `PLAIN` are checked, both also with pydantic's bounds, as in `PositiveInt`. `who` is
+    the start of the message.
     """
     for name, parameter in signature.parameters.items():
-        annotation = parameter.annotation
-        text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-        if name in args and (kind := PLAIN.get(text.replace("typing.", ""))):
+        if name in args and (kind := _checked_type(parameter.annotation)):
             _check(kind, args[name], who, name)
 
 
 def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:
-    """Build an instance of the dataclass `kind` with the given fields. Raise UserError for an unknown name or a value
-    of the wrong type. The class checks the range of its values."""
+    """Build an instance of the dataclass `kind` with the given fields. Raise UserError for an unknown name, or a value
+    that does not fit the field's type and bounds."""
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     for name in given:
         if name not in known:
             raise UserError(f"the {who} has no setting `{name}`.{nearest(name, known)}")
-    types = get_type_hints(kind)
+    types = get_type_hints(kind, include_extras=True)
     for name, value in given.items():
         _check(types[name], value, who, name)
     return kind(**given)
@@ -55,18 +55,22 @@ def refuse_idle(settings: Any, names: Iterable[str], who: str, why: str) -> None
             raise UserError(f"{who}: `{name}` has no effect {why}. Leave it out.")
 
 
-def refuse_less(settings: Any, least: Mapping[str, float], who: str) -> None:
-    """Raise UserError if a field of `settings` is a number below its bound in `least`. A field that is None passes."""
-    for name, bound in least.items():
-        value = getattr(settings, name)
-        if value is not None and not value >= bound:  # also for nan
-            raise UserError(f"{who}: `{name}` must be {bound:g} or more, not {value}.")
+def _checked_type(annotation: Any) -> Any:
+    """Return the type of a parameter for pydantic; None if the parameter is not checked."""
+    if isinstance(annotation, str):
+        return PLAIN.get(annotation.replace("typing.", ""))
+    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    is_checked = get_origin(kind) is Literal or inspect.formatannotation(kind).replace("typing.", "") in PLAIN
+    return annotation if is_checked else None
 
 
 def _check(kind: Any, value: Any, who: str, name: str) -> None:
     try:
         TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
+        if get_origin(kind) is Literal:
+            hint = nearest(str(value), get_args(kind))
+            raise UserError(f"{who}: there is no `{name}` {value!r:.100}.{hint}") from error
         # On the command line `2024` is a number; it is a text only in quotes that the shell keeps.
         takes_text = (kind is str or kind == str | None) and isinstance(value, (bool, int, float))
         hint = f""" A text is written in quotes: '"{value}"'.""" if takes_text else ""

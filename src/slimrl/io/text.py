@@ -1,5 +1,6 @@
-"""Checks texts that are still being streamed, or that other programs sent."""
+"""Checks and parses texts that are still being streamed, or that other programs sent, and converts texts to numbers."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -14,6 +15,12 @@ def byte_alphabet() -> dict[str, int]:
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+
+
+def hash_number(text: str, num_bytes: int = 6) -> int:
+    """Return the first `num_bytes` of the text's SHA-256 digest as a number. It decides draws, such as seeds and
+    splits, that must be equal in every run and on every machine."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:num_bytes], "big")
 
 
 def partial_mark_length(text: str, marks: Sequence[str]) -> int:
@@ -50,6 +57,14 @@ def spans_between(text: str, opening: str, closing: str) -> Iterator[tuple[int, 
             return
         yield begin, end
         end += len(closing)
+
+
+def parse_json(value: Any) -> Any:
+    """Parse a JSON text; return None if it is malformed or nested too deep. Return any other value unchanged."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return None
 
 
 def is_writable(value: Any) -> bool:

@@ -14,7 +14,9 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
+
+from pydantic import Field
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root
@@ -88,11 +90,7 @@ class Judge(Protocol):
 class MatchJudge:
     """A judge that compares words, as `judges/word_match.py` does; `min_f1` is the required similarity."""
 
-    min_f1: float = MIN_F1
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.min_f1 <= 1.0:
-            raise UserError(f"judge: `min_f1` must be above 0 and at most 1, not {self.min_f1}.")
+    min_f1: Annotated[float, Field(gt=0, le=1)] = MIN_F1
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
         return Verdict(matches(without_thoughts(response), references, question, self.min_f1))

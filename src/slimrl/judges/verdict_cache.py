@@ -1,11 +1,10 @@
 """Stores verdicts on disk, each under a key."""
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from slimrl.errors import UserError
+from slimrl.io.cache import CHOSEN_BY
+from slimrl.io.files import explain_write_errors
 
 
 class VerdictCache:
@@ -21,7 +20,7 @@ class VerdictCache:
         self._verdicts: dict[str, bool] = {}
         if path is None:
             return
-        with self._explain_errors():
+        with explain_write_errors(path, CHOSEN_BY):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a+", encoding="ascii", errors="replace") as file:
                 file.seek(0)
@@ -40,19 +39,9 @@ class VerdictCache:
         self._verdicts[key] = verdict
         if self._path is None:
             return
-        with self._explain_errors(), self._path.open("ab") as file:
+        with explain_write_errors(self._path, CHOSEN_BY), self._path.open("ab") as file:
             # A newline first: a killed process may have left a part of a line.
             file.write(f"\n{key} {_digest(key, verdict)}\n".encode())
-
-    @contextmanager
-    def _explain_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UserError(
-                f"the judge's cache {self._path} cannot be used: {error}. Make room for it, or delete it; SLIMRL_CACHE "
-                "names another directory."
-            ) from error
 
 
 def _digest(key: str, verdict: bool) -> str:

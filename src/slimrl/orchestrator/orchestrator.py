@@ -6,7 +6,6 @@ value head or distillation every group has a gradient. The metrics count every s
 as dropped for a reason.
 """
 
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from slimrl.config.loss import ResolvedLoss
 from slimrl.config.monitors import MonitorsConfig
 from slimrl.config.rollout import OrchestratorConfig
 from slimrl.errors import RolloutError, UserError
+from slimrl.io.text import hash_number
 from slimrl.monitor.health.measure import measure
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import token_advantages, token_rewards
@@ -206,8 +206,7 @@ class Orchestrator:
     def _sampling(self, position: int, number: int) -> SamplingParams:
         """Return the sampling parameters of an episode. The seed depends only on the run's seed, `position` and
         `number`, so a resumed run samples the same tokens."""
-        digest = hashlib.sha256(f"{self.seed}/{position}/{number}".encode()).digest()
-        seed = int.from_bytes(digest[:6], "big")
+        seed = hash_number(f"{self.seed}/{position}/{number}")
         return self.config.sampling.params(self.config.sampling.temperature, seed)
 
     def _grade(self, taken: Sequence[PlayedGroup], openings: Sequence[Opening]) -> list[Group]:

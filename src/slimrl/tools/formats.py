@@ -10,8 +10,9 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from slimrl.io.text import parse_json
 from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.plugins import FORMATS, load
@@ -30,7 +31,7 @@ from slimrl.tools.base import (
 )
 from slimrl.types import Message
 
-CALL_FORMATS = ("tags", "native", "code")
+FormatName = Literal["tags", "native", "code"]
 LOOK = "Look it up"
 END = "When you know it, end with <answer>the answer</answer>."
 CLOSING_TAG = "</tool>"
@@ -151,10 +152,7 @@ class NativeFormat:
         pass
 
     async def _call(self, call: ToolCall) -> tuple[CallAttempt, str]:
-        try:
-            arguments = json.loads(call.arguments)
-        except (ValueError, RecursionError):  # not JSON, or nested deeper than any call needs
-            arguments = None
+        arguments = parse_json(call.arguments)
         if not isinstance(arguments, dict):
             error = f"the arguments of `{call.name:.100}` must be a JSON object, not {call.arguments:.80}"
             return CallAttempt(call.name, error=error), f"Error: {error}"
@@ -247,10 +245,10 @@ def check_sandbox(sandbox: Mapping[str, Any]) -> None:
 
 
 def formats_of(
-    name: str, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
+    name: FormatName, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
 ) -> Callable[[], CallFormat]:
-    """Return a function that creates the call format of each episode. `name` is one of `CALL_FORMATS`. With `code`, all
-    episodes share the sandbox that `sandbox` describes. A tool that is a function becomes a `TypedTool`, unless all its
+    """Return a function that creates the call format of each episode. With `code`, all episodes share the sandbox that
+    `sandbox` describes. A tool that is a function becomes a `TypedTool`, unless all its
     parameters are texts. Raise UserError for invalid settings of the sandbox, or type hints without a schema."""
     tools = {called: _with_types(tool) for called, tool in tools.items()}
     if name == "code":

@@ -11,7 +11,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -34,8 +34,8 @@ class McpSettings:
     """
 
     mcp: str
-    only: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
+    only: list[str] = field(default_factory=list)
+    env: list[str] = field(default_factory=list)
     timeout_s: float = 30.0
 
 

@@ -74,7 +74,7 @@ def test_a_level_sets_the_config_and_the_config_changes_it():
         ("chain_sum", {"level": 99}, "must be 0 to"),
         ("list_functions", {"level": 0}, "has no levels"),
         ("chain_sum", {"answer_format": "tags"}, "Did you mean `tag`"),
-        ("chain_sum", {"seed": -1}, "0 to 100"),
+        ("chain_sum", {"seed": 101}, "`seed` cannot be 101: .* 100"),
         ("chain_sum", {"num_test": -1}, "num_test"),
         ("chain_sum", {"weights": {"lcm": 1.0}}, "not in the mixture"),
         ("chain_sum+lcm", {"weights": {"lcm": 0.0}}, "above 0"),

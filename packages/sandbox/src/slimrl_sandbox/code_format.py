@@ -12,7 +12,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from textwrap import dedent
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, FiniteFloat
 
 from slimrl.errors import UserError
 from slimrl.io.settings import read_settings
@@ -39,7 +41,7 @@ class SandboxSettings:
     """
 
     url: str = ""
-    wall_s: float = 10.0
+    wall_s: Annotated[FiniteFloat, Field(gt=0)] = 10.0
     memory_mb: int = 512
     isolation: Literal["bubblewrap", "none"] = "bubblewrap"
 
@@ -71,8 +73,6 @@ PROGRAMS = Programs()
 def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
     """Return the settings as `SandboxSettings`. Raises UserError for a setting that is unknown or has no effect."""
     chosen = read_settings(SandboxSettings, given, "sandbox")
-    if not 0 < chosen.wall_s < math.inf:
-        raise UserError(f"the sandbox's `wall_s` must be a number of seconds above 0, not {chosen.wall_s}.")
     if chosen.url and (own := [name for name in ("memory_mb", "isolation") if name in given]):
         raise UserError(f"the sandbox's `{own[0]}` is for this machine; with a `url` its server decides.")
     return chosen

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
-from slimrl.io.text import is_too_deep, is_writable
+from slimrl.io.text import is_too_deep, is_writable, parse_json
 from slimrl.models.chat.render import with_date
 from slimrl.models.chat.results import in_order_of_calls
 from slimrl.models.chat.tool_calls import MARKER, TEMPLATE_ERRORS, render_tools
@@ -144,10 +144,7 @@ def _arguments(given: Any) -> Any:
     text."""
     if given is None or given == "":  # the function has no parameters
         return {}
-    try:
-        read = json.loads(given) if isinstance(given, str) else given
-    except (ValueError, RecursionError):
-        return given
+    read = parse_json(given)
     if isinstance(read, dict) and not is_too_deep(read) and is_writable(read):
         return read
     return given if isinstance(given, str) else json.dumps(given)

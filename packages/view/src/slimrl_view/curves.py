@@ -1,6 +1,5 @@
 """Reads a run's growing files of JSON lines, such as its metrics, and makes the registry of metrics for the page."""
 
-import json
 import math
 from array import array
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from slimrl.errors import UserError
+from slimrl.io.files import parse_object
 from slimrl.io.regular_file import open_regular
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.metrics import GROUPS, METRICS, Metric
@@ -63,9 +63,8 @@ class Growing(Generic[Value]):
             lines, end, _ = file.read().rpartition(b"\n")
         self._end += len(lines) + len(end)
         for line in lines.split(b"\n"):
-            with suppress(ValueError, RecursionError):
-                if isinstance(record := json.loads(line), dict):
-                    self._add(self._value, record)
+            with suppress(ValueError):
+                self._add(self._value, parse_object(line))
 
 
 class _Series:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from numbers import Complex, Real
 from typing import Any
 
+from pydantic import FiniteFloat
+
 from slimrl.environments.answers import read_number
 from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.settings import read_settings
@@ -59,7 +61,7 @@ class RewardSettings:
     """The settings of one reward. With `group`, it receives all rollouts of a task at once, only in training."""
 
     function: str
-    weight: float = 1.0
+    weight: FiniteFloat = 1.0
     name: str = ""
     group: bool = False
 
@@ -165,8 +167,6 @@ def _reward_of(entry: object, loaded: dict[str, Any], judge: Callable[[], Judge]
     name = settings.name or where.rpartition(":")[2]
     if not NAME.fullmatch(name):
         raise UserError(f"dataset: a reward cannot be called {name!r:.80}; take letters, digits, `_`, `-` and `.`.")
-    if not math.isfinite(settings.weight):
-        raise UserError(f"dataset: the `weight` of reward `{name}` must be a number, not {settings.weight}.")
     is_builtin = where in SCORERS or where == JUDGE
     if not is_builtin and ":" not in where:
         raise UserError(

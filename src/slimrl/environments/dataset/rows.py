@@ -6,6 +6,7 @@ A row has a `prompt` (a text, or chat messages) or a `question`. It may have rig
 
 import csv
 import io
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time, timedelta
@@ -40,7 +41,7 @@ def read_tasks(path: str, setting: str, split: Split | None, test_share: float) 
         row = {}
         for name, value in given.items():
             try:
-                row[name] = _as_json(value)
+                row[name] = json.loads(json.dumps(value, default=_as_json))
             except TypeError as error:
                 left_out.setdefault(name, str(error))
         if lost := [name for name in PROMPTS if name in left_out]:
@@ -81,15 +82,9 @@ def reference_values(data: Mapping[str, Any]) -> tuple[str, list[Any]]:
 
 
 def _as_json(value: Any) -> Any:
-    """Convert the value to JSON types: times to ISO texts, decimals to numbers. Raise TypeError, with the name of the
+    """Convert a value that is not JSON: times to ISO texts, decimals to numbers. Raise TypeError, with the name of the
     type, if the conversion is impossible."""
     match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case dict():
-            return {str(key): _as_json(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_as_json(item) for item in value]
         case datetime() | date() | time():
             return value.isoformat()
         case timedelta():

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import Annotated, Any
 
-from slimrl.environments.answers import FORMS, Form, read_number
+from pydantic import Field, PositiveInt
+
+from slimrl.environments.answers import Form, read_number
 from slimrl.environments.base import CONSTANT
 from slimrl.environments.dataset.episode import Grader, QuestionEpisode, opening, opening_with_tools
 from slimrl.environments.dataset.rewards import JUDGE, SCORERS, Reward, read_rewards
@@ -21,11 +23,11 @@ from slimrl.environments.dataset.toolbox import add_tool, check_calls, read_tool
 from slimrl.environments.scripts import converse
 from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.rows import hash_fraction, preview
-from slimrl.io.settings import refuse_idle, refuse_less
+from slimrl.io.settings import refuse_idle
 from slimrl.judges.judge import Judge, judge_of, read_judge
 from slimrl.judges.word_match import matches
 from slimrl.tools.base import TypedTool
-from slimrl.tools.formats import CALL_FORMATS, CallFormat, check_sandbox, formats_of
+from slimrl.tools.formats import CallFormat, FormatName, check_sandbox, formats_of
 from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset
 
 INSTRUCTIONS: dict[Form, str] = {
@@ -62,24 +64,20 @@ class Dataset(Taskset):
 
     path: str
     test_path: str = ""
-    test_share: float = 0.2
+    test_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
     reward: Any = ""
     judge: dict[str, Any] = field(default_factory=dict)
-    answer: str = "lenient"
+    answer: Form = "lenient"
     system: str = ""
     tools: Any = ()
-    format: str = "tags"
-    max_tool_tokens: int = 500
+    format: FormatName = "tags"
+    max_tool_tokens: PositiveInt = 500
     sandbox: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.answer not in FORMS:
-            raise UserError(f"dataset: there is no `answer` {self.answer!r}.{nearest(self.answer, FORMS)}")
-        if not 0.0 <= self.test_share < 1.0:
-            raise UserError(f"dataset: `test_share` must be at least 0 and below 1, not {self.test_share}.")
         self._loaded: dict[str, Any] = {}
         self._lock = Lock()
-        self._form: Form = "tag" if self.tools else next(form for form in FORMS if form == self.answer)
+        self._form: Form = "tag" if self.tools else self.answer
         default = JUDGE if self.judge else "exact"
         self._rewards = read_rewards(default if self.reward == "" else self.reward, self._loaded, lambda: self._judge)
         asks = any(reward.scorer == JUDGE for reward in self._rewards)
@@ -97,9 +95,6 @@ class Dataset(Taskset):
             raise UserError(
                 f'dataset: with `tools` an answer stands in tags, so `answer = "{self.answer}"` cannot act.'
             )
-        if self.format not in CALL_FORMATS:
-            raise UserError(f"dataset: there is no `format` {self.format!r}.{nearest(self.format, CALL_FORMATS)}")
-        refuse_less(self, {"max_tool_tokens": 1}, "dataset")
         if self.sandbox and (self.format != "code" or not self.tools):
             raise UserError('dataset: a `sandbox` is for `tools` with `format = "code"`.')
         check_sandbox(self.sandbox)

@@ -24,8 +24,7 @@ def read_toolbox(given: Sequence[Any], loaded: dict[str, Any]) -> tuple[dict[str
         if not isinstance(entry, Mapping) or ("python" in entry) == ("mcp" in entry):
             raise UserError(f"dataset: a tool is {KINDS}, not {entry!r:.100}.")
         if "mcp" in entry:
-            settings = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-            servers.append(McpServer(read_settings(McpSettings, settings, "tool")))
+            servers.append(McpServer(read_settings(McpSettings, entry, "tool")))
             continue
         if more := [name for name in entry if name != "python"]:
             raise UserError(f"dataset: a Python tool has no setting `{more[0]}`.")

@@ -4,7 +4,7 @@ an integer may be stored as a decimal. JSONL that was converted from such a file
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slimrl.trainer.sft.messages import parse_json
+from slimrl.io.text import parse_json
 
 Schema = Mapping[str, Any]
 

@@ -4,12 +4,12 @@ A message is refused if it has an unsupported key that would affect the training
 thoughts and tool calls in the target. A weight of 0 excludes a reply from the loss.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
 from slimrl.errors import UserError
 from slimrl.io.rows import preview
+from slimrl.io.text import parse_json
 from slimrl.models.chat.results import id_text
 from slimrl.trainer.sft.forms import SHAREGPT, is_empty
 from slimrl.types import Message
@@ -67,14 +67,6 @@ def read_message(row: Mapping[str, Any], where: str) -> Message:
     if (weight := _weight(given, where)) is not None:
         message["weight"] = weight
     return cast(Message, message)
-
-
-def parse_json(value: Any) -> Any:
-    """Parse a JSON text; return None if it is malformed. Return any other value unchanged."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        return None
 
 
 def refuse(found: Mapping[str, Any], refused: Mapping[str, str], where: str) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from slimrl.config.data import RowForm
 from slimrl.errors import UserError
 from slimrl.io.rows import preview
-from slimrl.io.text import is_writable
+from slimrl.io.text import is_writable, parse_json
 from slimrl.models.chat.results import in_order_of_calls
 from slimrl.trainer.sft.forms import SHAREGPT, RowKind, is_empty, kind_of_row, other_forms
-from slimrl.trainer.sft.messages import KEYS, THOUGHTS, TOOL_NAME, WEIGHTS, parse_json, read_message, refuse
+from slimrl.trainer.sft.messages import KEYS, THOUGHTS, TOOL_NAME, WEIGHTS, read_message, refuse
 from slimrl.types import Message
 
 SYSTEM = ("system", "system_prompt")

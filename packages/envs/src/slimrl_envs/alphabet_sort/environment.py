@@ -9,9 +9,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
+from typing import Annotated
+
+from pydantic import Field, NonNegativeInt
 
 from slimrl.errors import UserError, nearest
-from slimrl.io.settings import refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset, Turn
 from slimrl_envs.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, is_held_out
 from slimrl_envs.alphabet_sort.scoring import (
@@ -58,11 +60,11 @@ class AlphabetSort(Taskset):
     min_names: int = 1
     max_names: int = 5
     sort_by: list[str] = field(default_factory=lambda: [*KEYS])
-    power: float = 4.0
+    power: Annotated[float, Field(ge=1)] = 4.0
     restate: bool = False
-    num_examples: int = 0
-    num_train: int = 2000
-    num_test: int = 200
+    num_examples: NonNegativeInt = 0
+    num_train: NonNegativeInt = 2000
+    num_test: NonNegativeInt = 200
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -75,7 +77,6 @@ class AlphabetSort(Taskset):
             raise UserError('alphabet-sort: `sort_by` is a list such as ["first", "last"], and this one is empty.')
         if unknown := [key for key in self.sort_by if key not in KEYS]:
             raise UserError(f"alphabet-sort: cannot `sort_by` {unknown[0]!r}.{nearest(str(unknown[0]), KEYS)}")
-        refuse_less(self, {"power": 1, "num_examples": 0, "num_train": 0, "num_test": 0}, "alphabet-sort")
         most, there_are = self.max_turns * self.max_names, min(map(len, _names("test")))
         if most > there_are:
             raise UserError(

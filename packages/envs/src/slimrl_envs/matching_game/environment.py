@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeInt
 
 from slimrl.environments.scripts import converse
 from slimrl.environments.turn_taking import TurnTaking
-from slimrl.errors import UserError, nearest
-from slimrl.io.settings import refuse_less
+from slimrl.errors import UserError
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.matching_game.episode import MatchingEpisode, Opponent, ScriptedPartner, SelfOpponent, text_since
 from slimrl_envs.matching_game.llm_partner import llm_partners_of
@@ -27,7 +28,6 @@ from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, Planner
 from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
 
-PARTNERS = ("scripted", "llm", "self")
 ROLES = ("player 1", "player 2")
 
 
@@ -54,28 +54,21 @@ class MatchingTaskset(Taskset):
     with the low numbers in a separate list.
     """
 
-    n: int = 8
-    partner: str = "scripted"
-    role: int = 1
-    max_turns: int | None = None
+    n: Annotated[int, Field(ge=MIN_SIZE, le=MAX_SIZE)] = 8
+    partner: Literal["scripted", "llm", "self"] = "scripted"
+    role: Annotated[int, Field(ge=1, le=2)] = 1
+    max_turns: Annotated[int | None, Field(ge=2)] = None
     last_turn_rule: bool = True
-    max_errors: int = MAX_ERRORS
+    max_errors: NonNegativeInt = MAX_ERRORS
     games: str = ""
-    num_train: int = 1000
-    num_test: int = 100
+    num_train: NonNegativeInt = 1000
+    num_test: NonNegativeInt = 100
     seed: int = 0
     thoughts: bool = False
     notes: bool = False
     llm: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.partner not in PARTNERS:
-            raise UserError(f"matching-game: there is no `partner` {self.partner!r}.{nearest(self.partner, PARTNERS)}")
-        if self.role not in (1, 2):
-            raise UserError(f"matching-game: `role` is 1 for who begins or 2, not {self.role!r}.")
-        if not MIN_SIZE <= self.n <= MAX_SIZE:
-            raise UserError(f"matching-game: `n` must be {MIN_SIZE} to {MAX_SIZE}, not {self.n}.")
-        refuse_less(self, {"max_turns": 2, "max_errors": 0, "num_train": 0, "num_test": 0}, "matching-game")
         if self.llm and self.partner != "llm":
             raise UserError(f'matching-game: `llm` is for `partner = "llm"`, and this is "{self.partner}".')
         self._llm = llm_partners_of(self.llm) if self.partner == "llm" else None

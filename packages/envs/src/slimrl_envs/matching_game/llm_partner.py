@@ -10,12 +10,14 @@ rewards.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, PositiveInt
 
 from slimrl.errors import UserError
 from slimrl.io.chat_client import ChatClient, ChatServer, Reply
 from slimrl.io.http import HttpError
-from slimrl.io.settings import read_settings, refuse_less
+from slimrl.io.settings import read_settings
 from slimrl.types import Message, Metrics
 from slimrl_envs.matching_game.episode import Opponent
 from slimrl_envs.matching_game.rules.game import MatchingGame
@@ -65,16 +67,10 @@ class PartnerServer(ChatServer):
     base_url: str = "https://api.openai.com/v1"
     model: str = "gpt-4.1"
     api_key_variable: str = "OPENAI_API_KEY"
-    max_tokens: int = 256
-    temperature: float = 0.7
-    max_requests: int = 20_000
-    max_tokens_total: int = 20_000_000
-
-    def __post_init__(self) -> None:
-        ChatServer.__post_init__(self)  # `super()` does not know a class with slots
-        if not 0.0 <= self.temperature <= 2.0:
-            raise UserError(f"partner: `temperature` must be 0 to 2, not {self.temperature}.")
-        refuse_less(self, {"max_requests": 1, "max_tokens_total": 1}, "partner")
+    max_tokens: PositiveInt = 256
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
+    max_requests: PositiveInt = 20_000
+    max_tokens_total: PositiveInt = 20_000_000
 
 
 class LLMPartners:

@@ -4,20 +4,19 @@ Each kind of action is a `TypedTool` with the server's JSON schema. A call of th
 without a valid action raises `ToolError` with a message for the policy.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from slimrl.errors import RolloutError, UserError, nearest
-from slimrl.io.text import is_too_deep, spans_between
+from slimrl.io.text import is_too_deep, parse_json, spans_between
 from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.tools.base import ToolError, TypedTool, arguments_of, schema_of
 from slimrl.tools.formats import as_json
 from slimrl.tools.mcp_server import read_content
 
-FORMATS = ("auto", "text", "json", "native")
+FormatName = Literal["auto", "text", "json", "native"]
 ACT = "act"  # the name of the tool whose arguments are the fields of an action
 CALL_KEYS = {"tool_name", "arguments"}  # the fields of an action that calls an MCP tool
 RESULT = {"tool_name", "result", "error"}  # the fields of the result of a tool call
@@ -146,10 +145,7 @@ def in_tag(reply: str, tag: str) -> str:
 
 def read_object(text: str) -> dict[str, Any]:
     """Parse a JSON object. Raise ToolError for any other text, and for an object that is nested too deeply."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
+    value = parse_json(text)
     if not isinstance(value, dict) or is_too_deep(value):
         raise ToolError(f"this is no JSON object: {text!r:.100}.")
     return value

@@ -11,17 +11,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from slimrl.environments.splits import split_by_hash
-from slimrl.errors import RolloutError, UserError, nearest
+from slimrl.errors import RolloutError, UserError
 from slimrl.io.http import HttpError, Limits, ask_again
 from slimrl.io.rows import file_rows
 from slimrl.io.settings import refuse_idle
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.tools.base import Frame, ToolError
 from slimrl.types import Message, Split, Task, Taskset, Turn
-from slimrl_envs.openenv.actions import FORMATS, Reader, act_tool, is_tool_schema, mcp_reader_of, reader_of, text_of
+from slimrl_envs.openenv.actions import FormatName, Reader, act_tool, is_tool_schema, mcp_reader_of, reader_of, text_of
 from slimrl_envs.openenv.server import MODULE, Server, description_of, schema_of
 from slimrl_envs.openenv.session import PEER, Observed, Session
 
@@ -29,6 +31,7 @@ UNBOUNDED = 1 << 20  # number of sessions if `max_concurrent` is 0
 BLOCK = 1 << 28  # seeds for each split; all of them are below 2**32
 FIRST_SEED: dict[Split, int] = {"train": 0, "validation": BLOCK, "test": 2 * BLOCK}
 NUMBERS = ("num_train", "num_validation", "num_test", "seed")
+Count = Annotated[int, Field(ge=0, lt=BLOCK // 2)]
 TAG = re.compile(r"[A-Za-z_][\w.-]*")
 
 
@@ -52,29 +55,27 @@ class OpenEnv(Taskset):
 
     name: str
     _: KW_ONLY
-    num_train: int = 1000
-    num_validation: int = 0
-    num_test: int = 200
-    seed: int = 0
+    num_train: Count = 1000
+    num_validation: Count = 0
+    num_test: Count = 200
+    seed: Count = 0
     task_file: str = ""
     test_file: str = ""
     reset_args: dict[str, Any] = field(default_factory=dict)
-    format: str = "auto"
+    format: FormatName = "auto"
     tag: str = ""
     text_field: str = ""
     instructions: str = ""
     observe: list[str] = field(default_factory=list)
-    max_observation_tokens: int = 1000
-    max_concurrent: int = 0
-    connect_timeout_s: float = 45.0
+    max_observation_tokens: PositiveInt = 1000
+    max_concurrent: Count = 0
+    connect_timeout_s: PositiveFloat = 45.0
     python: str = ""
 
     def __post_init__(self) -> None:
         self._server = Server(self.name, self.python)
         self._description: str | None = None  # until `prepare`
         self._reader: Reader | None = None  # None if each session has its own tools
-        if self.format not in FORMATS:
-            raise UserError(f"openenv: there is no `format` {self.format!r}.{nearest(self.format, FORMATS)}")
         if self.tag and not TAG.fullmatch(self.tag):
             raise UserError(f"openenv: `tag` = {self.tag!r} is no name of a tag: letters, digits, `_`, `.` and `-`.")
         if self.test_file and not self.task_file:
@@ -85,12 +86,6 @@ class OpenEnv(Taskset):
             refuse_idle(self, ["text_field"], "openenv", f'with `format = "{self.format}"`')
         if self.task_file:
             refuse_idle(self, NUMBERS, "openenv", "with `task_file`, whose rows are the tasks")
-        for name in (*NUMBERS, "max_concurrent"):
-            if not 0 <= (number := getattr(self, name)) < BLOCK // 2:
-                raise UserError(f"openenv: `{name}` must be from 0 to {BLOCK // 2 - 1}, not {number}.")
-        for name in ("max_observation_tokens", "connect_timeout_s"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"openenv: `{name}` must be more than 0, not {getattr(self, name)}.")
         self._places = asyncio.Semaphore(self.max_concurrent or UNBOUNDED)
 
     def prepare(self) -> None:

@@ -7,7 +7,9 @@ question and one reply. Training and held-out questions have different seeds, an
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from slimrl.environments.answers import Form, read_answer
 from slimrl.environments.base import SUCCESS
@@ -20,7 +22,7 @@ IN_TAGS = "Answer the question. Write nothing but the answer, in <answer> tags."
 INSTRUCTIONS = {"tag": IN_TAGS, "lenient": IN_TAGS, "plain": "Answer the question. Write nothing but the answer."}
 FORMS: dict[str, Form] = {"tag": "tag", "lenient": "lenient", "plain": "whole"}
 MAX_SEED = 100  # larger values would exceed the 32 bits of NumPy's seeds
-MAX_SIZE = 1_000_000
+Size = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 @dataclass
@@ -37,27 +39,17 @@ class ReasoningGym(Taskset):
     config: dict[str, Any] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     level: int | None = None
-    answer_format: str = "tag"
-    seed: int = 0
-    num_train: int = 1_000
-    num_validation: int = 0
-    num_test: int = 200
+    answer_format: Literal["tag", "lenient", "plain"] = "tag"
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+    num_train: Size = 1_000
+    num_validation: Size = 0
+    num_test: Size = 200
 
     def __post_init__(self) -> None:
         names = [name.strip().replace("-", "_") for name in self.name.split("+")]
         if len(set(names)) < len(names):
             raise UserError(f"reasoning-gym: a task is twice in `{self.name}`; `weights` gives it a larger share.")
-        if self.answer_format not in INSTRUCTIONS:
-            raise UserError(
-                f"reasoning-gym: there is no answer_format `{self.answer_format}`."
-                f"{nearest(self.answer_format, INSTRUCTIONS)}"
-            )
-        if not 0 <= self.seed <= MAX_SEED:
-            raise UserError(f"reasoning-gym: `seed` must be 0 to {MAX_SEED}, not {self.seed}.")
         sizes: dict[Split, int] = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
-        for split, size in sizes.items():
-            if not 0 <= size <= MAX_SIZE:
-                raise UserError(f"reasoning-gym: `num_{split}` must be 0 to {MAX_SIZE:,}, not {size:,}.")
         shares, configs = _shares(names, self.weights), _configs(names, self.config)
         self._parts: dict[str, Part] = {}
         end = 0.0

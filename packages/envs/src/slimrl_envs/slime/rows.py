@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
+from slimrl.io.text import parse_json
 from slimrl.types import Task, Taskset
 from slimrl_envs.matching_game.rules.game_files import deal_of
 
@@ -111,11 +112,7 @@ def group_of(sample: Any) -> int:
 
 def read_state(held: Any) -> dict[str, Any] | None:
     """Return the game state in `held`, which is the state, its JSON, or a dict with the key `game_state`; else None."""
-    if isinstance(held, str):
-        try:
-            held = json.loads(held)
-        except ValueError:
-            return None
+    held = parse_json(held)
     if not isinstance(held, dict):
         return None
     return held if "table" in held else read_state(held.get(GAME))

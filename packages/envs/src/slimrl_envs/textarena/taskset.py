@@ -5,23 +5,24 @@ own, from 0 to 1: a win is 1, a draw 0.5, a loss 0, and an invalid move that clo
 """
 
 import functools
-import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import NonNegativeInt
 
 from slimrl.environments.base import SUCCESS
 from slimrl.environments.scripts import converse
-from slimrl.errors import UserError, nearest
+from slimrl.errors import UserError
 from slimrl.io.cache import say
-from slimrl.io.settings import refuse_idle, refuse_less
+from slimrl.io.settings import refuse_idle
+from slimrl.io.text import hash_number
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.textarena.episode import Match, MatchEpisode
 from slimrl_envs.textarena.game import load_game
 from slimrl_envs.textarena.players import Bot, RandomPlayer, guess_number
 
-OPPONENTS = ("random", "self")
 BOTH = "both"
 COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players to try if `num_players` is not set
 PASS = "[pass]"
@@ -59,18 +60,15 @@ class TextArena(Taskset):
     """
 
     name: str
-    opponent: str = "random"
+    opponent: Literal["random", "self"] = "random"
     player: int | str = 0
     num_players: int | None = None
-    max_invalid_moves: int = 10
+    max_invalid_moves: NonNegativeInt = 10
     config: dict[str, Any] = field(default_factory=dict)
-    num_train: int = 1000
-    num_test: int = 100
+    num_train: NonNegativeInt = 1000
+    num_test: NonNegativeInt = 100
 
     def __post_init__(self) -> None:
-        if self.opponent not in OPPONENTS:
-            raise UserError(f"textarena: there is no `opponent` {self.opponent!r}.{nearest(self.opponent, OPPONENTS)}")
-        refuse_less(self, {"max_invalid_moves": 0, "num_train": 0, "num_test": 0}, "textarena")
         self._game = load_game(self.name, self.config)
         self._size = self._find_size()
         if self._is_self_play:
@@ -138,8 +136,7 @@ class TextArena(Taskset):
         return next((kind for name, kind in KINDS.items() if rollout.metrics.get(name)), default)
 
     def _task(self, split: Split, number: int) -> Task:
-        digest = hashlib.sha256(f"textarena/{split}/{number}".encode()).digest()
-        seed = int.from_bytes(digest[:4], "big") // 2 * 2 + (split == "test")
+        seed = hash_number(f"textarena/{split}/{number}", 4) // 2 * 2 + (split == "test")
         place = number % self._size if self.player == BOTH or self._is_self_play else self.player
         return Task(f"{split}/{number}", {"seed": seed, "player": place})
 

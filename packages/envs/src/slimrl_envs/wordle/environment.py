@@ -5,7 +5,6 @@ letter too. The rules and the words are in `wordle/rules.py` and `words.py`. The
 a reply, outside of thoughts. The rest of the reply is ignored. A reply without a valid guess also costs a guess.
 """
 
-import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from functools import cached_property
 
 from slimrl.environments.scripts import converse
 from slimrl.errors import UserError
+from slimrl.io.text import hash_number
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics, Rollout, Script, Split, Task, Taskset, Turn
 from slimrl_envs.wordle.rules import GREEN, NUM_TRIES, Game, Try, feedback_of, find_hints, fits
@@ -80,7 +80,7 @@ class Wordle(Taskset):
             return []
         pairs = [(opening, word) for opening in self._openings for word in self._answers if word != opening]
         mine = [pair for pair in pairs if is_held_out(_split_key(*pair)) == (split == "test")]
-        mine.sort(key=lambda pair: hashlib.sha256(_name(*pair).encode()).digest())
+        mine.sort(key=lambda pair: hash_number(_name(*pair), 32))
         return [Task(f"{split}/{_name(*pair)}", dict(zip(("opening", "answer"), pair, strict=True))) for pair in mine]
 
     def environment(self, task: Task) -> "WordleEpisode":

@@ -9,15 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file, without_nan
 from slimrl.io.invocation import command_prefix
-from slimrl.judges.judge import JudgeServer, LLMJudge, MatchJudge
+from slimrl.io.settings import read_settings
+from slimrl.judges.judge import JudgeServer, LLMJudge, judge_of
 from slimrl.judges.word_match import MIN_F1
 from slimrl.monitor.console import RunConsole
+from slimrl.monitor.tables import Cells, for_terminal
 from slimrl.stats import Estimate
 from slimrl_search.judge.calibration import Calibration, Judged, Labelled, calibrate, read_labelled
 from slimrl_search.wiki_search.judge_examples import make_labelled_answers
@@ -64,12 +63,12 @@ def run_judge(argv: Sequence[str]) -> int:
     if arguments.command == "examples":
         return _write_examples(arguments.file, arguments.num, arguments.seed)
     labelled, console = read_labelled(arguments.file), RunConsole()
-    calibrations = [calibrate("match", MatchJudge(arguments.min_f1), labelled, len(labelled), lambda: None)]
+    calibrations = [calibrate("match", judge_of({"min_f1": arguments.min_f1}), labelled, len(labelled), lambda: None)]
     if arguments.base_url:
         calibrations.append(_by_model(labelled, arguments, console))
-    console.show(_summary(calibrations, console.is_live))
+    console.show(for_terminal(_summary(calibrations), console.is_live))
     if calibrations[0].by_kind:
-        console.show(_by_kind(calibrations, console.is_live))
+        console.show(for_terminal(_by_kind(calibrations), console.is_live, num_left=2))
     for calibration in calibrations:
         _show_mistakes(calibration, arguments.show, console)
     if arguments.output:
@@ -119,14 +118,9 @@ def _write_examples(path: Path, num: int, seed: int) -> int:
 
 
 def _by_model(labelled: Sequence[Labelled], arguments: argparse.Namespace, console: RunConsole) -> Calibration:
-    server = JudgeServer(
-        arguments.base_url,
-        arguments.model,
-        timeout_s=arguments.timeout_s,
-        max_failures=len(labelled) + 1,  # failures are counted as results here, and must not end the calibration
-        num_concurrent=arguments.num_concurrent,
-        max_tokens=arguments.max_tokens,
-    )
+    given = {name: vars(arguments)[name] for name in ("base_url", "model", "timeout_s", "num_concurrent", "max_tokens")}
+    # Failures are counted as results here, and must not end the calibration.
+    server = read_settings(JudgeServer, given | {"max_failures": len(labelled) + 1}, "judge")
     judge = LLMJudge(server, None)
     try:
         judge.check()
@@ -136,42 +130,33 @@ def _by_model(labelled: Sequence[Labelled], arguments: argparse.Namespace, conso
         judge.close()
 
 
-def _summary(calibrations: Sequence[Calibration], live: bool) -> Table:
-    headers = ("judge", "agreement", "kappa", "false yes", "false no", "no verdict", "ms each")
-    table = _table(f"{len(calibrations[0].judged)} labelled answers", headers, 1, live)
+def _summary(calibrations: Sequence[Calibration]) -> Cells:
+    rows = [("judge", "agreement", "kappa", "false yes", "false no", "no verdict", "ms each")]
     for one in calibrations:
         counts = one.confusion
-        table.add_row(
-            one.judge,
-            _with_interval(counts.agreement),
-            _with_interval(counts.kappa),
-            f"{counts.false_yes} of {counts.false_yes + counts.true_no}",
-            f"{counts.false_no} of {counts.false_no + counts.true_yes}",
-            str(counts.failed),
-            f"{1000 * one.seconds / len(one.judged):.2g}",
+        rows.append(
+            (
+                one.judge,
+                _with_interval(counts.agreement),
+                _with_interval(counts.kappa),
+                f"{counts.false_yes} of {counts.false_yes + counts.true_no}",
+                f"{counts.false_no} of {counts.false_no + counts.true_yes}",
+                str(counts.failed),
+                f"{1000 * one.seconds / len(one.judged):.2g}",
+            )
         )
-    return table
+    return Cells(f"{len(calibrations[0].judged)} labelled answers", tuple(rows))
 
 
-def _by_kind(calibrations: Sequence[Calibration], live: bool) -> Table:
-    """Return a table of the right verdicts by kind of answer, with a column for each judge. `live` is True on a
-    terminal."""
-    headers = ("kind", "label", *(one.judge for one in calibrations))
-    table = _table("right verdicts by kind of answer", headers, 2, live)
+def _by_kind(calibrations: Sequence[Calibration]) -> Cells:
+    """Return a table of the right verdicts by kind of answer, with a column for each judge."""
+    rows = [("kind", "label", *(one.judge for one in calibrations))]
     labels = {one.labelled.kind: one.labelled.label for one in calibrations[0].judged if one.labelled.kind}
     for kind in sorted(labels, key=lambda kind: not labels[kind]):
         cells = [one.by_kind[kind] for one in calibrations]
         texts = [f"{counts.true_yes + counts.true_no} of {counts.num + counts.failed}" for counts in cells]
-        table.add_row(kind, "yes" if labels[kind] else "no", *texts)
-    return table
-
-
-def _table(title: str, headers: Sequence[str], num_left: int, live: bool) -> Table:
-    """Return an empty table, whose first `num_left` columns are left-aligned. Without `live`, its frame is ASCII."""
-    table = Table(box=box.ROUNDED if live else box.ASCII2, title=title, title_style="bold", title_justify="left")
-    for place, header in enumerate(headers):
-        table.add_column(header, justify="left" if place < num_left else "right", no_wrap=True)
-    return table
+        rows.append((kind, "yes" if labels[kind] else "no", *texts))
+    return Cells("right verdicts by kind of answer", tuple(rows))
 
 
 def _with_interval(estimate: Estimate) -> str:

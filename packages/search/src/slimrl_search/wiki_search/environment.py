@@ -6,23 +6,24 @@ tool calls.
 """
 
 import asyncio
-import hashlib
 import random
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
-from slimrl.errors import UserError, nearest
-from slimrl.io.text import spans_between
+from pydantic import Field, PositiveInt
+
+from slimrl.errors import UserError
+from slimrl.io.text import hash_number, spans_between
 from slimrl.judges.judge import Judge, MatchJudge, judge_of, read_judge
 from slimrl.judges.word_match import matches
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.models.quiet import no_progress_bars
 from slimrl.monitor.console import RunConsole
-from slimrl.tools.formats import CALL_FORMATS, CallFormat, formats_of
+from slimrl.tools.formats import CallFormat, FormatName, formats_of
 from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset, Turn
 from slimrl_search.retrieval.corpus import Corpus
 from slimrl_search.retrieval.embedding import DEFAULT, SentenceEmbedder
@@ -57,12 +58,12 @@ class WikiSearch(Taskset):
     questions: str = ""
     num_pages: int = 1000
     seed: int = 0
-    hops: int = 1
+    hops: Annotated[int, Field(ge=1, le=2)] = 1
     num_train: int = 2000
     num_test: int = 200
-    num_results: int = 10
-    format: str = "tags"
-    max_tool_tokens: int = 1000
+    num_results: PositiveInt = 10
+    format: FormatName = "tags"
+    max_tool_tokens: PositiveInt = 1000
     sandbox: dict[str, Any] = field(default_factory=dict)
     embedder: str = DEFAULT
     data_dir: str = ""
@@ -73,13 +74,6 @@ class WikiSearch(Taskset):
             raise UserError(
                 "wiki-search: `questions` belong to a `corpus` of one's own; a generated one brings its own."
             )
-        if self.hops not in (1, 2):
-            raise UserError(f"wiki-search: `hops` must be 1 or 2, not {self.hops}.")
-        if self.format not in CALL_FORMATS:
-            raise UserError(f"wiki-search: there is no `format` {self.format!r}.{nearest(self.format, CALL_FORMATS)}")
-        for name, value in (("max_tool_tokens", self.max_tool_tokens), ("num_results", self.num_results)):
-            if value < 1:
-                raise UserError(f"wiki-search: `{name}` must be 1 or more, not {value}.")
         if self.sandbox and self.format != "code":
             raise UserError(f'wiki-search: a `sandbox` is for `format = "code"`, and this is "{self.format}".')
         read_judge(self.judge)
@@ -225,8 +219,7 @@ def split_of(question: Question) -> str:
     10% validation, 10% test."""
     if question.split:
         return question.split
-    tenth = hashlib.sha256(question.question.encode()).digest()[0] % 10
-    return {0: "test", 1: "validation"}.get(tenth, "train")
+    return {0: "test", 1: "validation"}.get(hash_number(question.question, 1) % 10, "train")
 
 
 def _check_answerable(questions: Sequence[Question], source: str) -> None:

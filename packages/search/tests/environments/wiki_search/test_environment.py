@@ -45,9 +45,9 @@ def test_only_the_right_answer_is_rewarded(made: Made):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"num_results": 0}, "`num_results` must be 1 or more, not 0"),
-        ({"max_tool_tokens": 0}, "`max_tool_tokens` must be 1 or more, not 0"),
-        ({"hops": 3}, "`hops` must be 1 or 2"),
+        ({"num_results": 0}, "`num_results` cannot be 0: Input should be greater than 0"),
+        ({"max_tool_tokens": 0}, "`max_tool_tokens` cannot be 0: Input should be greater than 0"),
+        ({"hops": 3}, "`hops` cannot be 3: Input should be less than or equal to 2"),
         ({"questions": "q.jsonl"}, "`questions` belong to"),
         ({"corpus": "pages.jsonl"}, "`questions` belong to"),
         ({"judge": {"model": "x"}}, "a judge needs `base_url`"),
