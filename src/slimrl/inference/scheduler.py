@@ -25,10 +25,10 @@ from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
-from slimrl.inference.cache import SlotCache, Span, common_prefix_length
+from slimrl.inference.cache import SlotCache, Span
 from slimrl.inference.client import FinishReason
 from slimrl.inference.sampling import ScoredToken, Top
-from slimrl.types import SamplingParams
+from slimrl.types import SamplingParams, common_prefix_length
 
 
 class Shaper(Protocol):
