@@ -8,14 +8,6 @@ from typing import Any
 MAX_DEPTH = 64  # levels of nested JSON; the reader and the writer of JSON recurse once per level
 
 
-def byte_alphabet() -> dict[str, int]:
-    """Return a dict from the characters of byte-level tokens to bytes, as in GPT-2. A printable byte is written as its
-    Latin-1 character, any other byte as a character from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(0x100) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
-
-
 def partial_mark_length(text: str, marks: Sequence[str]) -> int:
     """Return the number of characters at the end of the text that may be the start of one of the marks.
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.environments.scripts import converse
-from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import UserError, nearest
 from slimrl.io.settings import refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
@@ -26,6 +25,7 @@ from slimrl_envs.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_
 from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, Planner
 from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
+from slimrl_envs.turn_taking import TurnTaking
 
 PARTNERS = ("scripted", "llm", "self")
 ROLES = ("player 1", "player 2")
