@@ -28,8 +28,8 @@ from typing import Any
 from benchmarks.harness.measure import machine_facts
 from slimrl.cli import run
 from slimrl.errors import UserError
-from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import read_metrics
+from tests.reproducible import is_reproducible
 from tests.tiny import tiny_model_dir
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "byte_flips.json"

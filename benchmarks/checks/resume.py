@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import read_metrics
+from tests.reproducible import is_reproducible
 
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "resume.json"

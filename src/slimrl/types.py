@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NotRequired, Protocol, TypedDict
+from typing import Any, Literal, NotRequired, Protocol, TypedDict, get_args
 
 Split = Literal["train", "validation", "test"]
+Role = Literal["system", "user", "assistant", "tool"]
+ROLES: tuple[Role, ...] = get_args(Role)
 Metrics = dict[str, float]
 
 
@@ -35,7 +37,7 @@ class Message(TypedDict):
     text of a reply. The arguments of `tool_calls` are objects.
     """
 
-    role: Literal["system", "user", "assistant", "tool"]
+    role: Role
     content: str
     name: NotRequired[str]
     tools: NotRequired[list[dict[str, Any]]]
@@ -44,6 +46,11 @@ class Message(TypedDict):
     reasoning_content: NotRequired[str]
     tool_calls: NotRequired[list[dict[str, Any]]]
     tool_call_id: NotRequired[str]
+
+
+def is_message(value: Any) -> bool:
+    """Return True if a value is a dict with texts as role and content. The role may be one that is not in `ROLES`."""
+    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("role", "content"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,3 +311,16 @@ class Sample:
         assert len(self.rewards_T) in (0, len(self.token_ids_T)), "rewards are for every token, or there are none"
         assert any(self.loss_mask_T), "a sample needs at least one trained token"
         assert not self.loss_mask_T[0], "the first token of a sequence has nothing to be predicted from"
+
+
+def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return the length of the longest common prefix of two lists, or of two tuples, of token ids."""
+    low, high = 0, min(len(a), len(b))
+    # Bisection on slices, which are compared at C speed. The first `low` tokens are known to be equal.
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -11,11 +11,11 @@ import pytest
 
 from slimrl.cli import run
 from slimrl.launch import parts
-from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
 from slimrl.trainer.checkpoint import read_progress
 from tests.commands.killed import kill_and_resume
+from tests.reproducible import is_reproducible
 
 STEPS = 5
 

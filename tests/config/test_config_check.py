@@ -69,7 +69,7 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         "--inference.vllm_program my-vllm": 'nothing but inference.backend "vllm" starts vLLM',
         "--inference.backend vllm --inference.quantization int8": "only the engine of slimrl",
         "--inference.backend vllm --inference.api_key_variable KEY": "has no key",
-        "--inference.base_url http://localhost:8000 --inference.lookup_tokens 4": (
+        "--inference.base_url http://localhost:8000 --inference.quantization int8": (
             "it is set where that server is started"
         ),
         f"{PURE} --trainer.loss.credit turn": "credit cannot act: with trainer.loss.adv_tau = 0",

@@ -41,10 +41,10 @@ def _decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs_module.ModuleForward, "addresses", lambda _: ())  # fake tensors have none
 
 
-def engine_on_cuda(family: str, **settings: int) -> Engine:
+def engine_on_cuda(family: str) -> Engine:
     with CUDA:
         module = policy_module(family)
-    return Engine(module, frozenset([2]), num_slots=8, capacity=128, **settings)
+    return Engine(module, frozenset([2]), num_slots=8, capacity=128)
 
 
 def waits_of_steps(engine: Engine, waits: Waits) -> Iterator[list[str]]:
@@ -65,15 +65,6 @@ def test_each_step_waits_once_for_the_tokens_it_sampled(family):
                 submit(engine, [first, *PROMPT, *turn], params)
             assert [*waits_of_steps(engine, waits)] == [[SAMPLED]] * 3
         assert engine.counters.cached >= len(PARAMS) * len(PROMPT)
-
-
-@pytest.mark.slow
-def test_so_does_a_step_that_guesses_tokens_ahead():
-    with fake_cuda() as waits:
-        engine = engine_on_cuda("qwen3", lookup_tokens=4)
-        submit(engine, [*PROMPT, *PROMPT, 0, 0, 0, 0], SamplingParams(max_tokens=12))
-        assert all(places == [SAMPLED] for places in waits_of_steps(engine, waits))
-        assert engine.counters.guessed
 
 
 @pytest.mark.slow

@@ -57,6 +57,23 @@ def test_when_one_fails_the_others_are_cancelled_before_the_error_is_raised() ->
     with pytest.raises(ValueError, match="no"):
         PROCESS_LOOP.wait(gather_all(last(), fail()))
     assert ends == ["cleaned up"]
+    with pytest.raises(ValueError, match="no"):
+        PROCESS_LOOP.wait(gather_all(fail(), last(), last(), at_once=1))
+    assert ends == ["cleaned up"] * 2  # the third one never started
+
+
+def test_a_limit_holds_and_the_results_keep_their_order() -> None:
+    running: list[int] = []
+
+    async def run(number: int) -> tuple[int, int]:
+        running.append(number)
+        await asyncio.sleep(0.01 if number == 0 else 0)
+        most = len(running)
+        running.remove(number)
+        return number, most
+
+    numbers, most = zip(*PROCESS_LOOP.wait(gather_all(*map(run, range(6)), at_once=2)), strict=True)
+    assert numbers == (0, 1, 2, 3, 4, 5) and max(most) == 2
 
 
 def test_a_loop_whose_thread_is_held_is_left_when_its_part_closes(monkeypatch: pytest.MonkeyPatch) -> None:

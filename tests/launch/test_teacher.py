@@ -20,13 +20,13 @@ from slimrl.launch.parts import Parts, make_rl_parts
 from slimrl.launch.sampling import make_orchestrator, make_room
 from slimrl.launch.teacher import ModuleTeacher, make_distillation
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import read_metrics
 from slimrl.orchestrator.distill import Distillation, as_read
 from slimrl.orchestrator.teacher_server import ServerTeacher
 from slimrl.types import Sample, SamplingParams
 from tests.commands.test_rl import rl_flags
 from tests.io.replying import Answer, Asked, server
+from tests.reproducible import is_reproducible
 from tests.tiny import tiny_model_dir
 
 ENVIRONMENT = """

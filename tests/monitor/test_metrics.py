@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from slimrl.eval.evaluate import mode_of
-from slimrl.monitor.metrics import GROUPS, METRICS, is_reproducible, lookup, select_held_out_rewards
+from slimrl.monitor.metrics import GROUPS, METRICS, lookup, select_held_out_rewards
 from tests.monitor.pages import render_metrics
+from tests.reproducible import is_reproducible
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Completion
 from slimrl.rollout import games
@@ -24,8 +23,9 @@ class Counting:
     """Two count together, Ann first: who says the next number is right, and the game is over at `NUM_MOVES`. A wrong
     number is to be said again."""
 
-    table: TurnTaking = field(default_factory=TurnTaking)
     said: list[str] = field(default_factory=list)
+    left: str = ""
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def is_next(self, place: int) -> bool:
         return len(self.said) % 2 == place or self.is_over
@@ -33,6 +33,18 @@ class Counting:
     @property
     def is_over(self) -> bool:
         return len(self.said) == NUM_MOVES
+
+    async def wait(self, place: int) -> None:
+        async with self.changed:
+            await self.changed.wait_for(lambda: self.is_next(place) or self.left)
+        if not self.is_next(place):
+            raise RolloutError("partner_left", f"{self.left} left")
+
+    async def change(self, said: str = "", left: str = "") -> None:
+        self.said += said
+        self.left = self.left or left
+        async with self.changed:
+            self.changed.notify_all()
 
 
 @dataclass
@@ -45,7 +57,7 @@ class Counter:
     fault: str = ""
 
     async def start(self) -> list[Message]:
-        await self.game.table.wait_until(lambda: self.game.is_next(self.place))
+        await self.game.wait(self.place)
         if self.fault == "start raises":
             raise KeyError("missing")
         return [user(f"{self.role}: {''.join(self.game.said)}")]
@@ -55,15 +67,14 @@ class Counter:
             return Turn(done=False, messages=[user("wrong")])
         if self.fault == "step raises":
             raise ZeroDivisionError
-        self.game.said.append(reply)
-        self.game.table.notify()
-        await self.game.table.wait_until(lambda: self.game.is_next(self.place))
+        await self.game.change(said=reply)
+        await self.game.wait(self.place)
         if self.game.is_over:
             return Turn(done=True, reward=1.0 + self.place)
         return Turn(done=False, messages=[user(f"{self.role}: {''.join(self.game.said)}")])
 
     async def close(self) -> None:
-        self.game.table.leave(self.role)
+        await self.game.change(left=self.role)
 
 
 class Alone:
@@ -164,9 +175,7 @@ def test_whoever_waits_for_one_that_fails_is_told(role: str, fault: str):
     rollouts = dict(zip(("ann", "ben"), play(Games({role: fault})), strict=True))
     other = rollouts["ben" if role == "ann" else "ann"]
     assert rollouts[role].failure == "environment_error"
-    assert (
-        other.failure == "partner_left" and other.failure_detail == f"{role} left the table before the end of the game"
-    )
+    assert (other.failure, other.failure_detail) == ("partner_left", f"{role} left")
 
 
 class Broken(CountingClient):

@@ -14,7 +14,6 @@ from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
-from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.rollout.episode import RolloutContext
@@ -24,6 +23,7 @@ from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import TrainState, start
 from slimrl.transport.base import Batch
 from slimrl.types import Turn
+from tests.reproducible import is_reproducible
 from tests.rollout.scripted import OneTask, user
 from tests.trainer.policies import tiny_policy, tiny_state
 

@@ -15,11 +15,11 @@ from slimrl.config.train import OptimConfig
 from slimrl.launch.supervised import load_demonstrations, load_experts
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
 from slimrl.trainer.sft import train as sft
 from slimrl.trainer.sft.train import Conversations, backward, train, validate
 from slimrl.trainer.state import start
+from tests.reproducible import is_reproducible
 from tests.tiny import tiny_tokenizer
 from tests.trainer.policies import tiny_policy, tiny_state
 from tests.trainer.samples import (

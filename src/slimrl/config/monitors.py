@@ -21,24 +21,6 @@ MonitorName = Literal[
     "reward_hacking",
 ]
 MONITOR_NAMES: tuple[MonitorName, ...] = get_args(MonitorName)
-# The monitor that uses each bound.
-BOUNDS: dict[str, MonitorName] = {
-    "max_mismatch_factor": "mismatch",
-    "min_entropy_share": "entropy_collapse",
-    "min_entropy": "entropy_collapse",
-    "max_length_factor": "length",
-    "max_repetition": "repetition",
-    "max_same_reply": "one_reply",
-    "max_invalid_share": "invalid_calls",
-    "min_spread_within": "reward_spread",
-    "max_zero_signal": "zero_signal",
-    "max_excess_duplicates": "duplicates",
-    "max_judge_disagreement": "judge",
-    "min_held_out_share": "held_out_gap",
-    "max_wrong_reward": "reward_hacking",
-    "min_dependence_share": "reward_hacking",
-    "right_metric": "reward_hacking",
-}
 
 
 class MonitorsConfig(Config):
@@ -101,3 +83,11 @@ class MonitorsConfig(Config):
     right_metric: str = Field(default="auto", min_length=1)
     """`reward_hacking`: the metric of the environment that is 1 for a right answer and lower for any other, without
     `env/`. `auto` takes the first reported one of exact, correct, won, solved and optimum."""
+
+
+# The monitor that uses each bound: the first word of the bound's text.
+BOUNDS = {
+    name: field.description.split("`")[1]
+    for name, field in MonitorsConfig.model_fields.items()
+    if field.description and field.description.startswith("`")
+}

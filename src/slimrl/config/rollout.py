@@ -148,11 +148,6 @@ class OrchestratorConfig(EpisodesConfig):
 class EngineConfig(Config):
     """Settings that make sampling with slimrl's own engine faster."""
 
-    lookup_tokens: int = Field(default=0, ge=0)
-    """Tokens to guess ahead: if a sequence's last two tokens occur earlier in it, guess the tokens that followed them
-    there; 0 never guesses. The sampled tokens stay the same up to rounding, but with few sequences at once and
-    repetitive texts fewer forward passes are needed."""
-
     quantization: Literal["none", "int8"] = "none"
     """`int8` samples with weights rounded to 8 bits, so half as many bytes are read: nearly twice as fast with one
     sequence, no faster with 64, and slower in prefilling many. The trained weights are not rounded. Log-probabilities

@@ -20,7 +20,6 @@ from slimrl.io.urls import is_http_url, is_loopback
 Rules = Iterator[tuple[object, str]]
 """Conditions, and the text of the fault if a condition is true."""
 
-OWN_ENGINE = ("inference.lookup_tokens", "inference.quantization")  # vLLM and a running server have other flags
 # Settings that have an effect only if the parts are processes.
 OF_PROCESSES = (
     *(f"deployment.{name}" for name in DeploymentConfig.model_fields if name != "type"),
@@ -178,10 +177,10 @@ def sampler_rules(config: RLConfig | EvalRunConfig) -> Rules:
     )
     if url:
         why = "the sampler at <inference.base_url> runs already, and it is set where that server is started"
-        yield from idle(config, why, "inference.vllm_program", *OWN_ENGINE, "inference.port")
+        yield from idle(config, why, "inference.vllm_program", "inference.quantization", "inference.port")
     elif config.inference.backend == "vllm":
         why = "only the engine of slimrl reads it, not that of <inference.backend=>, and vLLM has no key"
-        yield from idle(config, why, *OWN_ENGINE, "inference.api_key_variable")
+        yield from idle(config, why, "inference.quantization", "inference.api_key_variable")
     else:
         yield from idle(config, 'nothing but <inference.backend> "vllm" starts vLLM', "inference.vllm_program")
 

@@ -21,14 +21,6 @@ PACKAGES = {"slimrl", *(name.replace("-", "_") for group in OURS.values() for na
 # Installed environments that call the user's functions, tools or programs.
 CALLS_USER_CODE = ("dataset",)
 
-# Environments whose episodes end with the first reply, if they have no tools.
-ONE_TURN = ("dataset", "reasoning-gym", "reverse-text")
-
-
-def has_one_turn(env_id: str, args: Mapping[str, Any]) -> bool:
-    """Return True if the environment's id and `args` imply that an episode is over after the first reply."""
-    return env_id.partition(":")[0].replace("_", "-") in ONE_TURN and not args.get("tools")
-
 
 def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     """Return the taskset with this id and these args.

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from slimrl.errors import RolloutError
 from slimrl.io.text import MAX_DEPTH, is_writable
-from slimrl.types import Message, Turn
+from slimrl.types import Message, Turn, is_message
 
 MAX_SIZE = 8 << 20  # maximum size of an answer: its characters, plus `VALUE` bytes for each value
 VALUE = 64
@@ -46,8 +46,7 @@ def check_reward(reward: float) -> float:
 
 def _messages(given: Iterable[object], copier: "_Copier") -> Iterator[Message]:
     for message in given:
-        fields = message if isinstance(message, dict) else {}
-        if not all(isinstance(fields.get(name), str) for name in ("role", "content")):
+        if not is_message(message):
             raise RolloutError(
                 "environment_error", f"a message needs a role and a text as content, not {message!r:.200}"
             )

@@ -4,7 +4,6 @@ Failed rollouts (for example after an exception of the environment) are counted 
 0. This module is independent of the player (a model, a script) and of files.
 """
 
-import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -16,8 +15,8 @@ from slimrl.errors import UserError
 from slimrl.io.loop_thread import gather_all
 from slimrl.io.rows import draw
 from slimrl.io.text import hash_number
-from slimrl.rollout.episode import EpisodeSpec, RolloutContext
-from slimrl.rollout.games import run_groups, self_play_specs
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
+from slimrl.rollout.games import self_play_specs
 from slimrl.rollout.loop import run_episodes
 from slimrl.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task, Taskset
@@ -93,8 +92,8 @@ def make_eval_policy(context: RolloutContext) -> EvalPolicy:
     """Return a policy that samples from the client of `context`. In self-play, the first role's rollout counts."""
 
     async def play(spec: EpisodeSpec) -> Rollout:
-        (table,) = await run_groups([self_play_specs(spec)], context)
-        return table[0]
+        game = await gather_all(*(run_episode(one, context) for one in self_play_specs(spec)))
+        return game[0]
 
     return EvalPolicy(play, context.num_concurrent, context.chat.full_text)
 
@@ -107,20 +106,18 @@ def play_tasks(
 ) -> list[Rollout]:
     """Play each task once with `sampling` and its own seed, and return the rollouts in the order of the tasks.
     `on_done` is called with each rollout when it is over."""
-    # All tasks start at once and wait here, so that the next game starts as soon as another is over.
     largest = max((len(asked.taskset.roles) for asked in tasks), default=0)  # episodes of a game in self-play
-    places = asyncio.Semaphore(max(1, eval_policy.num_concurrent // max(1, largest)))
+    at_once = max(1, eval_policy.num_concurrent // max(1, largest))
 
     async def play(asked: HeldOutTask) -> Rollout:
         spec = EpisodeSpec(asked.taskset, asked.task, replace(sampling, seed=_seed(sampling.seed, asked.task)))
-        async with places:
-            rollout = replace(await eval_policy.play(spec), task_id=asked.id)
+        rollout = replace(await eval_policy.play(spec), task_id=asked.id)
         on_done(rollout)
         return rollout
 
     for taskset in {id(asked.taskset): asked.taskset for asked in tasks}.values():
         taskset.begin_step(f"eval/{sampling.seed}")
-    return run_episodes(gather_all(*map(play, tasks)))
+    return run_episodes(gather_all(*map(play, tasks), at_once=at_once))
 
 
 def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:

@@ -32,6 +32,7 @@ from slimrl.models.forward.attention import (
     visible,
 )
 from slimrl.models.native import ops
+from slimrl.types import common_prefix_length
 
 # A shared prefix is read once for all sequences if there are at least this many sequences, and this many shared tokens.
 MIN_SHARING, MIN_SHARED = 4, 64
@@ -91,20 +92,6 @@ class SlotCache:
         The lists are replaced, not emptied, because running sequences still use their old lists (`Scheduler.clear`).
         """
         self.tokens = [[] for _ in range(self.num_slots)]
-
-
-def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the length of the longest common prefix of two sequences of token ids."""
-    limit = min(len(a), len(b))
-    low, high = 0, limit
-    # Bisection on slices, which are compared at C speed. The first `low` tokens are known to be equal.
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 @dataclass(frozen=True, slots=True)

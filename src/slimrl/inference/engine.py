@@ -25,7 +25,6 @@ from torch import nn
 
 from slimrl.inference.cache import CachePlan, SlotCache, Span
 from slimrl.inference.graphs import decode_graphs
-from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
 from slimrl.models.device import memory_of, to_device
@@ -34,7 +33,6 @@ from slimrl.types import SamplingParams
 
 PREFILL_BUDGET = 4096  # tokens in one forward
 SCORED_ROWS = 128  # prompt tokens whose logits exist at once
-GUESSED_ROWS = 32  # tokens in one forward with guesses; up to this number, additional tokens take little time
 UNBOUNDED = sys.maxsize
 KEPT_SHARE = 0.1  # share of a GPU's memory up to which the cache is kept while the model trains
 
@@ -46,8 +44,6 @@ class EngineCounters:
     prefilled: int = 0
     cached: int = 0
     sampled: int = 0
-    guessed: int = 0
-    guessed_right: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +59,7 @@ class Engine:
     """An engine that samples from `module`. It has a scheduler, and a KV cache for `num_slots` sequences of at most
     `capacity` tokens.
 
-    `stop_ids` end every sequence. If few sequences are running, up to `lookup_tokens` next tokens of each sequence are
-    guessed (`inference/lookup.py`). `quantization` applies to the weights for sampling (`models/forward/tiled.py`).
+    `stop_ids` end every sequence. `quantization` applies to the weights for sampling (`models/forward/tiled.py`).
     """
 
     def __init__(
@@ -73,7 +68,6 @@ class Engine:
         stop_ids: frozenset[int],
         num_slots: int,
         capacity: int,
-        lookup_tokens: int = 0,
         quantization: Quantization = "none",
     ) -> None:
         self._forward = sampling_forward(module, quantization)
@@ -82,7 +76,6 @@ class Engine:
         self._cache = SlotCache(num_slots, capacity)
         self._graphs = decode_graphs(self._forward, self._cache, self._device)
         self._scheduler = Scheduler(self._cache)
-        self._lookup_tokens = lookup_tokens
         self.capacity = capacity
         self.version = 0
         self.counters = EngineCounters()
@@ -116,8 +109,6 @@ class Engine:
         assert len(prompt) < self.capacity, f"a prompt of {len(prompt)} tokens does not fit a slot of {self.capacity}"
         stop_ids = options.stop_ids if options.ignore_eos else options.stop_ids | self._stop_ids
         sequence = Request(prompt, params, finished, options, stop_ids)
-        if self._lookup_tokens:
-            sequence.lookup = Lookup(self._lookup_tokens)
         self._scheduler.add(sequence)
         return sequence
 
@@ -176,7 +167,7 @@ class Engine:
         # Includes sequences whose prefill is just done; others may still be in prefill if the budget was too small.
         sequences = self._scheduler.decode_batch()
         if sequences:
-            self._decode(sequences, self._guess(sequences))
+            self._decode(sequences)
         done = [sequence for sequence in sequences if sequence.finish_reason]
         for sequence in done:
             self._scheduler.remove(sequence)
@@ -212,85 +203,42 @@ class Engine:
             targets_N = self._tensor(sequence.tokens[start + 1 : end + 1])
             sequence.scored += score_tokens(logits_NV, targets_N, sequence.options.prompt_logprobs)
 
-    def _guess(self, sequences: list[Request]) -> list[list[int]]:
-        """Guess the next tokens of each sequence. Guess nothing if there are many sequences, or if `needs_logits` is
-        true for any sequence."""
-        left = GUESSED_ROWS - len(sequences)
-        if not self._lookup_tokens or left <= 0 or any(sequence.needs_logits for sequence in sequences):
-            return [[] for _ in sequences]
-        guesses = []
-        for sequence in sequences:
-            assert sequence.lookup is not None
-            # A guess of n tokens yields up to n + 1 samples, which must fit the slot and `max_tokens`: hence the - 1.
-            room = min(self.capacity - len(sequence.tokens), sequence.params.max_tokens - len(sequence.logprobs)) - 1
-            guess = sequence.lookup.guess(sequence.tokens, min(left, room)) if min(left, room) > 0 else []
-            left -= len(guess)
-            guesses.append(guess)
-        return guesses
-
-    def _decode(self, sequences: list[Request], guesses: list[list[int]]) -> None:
-        """Feed every sequence's last token and its guess, and sample after each fed token.
-
-        For the guess [x, y] after the last token a, the row a x y gives three draws. The first draw always counts. The
-        second counts if the first draw was x, and the third if, in addition, the second draw was y. Keys and values of
-        a wrong guess lie after `computed`, so they are overwritten later and never attended to.
-        """
-        fed = [[sequence.tokens[-1], *guess] for sequence, guess in zip(sequences, guesses, strict=True)]
-        logits_NV = self._next_logits(sequences, fed)
-        # The sequence of each row, and the number that decides its draw.
-        rows = [sequence for sequence, tokens in zip(sequences, fed, strict=True) for _ in tokens]
-        uniforms = [u for sequence, tokens in zip(sequences, fed, strict=True) for u in sequence.uniforms(len(tokens))]
-        _forbid_early_stops(logits_NV, rows)
-        # Sample all rows in one call, then distribute the draws. A sequence has one more draw than guesses.
-        drawn = iter(self._draw(logits_NV, rows, uniforms))
-        for sequence, guess in zip(sequences, guesses, strict=True):
-            right = self._take(sequence, guess, [next(drawn) for _ in range(len(guess) + 1)])
-            self.counters.guessed += len(guess)
-            self.counters.guessed_right += right
-
-    def _next_logits(self, sequences: list[Request], fed: list[list[int]]) -> torch.Tensor:
-        """Return the logits (N, V) after each fed token."""
-        if self._graphs is not None and all(len(tokens) == 1 for tokens in fed):
-            return self._graphs.logits([(s.slot, s.tokens[-1], s.computed) for s in sequences])
-        spans = [Span(s.slot, s.computed, s.computed + len(tokens)) for s, tokens in zip(sequences, fed, strict=True)]
-        return self._forward.logits(self._compute(spans, fed))
-
-    def _draw(self, logits_NV: torch.Tensor, rows: list[Request], uniforms: list[float]) -> list[tuple[int, float]]:
-        """Sample a token and its log-probability from each row of logits."""
-        drawn: list[tuple[int, float]] = [(0, 0.0)] * len(rows)
-        # Draw separately, so that the sequences with a shaper do not affect the draws of the others.
-        for is_shaped in (False, True):
-            part = [row for row, sequence in enumerate(rows) if (sequence.shaper is not None) == is_shaped]
-            if not part:
-                continue
-            part_NV = logits_NV if len(part) == len(rows) else logits_NV[self._tensor(part)]
-            sequences = [rows[row] for row in part]
-            if is_shaped:
-                shapers = [shaper for sequence in sequences if (shaper := sequence.shaper) is not None]
-                part_NV = shapers[0].shape(part_NV, shapers)
-            found = sample_tokens(part_NV, [s.params for s in sequences], [uniforms[row] for row in part])
-            for row, token, logprob in zip(part, *found, strict=True):
-                drawn[row] = token, logprob
-            _keep_top(part_NV, sequences)  # after sampling, which does not change the logits
-        return drawn
-
-    def _take(self, sequence: Request, guess: list[int], drawn: list[tuple[int, float]]) -> int:
-        """Append the draws up to the first draw that differs from its guess or ends the sequence. Return the number of
-        right guesses."""
-        right = 0
-        for place, (token, logprob) in enumerate(drawn):
-            # The previous token was fed, so its keys and values are in the slot now; the new token's are not yet.
+    def _decode(self, sequences: list[Request]) -> None:
+        """Feed the last token of every sequence, and sample the next one."""
+        logits_BV = self._next_logits(sequences)
+        _forbid_early_stops(logits_BV, sequences)
+        for sequence, (token, logprob) in zip(sequences, self._draw(logits_BV, sequences), strict=True):
+            # The fed token's keys and values are in the slot now; the new token's are not yet.
             self._scheduler.record_computed(sequence.slot, len(sequence.tokens))
             self._append(sequence, token, logprob)
-            self.counters.sampled += 1
-            if place == len(guess) or token != guess[place]:
-                break
-            right += 1
-            if sequence.finish_reason:
-                break
-        if guess and sequence.lookup is not None:
-            sequence.lookup.learn(len(guess), right)
-        return right
+        self.counters.sampled += len(sequences)
+
+    def _next_logits(self, sequences: list[Request]) -> torch.Tensor:
+        """Return the logits (B, V) after the last token of each sequence."""
+        if self._graphs is not None:
+            return self._graphs.logits([(s.slot, s.tokens[-1], s.computed) for s in sequences])
+        spans = [Span(s.slot, s.computed, s.computed + 1) for s in sequences]
+        return self._forward.logits(self._compute(spans, [s.tokens[-1:] for s in sequences]))
+
+    def _draw(self, logits_BV: torch.Tensor, sequences: list[Request]) -> list[tuple[int, float]]:
+        """Sample a token and its log-probability for each sequence."""
+        drawn: list[tuple[int, float]] = [(0, 0.0)] * len(sequences)
+        uniforms = [sequence.rng.random() for sequence in sequences]
+        # Draw separately, so that the sequences with a shaper do not affect the draws of the others.
+        for is_shaped in (False, True):
+            rows = [row for row, sequence in enumerate(sequences) if (sequence.shaper is not None) == is_shaped]
+            if not rows:
+                continue
+            part_NV = logits_BV if len(rows) == len(sequences) else logits_BV[self._tensor(rows)]
+            part = [sequences[row] for row in rows]
+            if is_shaped:
+                shapers = [shaper for sequence in part if (shaper := sequence.shaper) is not None]
+                part_NV = shapers[0].shape(part_NV, shapers)
+            found = sample_tokens(part_NV, [s.params for s in part], [uniforms[row] for row in rows])
+            for row, token, logprob in zip(rows, *found, strict=True):
+                drawn[row] = token, logprob
+            _keep_top(part_NV, part)  # after sampling, which does not change the logits
+        return drawn
 
     def _append(self, sequence: Request, token: int, logprob: float) -> None:
         """Append a sampled token. Set the finish reason if this token is the last one."""

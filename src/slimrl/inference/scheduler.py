@@ -25,11 +25,10 @@ from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
-from slimrl.inference.cache import SlotCache, Span, common_prefix_length
+from slimrl.inference.cache import SlotCache, Span
 from slimrl.inference.client import FinishReason
-from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import ScoredToken, Top
-from slimrl.types import SamplingParams
+from slimrl.types import SamplingParams, common_prefix_length
 
 
 class Shaper(Protocol):
@@ -84,8 +83,8 @@ class Request:
     have one entry per sampled token. `versions` is appended to last, so another thread may read the first
     `len(versions)` entries of each list. `scored` are the scores of the prompt's tokens after the first, if requested.
     The scheduler sets `computed` and `slot`. `held` is the cache's record of the slot. `cached` is the number of prompt
-    tokens that were found in the cache. `lookup` guesses the next tokens, and `shaper` changes the logits. `failure` is
-    the reason of an "abort" that the request itself has caused.
+    tokens that were found in the cache. `shaper` changes the logits. `rng` gives one number for each sampled token.
+    `failure` is the reason of an "abort" that the request itself has caused.
     """
 
     prompt: list[int]
@@ -104,10 +103,8 @@ class Request:
     computed: int = 0
     cached: int = 0
     held: list[int] = field(default_factory=list)
-    lookup: Lookup | None = None
     shaper: Shaper | None = None
     rng: random.Random = field(default_factory=random.Random)
-    _drawn: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         assert self.prompt, "a request needs at least one prompt token"
@@ -115,15 +112,6 @@ class Request:
         self.rng.seed(self.params.seed)
         if self.options.make_shaper is not None:
             self.shaper = self.options.make_shaper(self.prompt)
-
-    def uniforms(self, num: int) -> list[float]:
-        """Return random numbers in [0, 1) for the next `num` tokens. For a given seed, the n-th token always gets the
-        same number."""
-        # Random numbers that were drawn for wrong guesses are kept, and the next tokens get them.
-        sampled = len(self.logprobs)
-        while len(self._drawn) < sampled + num:
-            self._drawn.append(self.rng.random())
-        return self._drawn[sampled : sampled + num]
 
     @property
     def completion_ids(self) -> list[int]:
@@ -134,12 +122,6 @@ class Request:
     def ready(self) -> bool:
         """True if only the last token is left to compute, so that the next forward samples."""
         return self.computed == len(self.tokens) - 1
-
-    @property
-    def needs_logits(self) -> bool:
-        """True if the options of the request need its logits, not only its sampled tokens. Then the engine guesses no
-        tokens ahead."""
-        return self.options.top_logprobs > 0 or self.options.min_tokens > 0 or self.shaper is not None
 
 
 class Scheduler:

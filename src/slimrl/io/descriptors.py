@@ -1,6 +1,5 @@
 """Raises the limit of open files. Each connection is an open file, and shells allow only 1,024 per process."""
 
-import os
 import resource
 from contextlib import suppress
 
@@ -15,8 +14,3 @@ def allow_descriptors(num: int) -> int:
         with suppress(OSError, ValueError):  # macOS allows less than it claims
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def num_open_files() -> int:
-    """Return the number of open files of this process."""
-    return len(os.listdir("/dev/fd"))

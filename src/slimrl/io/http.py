@@ -211,13 +211,6 @@ def is_healthy(base_url: str, timeout_s: float) -> bool:
     return True
 
 
-def list_models(base_url: str, key: str, timeout_s: float) -> list[dict[str, Any]]:
-    """Return the models in `/models` of a server with OpenAI's protocol. Raise the same HttpErrors as `ask_once`."""
-    reply = ask_once(Peer("server", base_url, key), f"{base_url.rstrip('/')}/models", timeout_s)
-    models = reply.get("data", []) if isinstance(reply, dict) else []
-    return [one for one in models if isinstance(one, dict)] if isinstance(models, list) else []
-
-
 def _retry_after_s(headers: Mapping[str, str]) -> float:
     """Return the seconds that a busy server asks to wait; 0 if the header is missing or has a date instead."""
     try:

@@ -8,6 +8,7 @@ block the sampler or the transfer of weights. A loop starts at its first use, an
 import asyncio
 import atexit
 import os
+import sys
 import threading
 import traceback
 import weakref
@@ -116,16 +117,24 @@ class LoopTasks:
             self._tasks.discard(task)
 
 
-async def gather_all(*works: Awaitable[T]) -> list[T]:
-    """Run all `works` concurrently and return their results. If one of them raises an exception, cancel the others,
-    wait until they have stopped, and raise the exception."""
-    tasks = [asyncio.ensure_future(work) for work in works]
+async def gather_all(*works: Coroutine[Any, Any, T], at_once: int = sys.maxsize) -> list[T]:
+    """Run all `works` concurrently, at most `at_once` at a time, and return their results. If one of them raises an
+    exception, cancel the others, wait until they have stopped, and raise the exception."""
+    places = asyncio.Semaphore(at_once)
+
+    async def run(work: Coroutine[Any, Any, T]) -> T:
+        async with places:
+            return await work
+
+    tasks = [asyncio.create_task(run(work)) for work in works]
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for work in works:
+            work.close()  # for works that had no place yet
         raise
 
 

@@ -9,14 +9,6 @@ from typing import Any
 MAX_DEPTH = 64  # levels of nested JSON; the reader and the writer of JSON recurse once per level
 
 
-def byte_alphabet() -> dict[str, int]:
-    """Return a dict from the characters of byte-level tokens to bytes, as in GPT-2. A printable byte is written as its
-    Latin-1 character, any other byte as a character from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(0x100) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
-
-
 def hash_number(text: str, num_bytes: int = 6) -> int:
     """Return the first `num_bytes` of the text's SHA-256 digest as a number. It decides draws, such as seeds and
     splits, that must be equal in every run and on every machine."""

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from slimrl.config.model import LoraConfig
 from slimrl.errors import UserError, nearest, require
+from slimrl.models.rounding import dither, draw_thresholds
 from slimrl.models.shards import own_part, own_rows, whole
 
 NAME = "default"  # PEFT's name for a module's only adapter
@@ -38,6 +39,7 @@ An adapter of `{given}`. The same model with the adapter merged in is in the dir
 FINGERPRINT_NUMBERS = 64  # values of each tensor in the fingerprint: at least this number, or all values
 PERIOD = 1 << 18  # number of rounding thresholds: 1 MiB, which stays in the CPU's cache
 PEFT = ("peft", "lora", "model.lora.rank > 0")  # an extra, and slow to import: only needed to train adapters
+_thresholds = functools.cache(draw_thresholds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,23 +137,16 @@ def shard_apart(module: nn.Module) -> list[nn.Module]:
 
 @torch.no_grad()
 def merge_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
-    """Return W + scale B A, computed in float32 and rounded to the dtype of W.
-
-    bfloat16 is coarse: with rounding to nearest, nearly all of W would stay unchanged until the pair has grown for many
-    steps. So each entry is rounded up or down at its own fixed threshold, as in `trainer/optim.py`, and the average
-    change over all entries is right. A sum that bfloat16 represents exactly, such as an unchanged entry of W, is not
-    rounded.
-    """
+    """Return W + scale B A, computed in float32 and rounded to the dtype of W; to bfloat16 by `dither`, which leaves an
+    unchanged entry of W as it is."""
     A, B = (part.to(weight.device, torch.float32) for part in (A, B))
     exact = torch.addmm(weight.float(), B, A, alpha=scale)
     if weight.dtype != torch.bfloat16:
         return exact.to(weight.dtype)
-    # bfloat16 is the upper half of float32. Adding t (0 to 65535) to the bits and dropping the lower half rounds away
-    # from zero if and only if the lower half is at least 65536 - t. Numbers with a lower half of 0 stay unchanged.
-    thresholds = _thresholds(weight.device)
-    for piece in exact.view(torch.int32).view(-1).split(PERIOD):
-        piece.add_(thresholds[: len(piece)])
-    return exact.view(torch.int16)[..., 1::2].contiguous().view(torch.bfloat16)  # upper halves (little-endian)
+    merged, thresholds = torch.empty_like(exact, dtype=torch.int16), _thresholds(PERIOD, weight.device)
+    for piece, rounded in zip(exact.view(-1).split(PERIOD), merged.view(-1).split(PERIOD), strict=True):
+        rounded.copy_(dither(piece, thresholds)[:, 1])
+    return merged.view(torch.bfloat16)
 
 
 def merge_parameters(module: nn.Module, keep: bool = True, device: str | None = None) -> dict[str, Tensor]:
@@ -270,11 +265,3 @@ def _pair(layer: Any) -> tuple[Tensor, Tensor, float]:
 def _merge(layer: Any) -> Tensor:
     A, B, scale = _pair(layer)
     return merge_weight(whole(layer.base_layer.weight.detach()), whole(A.detach()), whole(B.detach()), scale)
-
-
-@functools.cache
-def _thresholds(device: torch.device) -> Tensor:
-    """Return the rounding thresholds of `merge_weight`: random integers from 0 to 65535 (int32), the same in every
-    run."""
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(1 << 16, (PERIOD,), generator=generator, dtype=torch.int32).to(device)

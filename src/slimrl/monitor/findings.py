@@ -1,26 +1,7 @@
-"""Findings of an inspection, each with a level and a remedy. `doctor` and `check` print them.
+"""Defines a finding of an inspection. Plug-ins return findings to `slimrl doctor` (`slimrl.probes`)."""
 
-For example, these are two findings in the format of `findings_json`:
-
-    {"subject": "disk", "level": "ok", "found": "55 GB free in outputs", "remedy": ""}
-    {"subject": "compiler", "level": "note", "found": "there is none", "remedy": "apt install g++"}
-"""
-
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
-
-from rich.table import Table
-from rich.text import Text
-
-from slimrl.errors import visible
-from slimrl.io.invocation import show
-from slimrl.monitor.tables import empty_table
-
-MAX_CHARS = 600  # maximum length of a printed text, which may be from other programs
-STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 
 
 class Level(StrEnum):
@@ -39,44 +20,3 @@ class Finding:
     level: Level
     found: str
     remedy: str = ""
-
-
-def has_problem(findings: Sequence[Finding]) -> bool:
-    """Return True if one of the findings is a problem."""
-    return any(one.level is Level.PROBLEM for one in findings)
-
-
-def findings_table(title: str, findings: Sequence[Finding], live: bool) -> Table:
-    """Return the findings as a rich table, in the given order. The frame is ASCII if `live` is false."""
-    table = empty_table(title, live, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for one in findings:
-        found = Text(visible(one.found, MAX_CHARS))
-        if one.remedy:
-            found.append(f"\n-> {visible(one.remedy, MAX_CHARS)}", style="bold")
-        table.add_row(Text(one.subject), Text(one.level, style=STYLES[one.level]), found)
-    return table
-
-
-def summary(findings: Sequence[Finding]) -> str:
-    """Return a text with the number of findings of each level.
-
-    >>> summary([Finding("a", Level.OK, ""), Finding("b", Level.NOTE, ""), Finding("c", Level.OK, "")])
-    '2 ok, 1 note, no problem'
-    """
-    num = {level: sum(one.level is level for one in findings) for level in Level}
-    notes = f"{num[Level.NOTE]} note{'' if num[Level.NOTE] == 1 else 's'}"
-    problems = {0: "no problem", 1: "1 problem"}.get(num[Level.PROBLEM], f"{num[Level.PROBLEM]} problems")
-    return f"{num[Level.OK]} ok, {notes}, {problems}"
-
-
-def print_json(value: Any) -> None:
-    """Print JSON on standard output. It is not an error if the reader closes the output early, as `head` does."""
-    show(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
-
-
-def findings_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Convert the findings to JSON objects."""
-    return [asdict(one) for one in findings]

@@ -62,10 +62,6 @@ GROUPS = {
     "memory": "Memory.",
 }
 
-NOT_REPRODUCIBLE = frozenset({"time", "perf", "memory", "async"})  # groups that depend on the machine and its load
-# Prefixes of metrics that depend on a judge's server: its speed, and the contents of its cache.
-OF_A_SERVER = ("env/judge_", "held_out/judge_")
-
 
 def _read_table() -> Iterator[Metric]:
     with Path(__file__).with_name("metrics.csv").open(encoding="utf-8", newline="") as file:
@@ -103,9 +99,3 @@ def select_held_out_rewards(names: Iterable[str]) -> list[str]:
     """Return the names of the held-out mean rewards among `names`: one per decoding mode, without the bounds of the
     intervals."""
     return [name for name in names if _HELD_OUT_REWARD.fullmatch(name)]
-
-
-def is_reproducible(name: str) -> bool:
-    """Return True if a resumed run must log exactly the same values of this metric, given the same machine and number
-    of threads."""
-    return lookup(name).group not in NOT_REPRODUCIBLE and not name.startswith(OF_A_SERVER)

@@ -14,7 +14,6 @@ of nearly every sampled token, because the teacher usually finds a sampled token
 This module does not depend on the implementation of a teacher (`Teacher`).
 """
 
-import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -63,17 +62,15 @@ class Distillation:
         `tasksets`, all openings are None."""
         if not self.tasksets:
             return [None] * len(draws)
-        slots = asyncio.Semaphore(self.context.num_concurrent)
 
         async def read(draw: Draw) -> Opening | RolloutError:
-            async with slots:
-                try:
-                    spec = EpisodeSpec(self.tasksets[draw.env], draw.task, UNUSED)
-                    return tuple(await read_opening(spec, self.context))
-                except RolloutError as error:
-                    return error
+            try:
+                spec = EpisodeSpec(self.tasksets[draw.env], draw.task, UNUSED)
+                return tuple(await read_opening(spec, self.context))
+            except RolloutError as error:
+                return error
 
-        return run_episodes(gather_all(*map(read, draws)))
+        return run_episodes(gather_all(*map(read, draws), at_once=self.context.num_concurrent))
 
     def check_readable(self, rollout: Rollout, opening: Opening | RolloutError) -> Rollout:
         """Return the rollout, marked as failed if the teacher cannot read it."""

@@ -5,7 +5,6 @@ request samples at least one token; this token is dropped. Tokens are sent as id
 equal the sent ids.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,13 +44,8 @@ class ServerTeacher:
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
         """Return the log-probabilities; see `distill.Teacher`. `temperature` must be 1 (see `check_teacher`)."""
-        slots = asyncio.Semaphore(self._config.num_concurrent)  # a request's time limit excludes this wait
-
-        async def score(sample: Sample) -> list[float]:
-            async with slots:
-                return await self._score(sample)
-
-        return self._tasks.wait(gather_all(*map(score, samples)))
+        # A request's time limit excludes its wait for a place here.
+        return self._tasks.wait(gather_all(*map(self._score, samples), at_once=self.num_concurrent))
 
     def check_vocabulary(self, texts: Mapping[int, str]) -> None:
         """Raise UserError if the server has another vocabulary: it returns texts for these token ids, and most differ

@@ -1,9 +1,9 @@
 """Plays games. The episodes of one game start together, and the number of episodes that run at once is limited.
 
 In self-play the policy plays all roles of a game, with one episode per role. The episodes share a state and wait for
-each other inside their `start` and `step` (`environments/turn_taking.py`), so the ordinary agent loop can play each of
-them. If an episode stops before its game is over, the episodes that wait for it fail as `drop/partner_left`. An episode
-without self-play counts as a game with one episode.
+each other inside their `start` and `step`, so the ordinary agent loop can play each of them. If an episode stops before
+its game is over, the episodes that wait for it fail as `drop/partner_left`. An episode without self-play counts as a
+game with one episode.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
 """AdamW on float32 master weights, for a module that computes in bfloat16 or float32.
 
-The bfloat16 numbers near 1 are 1/128 apart, so small updates of a bfloat16 weight would be lost. The optimizer keeps
-float32 masters, and rounds them to the module's weights after each update. With rounding to nearest, no weight would
-change for many updates, because every weight of a bfloat16 checkpoint starts exactly at a bfloat16 number. So each
-weight has a fixed random threshold for its rounding (dithering). The right share of the weights then changes from the
-first update on.
+Small updates of a bfloat16 weight would be lost. The optimizer keeps float32 masters, and rounds them to the module's
+weights after each update, at a fixed random threshold for each weight (`models/rounding.py`). Every weight of a
+bfloat16 checkpoint starts exactly at a bfloat16 number. So the right share of the weights changes from the first update
+on.
 
 The memory per weight is the module's weight, 16 additional bits for the master, two float32 moments, and the gradient.
 The gradient has the dtype of the backward pass, or float32 as soon as a second micro-batch is added. An update reads
@@ -24,6 +23,7 @@ from torch.optim.adamw import adamw
 from slimrl.config.train import OptimConfig, ScheduleConfig
 from slimrl.models.lora import refresh_merged
 from slimrl.models.native import ops
+from slimrl.models.rounding import dither, draw_thresholds
 from slimrl.models.shards import own_part, own_rows
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.types import Metrics
@@ -63,11 +63,9 @@ class MasterAdamW:
         trained = {name: (p, 1.0) for name, p in module.named_parameters() if p.requires_grad}
         for name, head in (heads or {}).items():
             trained |= {f"{name}.{part}": (p, head.lr / config.lr) for part, p in head.module.named_parameters()}
-        # The thresholds are the same in every run, so that runs repeat exactly. All pieces share them, to save memory.
-        generator = torch.Generator().manual_seed(0)
         device = next(module.parameters()).device
-        size = PIECE if device.type == "cpu" else DEVICE_PIECE
-        threshold = torch.randint(1 << 16, (size,), generator=generator, dtype=torch.int32).to(device).repeat(2)
+        # All pieces share the thresholds, to save memory.
+        threshold = draw_thresholds(PIECE if device.type == "cpu" else DEVICE_PIECE, device).repeat(2)
         self._trained = {name: _Trained(parameter, threshold, lr) for name, (parameter, lr) in trained.items()}
         self._module = module
         self._config = config
@@ -276,16 +274,11 @@ class _Trained:
         return halves.view(torch.int32).view(-1).sub_(self._threshold[: len(weight)]).view(torch.float32)
 
     def _write(self, piece: slice, master: Tensor) -> None:
-        """Set master and weight. The weight is the master, rounded at the threshold instead of at one half.
-
-        The master's lower 16 bits are a number in [0, 65536). Adding a threshold from the same range carries into the
-        upper bits with the right probability. A carry turns the upper bits into the next bfloat16 number away from
-        zero. If bfloat16 can represent the master, its lower bits are 0: nothing carries, and the weight is exact.
-        """
+        """Set master and weight. The weight is the master, rounded at the threshold (`dither`)."""
         weight = self._weight[piece]
         if self._low is None:
             weight.copy_(master)
             return
-        halves = (master.view(torch.int32) + self._threshold[: len(weight)]).view(torch.int16).view(-1, 2)
+        halves = dither(master, self._threshold)
         self._low[piece] = halves[:, 0]
         weight.view(torch.int16).copy_(halves[:, 1])

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from slimrl.models.device import to_device
-from slimrl.types import Sample
+from slimrl.types import Sample, common_prefix_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +102,11 @@ class _Row:
         self.latest: tuple[int, ...] = ()
         self.places, self.path = list[int](), list[int]()
 
-    def num_shared(self, token_ids: Sequence[int]) -> int:
-        """Return the length of the longest common prefix with the latest sample."""
-        pairs = zip(token_ids, self.latest, strict=False)
-        different = (t for t, (ours, theirs) in enumerate(pairs) if ours != theirs)
-        return next(different, min(len(token_ids), len(self.latest)))
-
     def add(self, sample: Sample, index: int) -> None:
         """Append a sample without the prefix that it shares with the latest sample. `index` is the sample's index in
         the batch."""
         fed = sample.token_ids_T[:-1]  # the last token is predicted but not read
-        shared = self.num_shared(fed)
+        shared = common_prefix_length(fed, self.latest)
         self._cut(shared)
         if shared < len(fed):
             start, parent = len(self.token_ids), self.path[-1] if self.path else -1
@@ -178,7 +172,7 @@ def pack_samples(samples: Sequence[Sample], max_tokens: int, device: torch.devic
     row = _Row()
     for b in sorted(range(len(samples)), key=lambda b: (samples[b].token_ids_T, b)):
         fed = samples[b].token_ids_T[:-1]
-        if row.token_ids and len(row.token_ids) + len(fed) - row.num_shared(fed) > max_tokens:
+        if row.token_ids and len(row.token_ids) + len(fed) - common_prefix_length(fed, row.latest) > max_tokens:
             packs.append(row.finish(device))
             row = _Row()
         row.add(samples[b], b)

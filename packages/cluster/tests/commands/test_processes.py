@@ -16,10 +16,10 @@ import pytest
 from slimrl.cli import run
 from slimrl.io.process_tree import start_time
 from slimrl.io.run_dir import RunDir
-from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import read_metrics
 from slimrl_cluster.transport.roster import file_members
 from tests.commands.test_rl import STEPS, rl_flags
+from tests.reproducible import is_reproducible
 
 PARTS = ("trainer", "orchestrator", "sampler-0")
 

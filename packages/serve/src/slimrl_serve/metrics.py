@@ -61,8 +61,6 @@ class ServerMetrics(Collector):
             (counter, "prefix_cache_queries", "Prompt tokens looked for in the cache.", prompt),
             (counter, "prefix_cache_hits", "Prompt tokens taken from the cache.", counters.cached),
             (counter, "generation_tokens", "Tokens sampled.", counters.sampled),
-            (counter, "guessed_tokens", "Tokens guessed ahead by looking them up.", counters.guessed),
-            (counter, "guessed_tokens_right", "Guesses that were sampled.", counters.guessed_right),
         ):
             metric = kind(f"slimrl:{name}", meaning, labels=["model_name"])
             metric.add_metric([self._model], value)

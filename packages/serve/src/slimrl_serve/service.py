@@ -58,8 +58,8 @@ class Service:
             )
         self.vocabulary = Vocabulary(policy.tokenizer, module.get_input_embeddings().num_embeddings)
         self.writer = PromptWriter(policy.tokenizer, date_of(config.model))
-        lengths = config.max_slots, config.context_len, config.lookup_tokens
-        engine = Engine(policy.module, policy.chat.stop_ids, *lengths, config.quantization)
+        stop_ids = policy.chat.stop_ids
+        engine = Engine(policy.module, stop_ids, config.max_slots, config.context_len, config.quantization)
         try:
             engine.reserve()
         except (RuntimeError, MemoryError) as error:  # PyTorch's errors for a lack of memory, on any device

@@ -13,7 +13,7 @@ from typing import Any, cast
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.inference.sampling import Top
-from slimrl.io.text import byte_alphabet, partial_mark_length
+from slimrl.io.text import partial_mark_length
 
 Score = tuple[int, float, Top]  # a token, its log-probability, and the most likely tokens at its position
 BROKEN = "\ufffd"  # the text of an incomplete character
@@ -24,7 +24,7 @@ class Vocabulary:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, num_tokens: int) -> None:
         self._tokenizer: Any = tokenizer
-        self._byte_of = byte_alphabet()
+        self._byte_of = _byte_alphabet()
         self._strings: dict[int, str] = {}
         self._bytes: dict[int, bytes] = {}
         self._special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
@@ -165,3 +165,11 @@ class GrowingText:
             return -1
         behind, start = min(found)
         return behind if self._include_stop else start
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Return a dict from the characters of byte-level tokens to bytes, as in GPT-2. A printable byte is written as its
+    Latin-1 character, any other byte as a character from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}

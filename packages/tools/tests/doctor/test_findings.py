@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from slimrl.monitor.findings import Finding, Level, findings_json, has_problem, summary
+from slimrl.monitor.findings import Finding, Level
 from slimrl_tools.doctor import devices, machine
+from slimrl_tools.findings import findings_json, has_problem, summary
 
 GB = 1e9
 OK, NOTE, PROBLEM = Level.OK, Level.NOTE, Level.PROBLEM

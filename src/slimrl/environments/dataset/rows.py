@@ -21,12 +21,11 @@ from slimrl.io.regular_file import open_regular
 from slimrl.io.rows import file_rows, hash_fraction, preview
 from slimrl.io.text import is_writable
 from slimrl.tools.formats import as_json
-from slimrl.types import Message, Split, Task
+from slimrl.types import ROLES, Message, Split, Task, is_message
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 PROMPTS = ("prompt", "question")
 REFERENCES = ("answer", "answers", "reference")
-ROLES = ("system", "user", "assistant", "tool")
 
 
 def read_tasks(path: str, setting: str, split: Split | None, test_share: float) -> dict[Split, list[Task]]:
@@ -131,18 +130,13 @@ def _check_row(row: Mapping[str, Any], where: str) -> None:
         raise UserError(f"{where} has half of a surrogate pair, which is no text.")
     if isinstance(prompt, str):
         return
-    if not isinstance(prompt, list) or not all(_is_message(message) for message in prompt):
+    if not isinstance(prompt, list) or not all(is_message(one) and one["role"] in ROLES for one in prompt):
         raise UserError(
             f"{where}: `{given[0]}` must be a text or a list of messages, each with a role and a text as content, not "
             f"{preview(prompt)}"
         )
     if prompt[-1]["role"] == "assistant":
         raise UserError(f"{where}: `{given[0]}` ends with a message of the assistant, which leaves nothing to answer.")
-
-
-def _is_message(message: Any) -> bool:
-    is_whole = isinstance(message, dict) and isinstance(message.get("content"), str)
-    return is_whole and message.get("role") in ROLES
 
 
 def _split_of(row: Mapping[str, Any], where: str, test_share: float) -> Split:

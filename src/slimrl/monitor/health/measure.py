@@ -23,7 +23,7 @@ NGRAM = 4  # number of tokens in an n-gram
 MIN_TASKS = 6  # minimum number of tasks for a comparison of replies to different tasks
 BEGIN, END = -1, -2  # markers around a reply; no token has these ids
 AUTO = "auto"
-RIGHT = ("exact", "correct", "won", "solved", "optimum")  # names that environments use for a right answer
+RIGHT_NAMES = ("exact", "correct", "won", "solved", "optimum")  # names that environments use for a right answer
 _TAG = re.compile(r"</?\w+>|```\w*")
 _WORD = re.compile(r"\w+|[^\w\s.,:;!?*_`\"']")
 _SAMPLED = re.compile(b"\x01+")
@@ -195,7 +195,7 @@ def _right(groups: Sequence[Group], right_metric: str) -> Metrics:
     """Return the fraction of right answers according to the environment's metric, and the mean rewards of right and of
     wrong answers."""
     rollouts = [rollout for group in groups for rollout in group]
-    names = RIGHT if right_metric == AUTO else (right_metric,)
+    names = RIGHT_NAMES if right_metric == AUTO else (right_metric,)
     name = next((name for name in names if any(name in rollout.metrics for rollout in rollouts)), None)
     if name is None:
         return {}

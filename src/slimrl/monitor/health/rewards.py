@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
 from slimrl.monitor.health.history import NUM, Detection, History
+from slimrl.monitor.health.measure import RIGHT_NAMES
 from slimrl.monitor.metrics import select_held_out_rewards
 
 ZERO, SPREAD, STD = "reward/zero_signal_groups", "monitor/spread_within", "reward/std"
@@ -23,7 +24,7 @@ WRONG_REWARD, RIGHT_REWARD = "monitor/wrong_reward", "monitor/right_reward"
 LEAST_DEPENDENCE = 0.05  # minimum task dependence in the first steps; below it, a loss of dependence cannot be detected
 MORE_SHARED = 0.5  # rise of `monitor/shared_across_tasks` that means one text for all tasks
 LEAST_RIGHT = 0.1  # earlier share of right answers; an alarm needs a fall to half of that share
-HELD_OUT = re.compile(r"held_out/(?:exact|correct|won|solved|optimum)_(.+)")
+HELD_OUT = re.compile(f"held_out/(?:{'|'.join(RIGHT_NAMES)})_(.+)")
 
 
 def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:

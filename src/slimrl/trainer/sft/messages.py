@@ -12,9 +12,8 @@ from slimrl.io.rows import preview
 from slimrl.io.text import parse_json
 from slimrl.models.chat.results import id_text
 from slimrl.trainer.sft.forms import SHAREGPT, is_empty
-from slimrl.types import Message
+from slimrl.types import ROLES, Message
 
-ROLES = ("system", "user", "assistant", "tool")
 KEYS = tuple(Message.__annotations__)
 TOOL_NAME = "tool_name"  # Ollama's key for the `name` of a tool result
 # The keys for a reply's thoughts, and for the switch that excludes a reply from the loss.

@@ -6,6 +6,7 @@ may accept connections while its engine hangs.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from slimrl.errors import UserError
-from slimrl.io.descriptors import allow_descriptors, num_open_files
+from slimrl.io.descriptors import allow_descriptors
 from slimrl.io.http import PASSING, HttpClient, HttpError, Limits, Peer, ask_again
 from slimrl.io.loop_thread import LoopTasks
 
@@ -141,5 +142,5 @@ class ServerLink:
 
 def _most_requests() -> int:
     """Return the maximum number of open requests, limited by the file descriptors that this process may still open."""
-    num_taken = num_open_files() + RESERVED_DESCRIPTORS
+    num_taken = len(os.listdir("/dev/fd")) + RESERVED_DESCRIPTORS
     return max(LEAST_CONCURRENT, min(NUM_CONCURRENT, allow_descriptors(NUM_CONCURRENT + num_taken) - num_taken))

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt
 
 from slimrl.environments.scripts import converse
-from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import UserError
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.matching_game.episode import MatchingEpisode, Opponent, ScriptedPartner, SelfOpponent, text_since
@@ -27,6 +26,7 @@ from slimrl_envs.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_
 from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, Planner
 from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
+from slimrl_envs.turn_taking import TurnTaking
 
 ROLES = ("player 1", "player 2")
 

@@ -1,7 +1,6 @@
 """An episode of the matching game from the side of the policy, and the policy's opponents. An opponent is a scripted
 partner, a language model, or the policy in another episode of the same game. `environment.py` provides the games."""
 
-from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics, Turn
@@ -20,6 +19,7 @@ from slimrl_envs.matching_game.rules.protocol import (
     split_tag,
     truncate_message,
 )
+from slimrl_envs.turn_taking import TurnTaking
 
 GO_ON = "It is still your turn: write [message] or [propose]."
 

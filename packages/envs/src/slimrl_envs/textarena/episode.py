@@ -7,12 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Turn
 from slimrl_envs.textarena.game import PROMPT, Game, Seen, as_text
 from slimrl_envs.textarena.players import Bot
+from slimrl_envs.turn_taking import TurnTaking
 
 MAX_BOT_MOVES = 500  # between two replies of the policy
 MAX_SPEECH_CHARS = 1_000  # of each text from another player that the policy reads

@@ -2,10 +2,11 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from dotenv import dotenv_values
 
-from slimrl.io.http import HttpError, list_models
+from slimrl.io.http import HttpError, Peer, ask_once
 from slimrl.io.secrets import check_address, read_api_key
 from slimrl.monitor.findings import Finding, Level
 from slimrl_search.services.judges import JudgeSettings
@@ -25,7 +26,7 @@ def probe() -> list[Finding]:
     where, models, trouble = f"{judge.model} at {judge.base_url}", list[str](), ""
     try:
         key = read_api_key("JUDGE_API_KEY", variables)
-        models = [str(one.get("id")) for one in list_models(judge.base_url, key, TIMEOUT_S)]
+        models = [str(one.get("id")) for one in _list_models(judge.base_url, key, TIMEOUT_S)]
     except HttpError as error:
         trouble = error.said
     if not judge.model:
@@ -39,3 +40,10 @@ def probe() -> list[Finding]:
         text = f"{where} answers, and does not list that model, but: {', '.join(models) or 'none'}"
         return [Finding("judge", Level.NOTE, text, "Name one of these in JUDGE_MODEL.")]
     return [Finding("judge", Level.OK, f"{where} answers", TRUST)]
+
+
+def _list_models(base_url: str, key: str, timeout_s: float) -> list[dict[str, Any]]:
+    """Return the models in `/models` of a server with OpenAI's protocol. Raise the same HttpErrors as `ask_once`."""
+    reply = ask_once(Peer("server", base_url, key), f"{base_url.rstrip('/')}/models", timeout_s)
+    models = reply.get("data", []) if isinstance(reply, dict) else []
+    return [one for one in models if isinstance(one, dict)] if isinstance(models, list) else []

@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from slimrl.config.base import describe_faults
 from slimrl.errors import RolloutError, UserError
+from slimrl.io.loop_thread import gather_all
 from slimrl.io.rows import file_rows
 from slimrl.judges.judge import Judge
 from slimrl.stats import NUM_RESAMPLES, Estimate, wilson
@@ -182,19 +183,13 @@ def calibrate(
     Raises UserError if the judge raises it.
     """
 
-    async def judge_all() -> list[Judged]:
-        places = asyncio.Semaphore(num_concurrent)
-
-        async def judge_in_turn(one: Labelled) -> Judged:
-            async with places:
-                judged = await _judge_one(judge, one)
-            on_done()
-            return judged
-
-        return list(await asyncio.gather(*map(judge_in_turn, labelled)))
+    async def judge_one(one: Labelled) -> Judged:
+        judged = await _judge_one(judge, one)
+        on_done()
+        return judged
 
     began = time.perf_counter()
-    judged = asyncio.run(judge_all())
+    judged = asyncio.run(gather_all(*map(judge_one, labelled), at_once=num_concurrent))
     return Calibration(name, tuple(judged), time.perf_counter() - began)
 
 

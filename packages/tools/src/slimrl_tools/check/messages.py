@@ -8,11 +8,10 @@ from typing import Any
 
 from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl.monitor.findings import Finding
-from slimrl.types import Message, Rollout
+from slimrl.types import ROLES, Message, Rollout
 from slimrl_tools.check.subjects import note, ok, problem, verdict
 from slimrl_tools.check.trial import Played
 
-ROLES = ("system", "user", "assistant", "tool")
 NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
 # A tool result that is an error, in each format: in tags, as a native tool message, and printed by a program.
 ERROR = re.compile(r"(?:<(?:result|output)>\n)?(Error: [^\n]*)")

@@ -15,9 +15,10 @@ from functools import partial
 from slimrl.errors import UserError, describe
 from slimrl.io.loop_thread import start_in_daemon
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.findings import Finding, Level, findings_json, findings_table, has_problem, print_json, summary
+from slimrl.monitor.findings import Finding, Level
 from slimrl.plugins import PROBES as OF_PLUGINS
 from slimrl.plugins import call, load, names
+from slimrl_tools.findings import findings_json, findings_table, has_problem, print_json, summary
 
 PLUGIN_LIMIT_S = 30.0
 ABOUT = """\

@@ -156,7 +156,7 @@ def _measure(plan: Plan, layers: int) -> Seconds:
     if isinstance(config, RLConfig):
         trainer, optim = config.trainer, config.trainer.optim
         slots = min(config.inference.max_slots, round(workload.num))
-        engine = Engine(module, frozenset(), slots, config.seq_len, 0, config.inference.quantization)
+        engine = Engine(module, frozenset(), slots, config.seq_len, config.inference.quantization)
         found = _sampling_speeds(engine, workload, slots, vocab)
         engine.offload()
     else:

@@ -13,7 +13,7 @@ of its parts, in which unsampled and sampled tokens alternate.
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +23,6 @@ import torch
 
 from slimrl.config.data import ExpertDataConfig
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl.environments.find import has_one_turn
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.rollouts import read_rollouts
@@ -33,6 +32,8 @@ from slimrl.types import Rollout, Sample
 
 MOST_TOKENS = 200_000  # tokens of the samples that represent a batch; a larger batch counts as a multiple
 MOST_TASKS = 16  # tasks of an assumed batch
+# Environments whose episodes end with the first reply, if they have no tools.
+ONE_TURN = ("dataset", "reasoning-gym", "reverse-text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,7 @@ def from_assumption(config: RLConfig | SFTConfig) -> Workload:
         episodes = config.orchestrator
         batch, num_tasks = episodes.batch_size, min(episodes.batch_size // episodes.rollouts_per_example, MOST_TASKS)
         reply, prompt = max(1, episodes.sampling.max_tokens // 2), max(1, min(256, config.seq_len // 4))
-        most = 1 if all(has_one_turn(env.id, env.args) for env in episodes.env) else episodes.max_turns
+        most = 1 if all(_has_one_turn(env.id, env.args) for env in episodes.env) else episodes.max_turns
         turns = max(1, min(most, (config.seq_len - prompt) // (2 * reply)))
         parts = [prompt, *[reply] * (2 * turns - 1)]
         source = f"assumed: a prompt of {prompt} tokens, {turns} replies of {reply}"
@@ -280,3 +281,8 @@ def samples_of(outline: Iterable[Sequence[int]]) -> Iterator[Sample]:
         mask = [place % 2 == 1 for place, length in enumerate(parts) for _ in range(length)]
         samples.append(sample_of(tokens, mask, 1.0 if len(samples) % 2 else -1.0))
         yield samples[-1]
+
+
+def _has_one_turn(env_id: str, args: Mapping[str, Any]) -> bool:
+    """Return True if the environment's id and `args` imply that an episode is over after the first reply."""
+    return env_id.partition(":")[0].replace("_", "-") in ONE_TURN and not args.get("tools")
