@@ -324,6 +324,16 @@ def test_settings_are_read_under_their_other_names(tmp_path: Path) -> None:
     assert message.startswith("sampling.max_tokens (--max_tokens): found 0, expected integer >= 1")
 
 
+@pytest.mark.parametrize("value", ["0", "8"])
+def test_a_setting_that_is_gone_is_ignored_where_it_did_nothing(tmp_path: Path, value: str) -> None:
+    """`config.toml` of a run by an earlier version has every setting."""
+    path = written(tmp_path / "config.toml", f"[inference]\nlookup_tokens = {value}\n")
+    if value == "0":
+        assert read(RLConfig, *ENV, "@", path)[1] == []
+    else:
+        assert "inference.lookup_tokens" in error_of(RLConfig, *ENV, "@", path)
+
+
 def test_flags_override_a_file_under_either_name_and_a_file_has_a_setting_once(tmp_path: Path) -> None:
     old, new = written(tmp_path / "old.toml", OTHER_NAMES), written(tmp_path / "new.toml", "[sampling]\nmax_tokens=8\n")
     assert read(EvalRunConfig, "@", old, "--sampling.max_tokens", "9")[0].config.sampling.max_tokens == 9

@@ -30,6 +30,8 @@ SYNONYMS: dict[str, dict[Path, Path]] = {
     "eval": {(name,): ("sampling", name) for name in ("max_tokens", "stop", "top_p", "top_k", "min_p")},
     "rl": {("deployment", "sampler_restarts"): ("deployment", "restarts")},
 }
+# Settings of earlier versions that are gone, with the value at which they did nothing. Files of such runs have them.
+GONE: dict[Path, object] = {("inference", "lookup_tokens"): 0, ("lookup_tokens",): 0}
 IsKnown = Callable[[Path], bool]  # a function that returns True if slimrl has a setting at a path
 
 
@@ -110,7 +112,7 @@ class Names:
             source = [*{setting.path: setting for setting in translation.settings}.values()]
         # Drop the header `[trainer.model]` around the synonym `lora`: no such section exists.
         headers = {other[:end] for other in SYNONYMS[""] for end in range(1, len(other))}
-        settings = [setting for setting in source if setting.value != {} or setting.path not in headers]
+        settings = [one for one in source if (one.value != {} or one.path not in headers) and not _is_gone(one)]
         return [replace(setting, path=current_path(self.command, setting.path)) for setting in settings]
 
     def _refuse_file_of_another(self, source: Sequence[Setting]) -> None:
@@ -125,6 +127,11 @@ class Names:
                     f"{', '.join(f'`{key}`' for key in strange)}. Start `slimrl {name} @ {file}`, or name a file of "
                     f"`slimrl {self.command}`."
                 )
+
+
+def _is_gone(setting: Setting) -> bool:
+    """Return True if an earlier version had the setting, and this value of it did nothing."""
+    return setting.path in GONE and setting.value == GONE[setting.path]
 
 
 def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> Names:
