@@ -242,6 +242,6 @@ def monitor_rules(config: RLConfig) -> Rules:
         yield name in monitors.off, f"{fault}<monitors.off> has it too. Remove one of the two."
         yield never.get(name), f"{fault}{never.get(name)}"
     for key in find_changed(config, [f"monitors.{bound}" for bound in BOUNDS]):
-        name = BOUNDS[key.removeprefix("monitors.")]
-        fault = f'<{key}=> cannot act: its monitor "{name}" is in <monitors.off>. Remove either.'
-        yield name in monitors.off, fault
+        monitor = BOUNDS[key.removeprefix("monitors.")]
+        fault = f'<{key}=> cannot act: its monitor "{monitor}" is in <monitors.off>. Remove either.'
+        yield monitor in monitors.off, fault
