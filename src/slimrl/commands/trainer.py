@@ -14,7 +14,7 @@ from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.fake import fake_batch
 from slimrl.trainer.fsdp import shard
 from slimrl.trainer.rl.train import train
-from slimrl.trainer.state import start
+from slimrl.trainer.state import save_missing_weights, start
 
 
 def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
@@ -28,6 +28,7 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
         loss = config.trainer.loss.resolve()
         aux_losses = build_aux_losses(loss, policy.module, lambda: shard(load_policy(model).module, ranks))
         state = start(policy, config.trainer.optim, output_dir, config.resume, aux_losses, ranks)
+        save_missing_weights(state, output_dir)
         first = state.progress.step
         receive = partial(fake_batch, config.data, len(policy.tokenizer), config.seed)
         with open_monitor(resolved, console, first, ranks.leads) as monitor:

@@ -38,7 +38,7 @@ from slimrl.monitor.summary import Prediction, RunSummary, Stage, recall_predict
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.checkpoint import Progress
 from slimrl.trainer.rl.train import train
-from slimrl.trainer.state import TrainState, peak_memory_gb, start
+from slimrl.trainer.state import TrainState, peak_memory_gb, save_missing_weights, start
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics
 
@@ -69,6 +69,7 @@ class Run:
         aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, lambda: parts.reference)
         state = start(parts.policy, config.trainer.optim, parts.output_dir, config.resume, aux_losses, parts.ranks)
         state.history = (*read_history(Path(initial_weights(parts.config))).trained, "rl")
+        save_missing_weights(state, parts.output_dir)
         state.spend(time.monotonic() - self.began)  # so that a resumed run also counts the time before the first step
 
         # Train, and evaluate again. From now on the console shows training steps of RL.

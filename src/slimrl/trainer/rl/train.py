@@ -14,7 +14,7 @@ from pathlib import Path
 from slimrl.config.run import RLConfig, TrainerOnlyConfig
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.optim import schedule_factor
-from slimrl.trainer.state import TrainState, peak_memory_gb, save_if_due, save_missing_weights
+from slimrl.trainer.state import TrainState, peak_memory_gb, save_if_due
 from slimrl.trainer.step import StepRefusedError, TrainStep
 from slimrl.trainer.token_log import TokenLog
 from slimrl.transport.base import Publish, Receive
@@ -30,9 +30,7 @@ def train(
     train_step = TrainStep(
         state.policy.module, state.optimizer, config.trainer, config.seq_len, state.aux_losses, state.ranks
     )
-    output_dir = Path(config.output_dir)
-    token_log = TokenLog(output_dir, state.ranks)
-    save_missing_weights(state, output_dir)
+    token_log = TokenLog(Path(config.output_dir), state.ranks)
     publish(state.progress.step)
 
     for step in range(state.progress.step, config.max_steps):
@@ -53,7 +51,7 @@ def train(
         metrics["memory/peak_gb"] = peak_memory_gb(state.policy.device)
         monitor.log(step, batch.metrics | metrics)
         state.advance(ended - began, batch.orchestrator_state)
-        save_if_due(state, output_dir, config.max_steps, config.ckpt)
+        save_if_due(state, Path(config.output_dir), config.max_steps, config.ckpt)
 
 
 if __name__ == "__main__":
