@@ -129,7 +129,8 @@ def run_here(arguments: list[str]) -> tuple[int, list[str]]:
 def result_of(output_dir: Path) -> dict[str, Any]:
     """All that a run is for: final weights, metrics, held-out results and closing table."""
     weights = output_dir / "weights" / f"step_{STEPS}"
-    found: dict[str, Any] = {path.name: sha256(path) for path in sorted(weights.iterdir()) if path.is_file()}
+    files = [path for path in sorted(weights.iterdir()) if path.is_file() and path.suffix != ".png"]  # plots show times
+    found: dict[str, Any] = {path.name: sha256(path) for path in files}
     for directory in (output_dir, output_dir / "warmup"):
         found[directory.name] = [
             (step, {name: value for name, value in metrics.items() if is_reproducible(name)})
