@@ -189,13 +189,12 @@ async def _converse(
         params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
         completion = await context.client.sample(list(transcript.token_ids), params)
         reply = chat.text(list(completion.token_ids), transcript.token_ids)
-        reading = chat.read_calls(reply, opening)
-        transcript.add_reply(completion, reply, reading.form)
+        rewritten, form = chat.rewrite_calls(reply, opening)
+        transcript.add_reply(completion, reply, form)
 
         # The environment's turn.
         began = time.perf_counter()
-        answer = step_episode(environment, chat.calls.rewrite(reply, reading))
-        turn = await run_with_timeout(answer, "environment", limits.episode_timeout_s)
+        turn = await run_with_timeout(step_episode(environment, rewritten), "environment", limits.episode_timeout_s)
         transcript.env_s.append(time.perf_counter() - began)
         transcript.rewards.append(turn.reward)
         check_reward(sum(transcript.rewards))

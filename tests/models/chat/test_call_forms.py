@@ -207,7 +207,7 @@ def test_long_replies_are_read_in_time(setting: str, piece: str) -> None:
 @pytest.mark.parametrize("in_thoughts", [False, True])
 def test_a_growing_reply_has_the_calls_of_the_whole(in_thoughts: bool, step: int) -> None:
     for reply, (calls, _) in LENIENT.items():
-        reader = CallReader("hermes", "lenient").growing(NAMES, in_thoughts)
+        reader = CallReader("hermes", "lenient").make_reader(NAMES, in_thoughts)
         parts = [
             part for end in range(step, min(len(reply), 300) + step, step) for part in reader.read(reply[:end], False)
         ]

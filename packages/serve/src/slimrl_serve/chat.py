@@ -9,6 +9,7 @@ from slimrl.models.chat.thoughts import opens_thoughts
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl_serve.bodies import ChatBody, ChatMessage, ChatTokensBody, Rendering, Tool
 from slimrl_serve.errors import bad_request
+from slimrl_serve.formats import constrained_tools
 from slimrl_serve.generation import Choice
 from slimrl_serve.reply import Plain, TextReply
 from slimrl_serve.service import Service
@@ -33,9 +34,9 @@ class Chat(TextReply[ChatBody]):
             self.readers = {choice.index: self._new_reader(self.body.tools) for choice in self.choices}
 
     def _new_reader(self, tools: Sequence[Tool]) -> GrowingReader:
-        if self.grammar is not None:  # it has calls in tags, whatever the model's own form is
+        if constrained_tools(self.body):  # the grammar has calls in tags, whatever the model's own form is
             return ToolReader(self.in_thoughts)
-        return self.service.policy.chat.calls.growing([tool.function.name for tool in tools], self.in_thoughts)
+        return self.service.policy.chat.calls.make_reader([tool.function.name for tool in tools], self.in_thoughts)
 
     def first_pieces(self) -> Iterator[Plain]:
         """Yield the role of each choice."""

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from slimrl.inference.sampling import Top
 from slimrl.io.text import byte_alphabet, partial_mark_length
-from slimrl.models.chat.encode import decode_showing
+from slimrl.models.chat.encode import decode_with_marks
 
 Score = tuple[int, float, Top]  # a token, its log-probability, and the most likely tokens at its position
 BROKEN = "\ufffd"  # the text of an incomplete character
@@ -41,7 +41,7 @@ class Vocabulary:
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of token ids."""
         if skip_special:
-            return decode_showing(self._tokenizer, token_ids, self._shown)
+            return decode_with_marks(self._tokenizer, token_ids, self._shown)
         text = self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False)
         return cast(str, text)
 

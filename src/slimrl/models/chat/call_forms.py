@@ -25,7 +25,8 @@ raises ValueError if there are none."""
 
 MAX_MARKS = 1000  # marks in front of calls, after which a reply is not searched further
 MAX_FAILURES = 32  # the same for marks without the Python calls that could follow them
-SEPARATORS = re.compile(r"[\s;,]*")
+SEPARATORS = " \t\r\n;,"
+CALL_START = re.compile(r"\s*\[?\s*[^\W\d][\w.]*\(")  # most texts need not be parsed as Python
 # Python up to a closing mark outside of quoted texts.
 QUOTED = r"""(?P<body>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?)"""
 
@@ -39,7 +40,7 @@ class Block:
     calls: tuple[ToolCall, ...]
 
 
-def _json(text: str, at: int, closing: str, keys: Sequence[str] = KEYS) -> tuple[list[ToolCall], int]:
+def _read_json(text: str, at: int, closing: str, keys: Sequence[str] = KEYS) -> tuple[list[ToolCall], int]:
     """Read an object or a list of objects. Calls within any other JSON, or within broken JSON, do not count."""
     value, end = _decode(text, at)
     try:
@@ -58,47 +59,48 @@ def _decode(text: str, at: int) -> tuple[Any, int]:
         raise json.JSONDecodeError(str(error), text, len(text)) from error
 
 
-def _json_lines(text: str, at: int, closing: str, keys: Sequence[str] = KEYS) -> tuple[list[ToolCall], int]:
+def _read_lines(text: str, at: int, closing: str, keys: Sequence[str] = KEYS) -> tuple[list[ToolCall], int]:
     """Read objects or lists on lines of their own, or with semicolons or commas between them."""
     calls: list[ToolCall] = []
     while text.startswith(("{", "["), at):
-        found, end = _json(text, at, closing, keys)
+        found, end = _read_json(text, at, closing, keys)
         calls += found
-        at = end + len(SEPARATORS.match(text, end)[0])
+        at = next((place for place in range(end, len(text)) if text[place] not in SEPARATORS), len(text))
     return calls, at
 
 
-def _python(text: str, at: int, closing: str) -> tuple[list[ToolCall], int]:
+def _read_python(text: str, at: int, closing: str) -> tuple[list[ToolCall], int]:
     """Read Python calls with keywords. Positional arguments have no names, so they are refused."""
     match = re.compile(QUOTED + (re.escape(closing) or r"\Z"), re.DOTALL).match(text, at)
-    if match is None:
-        raise ValueError("no closing mark")
+    if match is None or not CALL_START.match(match["body"]):
+        raise ValueError("no call, or no closing mark")
     calls = parse_python_calls(match["body"])
     if any(positional for _, positional, _ in calls):
         raise ValueError("positional arguments")
     return [call_of({"name": name, "arguments": keywords}) for name, _, keywords in calls], match.end("body")
 
 
-def _named(text: str, at: int, closing: str) -> tuple[list[ToolCall], int]:
+def _read_named(text: str, at: int, closing: str) -> tuple[list[ToolCall], int]:
     """Read a name, `[ARGS]` and an object, or JSON."""
     head = re.compile(r"(?P<name>[\w.-]+)(?:\[CALL_ID\]\w*)?\[ARGS\]\s*").match(text, at)
     if head is None:
-        return _json(text, at, closing)
+        return _read_json(text, at, closing)
     arguments, end = _decode(text, head.end())
     return [call_of({"name": head["name"], "arguments": arguments})], end
 
 
-def _any(text: str, at: int, closing: str) -> tuple[list[ToolCall], int]:
+def _read_any(text: str, at: int, closing: str) -> tuple[list[ToolCall], int]:
     """Read JSON or Python."""
     is_json = re.compile(r"\[?\s*\{").match(text, at)
-    return (_json_lines if is_json else _python)(text, at, closing)
+    return (_read_lines if is_json else _read_python)(text, at, closing)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """A form of calls. `left` and `right` are the marks around calls, as `write` spells them. `opening` is a pattern
     that replaces `left` for reading. With `is_whole` the calls are the whole text. `is_list` means that several blocks
-    are a list of calls; otherwise they are different readings. `spelling` is how `write` spells the calls."""
+    are a list of calls; otherwise they are different readings. `spelling` is how `write` spells the calls. `within` are
+    marks inside of a block."""
 
     left: str
     body: Body
@@ -108,11 +110,12 @@ class Form:
     is_list: bool = True
     spelling: Literal["lines", "each", "list", "python"] = "lines"
     key: str = "arguments"
+    within: tuple[str, ...] = ()
 
     @property
     def marks(self) -> list[str]:
-        """The marks in front of and behind calls."""
-        return [mark for mark in (self.left.strip(), self.right.strip()) if mark]
+        """The marks around and within calls."""
+        return [mark for mark in (self.left.strip(), self.right.strip(), *self.within) if mark]
 
     def scan(self, text: str) -> list[Block]:
         """Return the blocks of calls in a text, from left to right."""
@@ -157,16 +160,16 @@ class Form:
 # The whole-reply forms stand first: within their strings, a mark is a text. The first form that reads what a chat
 # template writes is the form of this template.
 FORMS = {
-    "llama": Form("", partial(_json_lines, keys=["parameters"]), "", r"(?:<\|python_tag\|>)?", True, key="parameters"),
-    "json": Form("", _json_lines, is_whole=True),
-    "python": Form("", _python, is_whole=True, spelling="python"),
-    "hermes": Form(f"{OPEN}\n", _json, f"\n{CLOSE}", spelling="each"),
-    "mistral": Form("[TOOL_CALLS]", _named, spelling="list"),
-    "phi": Form("<|tool_call|>", _json, "<|/tool_call|>", spelling="list"),
-    "granite": Form("<|tool_call|>", _json, "", rf"(?:<\|tool_call\|>|{OPEN})(?=\s*\[)", spelling="list"),
-    "lfm": Form("<|tool_call_start|>", _any, "<|tool_call_end|>", spelling="python"),
-    "smollm": Form("<code>\n", _python, "\n</code>", spelling="python"),
-    "fenced": Form("```json\n", _any, "\n```", r"```(?:\w*[ \t]*\n|(?:json|python|tool_code)?)", is_list=False),
+    "llama": Form("", partial(_read_lines, keys=["parameters"]), "", r"(?:<\|python_tag\|>)?", True, key="parameters"),
+    "json": Form("", _read_lines, is_whole=True),
+    "python": Form("", _read_python, is_whole=True, spelling="python"),
+    "hermes": Form(f"{OPEN}\n", _read_json, f"\n{CLOSE}", spelling="each"),
+    "mistral": Form("[TOOL_CALLS]", _read_named, spelling="list", within=("[ARGS]", "[CALL_ID]")),
+    "phi": Form("<|tool_call|>", _read_json, "<|/tool_call|>", spelling="list"),
+    "granite": Form("<|tool_call|>", _read_json, "", rf"(?:<\|tool_call\|>|{OPEN})(?=\s*\[)", spelling="list"),
+    "lfm": Form("<|tool_call_start|>", _read_any, "<|tool_call_end|>", spelling="python"),
+    "smollm": Form("<code>\n", _read_python, "\n</code>", spelling="python"),
+    "fenced": Form("```json\n", _read_any, "\n```", r"```(?:\w*[ \t]*\n|(?:json|python|tool_code)?)", is_list=False),
 }
 # JSON objects anywhere in a text, which only a lenient reader looks for.
-ANYWHERE = Form("", _json, opening=r'(?=\{\s*"|\[\s*\{)', is_list=False)
+ANYWHERE = Form("", _read_json, opening=r'(?=\{\s*"|\[\s*\{)', is_list=False)

@@ -57,16 +57,16 @@ class CallReader:
         return self.setting == "lenient"
 
     @property
-    def taught(self) -> str:
+    def form_to_write(self) -> str:
         """The form in which the model learns to write calls, and the only form of a reader that is not lenient."""
         return (self.own or "hermes") if self.setting in ("template", "lenient") else self.setting
 
     @property
     def marks(self) -> set[str]:
         """The marks around calls. A reply must show them, even if they are special tokens."""
-        return {mark for name in (FORMS if self.is_lenient else [self.taught]) for mark in FORMS[name].marks}
+        return {mark for name in (FORMS if self.is_lenient else [self.form_to_write]) for mark in FORMS[name].marks}
 
-    def growing(self, names: Collection[str], in_thoughts: bool) -> GrowingReader:
+    def make_reader(self, names: Collection[str], in_thoughts: bool) -> GrowingReader:
         """Return a reader of a growing reply. `in_thoughts` means that the prompt has already opened thoughts."""
         return ToolReader(in_thoughts) if self._reads_tags_only else WholeReader(self, names, in_thoughts)
 
@@ -94,12 +94,12 @@ class CallReader:
 
     @property
     def _reads_tags_only(self) -> bool:
-        return self.taught == "hermes" and not self.is_lenient
+        return self.form_to_write == "hermes" and not self.is_lenient
 
     def _readings(self, visible: str, names: Collection[str]) -> Iterator[tuple[str, Sequence[Block]]]:
         """Yield each reading of a text: the name of a form, and blocks of calls that belong together."""
-        chosen = [*FORMS.items(), ("json", ANYWHERE)] if self.is_lenient else [(self.taught, FORMS[self.taught])]
-        for name, form in chosen:
+        only = self.form_to_write
+        for name, form in [*FORMS.items(), ("json", ANYWHERE)] if self.is_lenient else [(only, FORMS[only])]:
             blocks = form.scan(visible)
             for group in [blocks] if form.is_list else [[block] for block in blocks]:
                 is_known = all(call.name in names for block in group for call in block.calls)
@@ -124,9 +124,8 @@ class WholeReader:
         reading = self._reader.read(self._thoughts + reply, self._names)
         self.num_calls = len(reading.calls)
         first, *others = reading.parts
-        return [
-            part for part in (first.removeprefix(self._thoughts) if isinstance(first, str) else first, *others) if part
-        ]
+        text = [first.removeprefix(self._thoughts)] if isinstance(first, str) else [first]
+        return [part for part in [*text, *others] if part]
 
 
 def _split(reply: str, offset: int, blocks: Sequence[Block]) -> list[str | ToolCall]:

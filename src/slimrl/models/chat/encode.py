@@ -109,7 +109,7 @@ class TextEncoder:
         return text[places[-1] :] if places else text
 
 
-def decode_showing(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], shown: Collection[int]) -> str:
+def decode_with_marks(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], shown: Collection[int]) -> str:
     """Return the text of token ids without special tokens, except those in `shown`."""
     runs = groupby(token_ids, key=shown.__contains__) if shown else [(False, token_ids)]
     return "".join(

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from slimrl.errors import UserError
 from slimrl.models.chat.call_reader import CallReader
 from slimrl.models.chat.tags import CLOSE
-from slimrl.models.chat.tool_template import CALL_ID, TEMPLATE_ERRORS
+from slimrl.models.chat.tool_template import CALL_ID, TEMPLATE_ERRORS, call_object
 from slimrl.types import Message
 
 Plain = dict[str, Any]  # a message in the form that templates take
@@ -63,7 +63,7 @@ class Renderer:
         calls = shown[last].get("tool_calls")
         if calls:
             *others, call = calls
-            shown[last] |= {"tool_calls": [*others, _call(call["function"]["name"], {END: ""})]}
+            shown[last] |= {"tool_calls": [*others, call_object(call["function"]["name"], {END: ""})]}
         else:
             shown[last] |= {"content": shown[last]["content"] + END}
         _, found, text = self._apply(shown, _tools(messages), generate=True).rpartition(END)
@@ -97,7 +97,7 @@ class Renderer:
     def _find_gap(self, roles: Sequence[tuple[str, int]], tools: Any) -> str:
         marks = [f"{MARKER}{index}." for index in range(len(roles))]
         probe = [
-            {"role": role, "content": "", "tool_calls": [_call(mark, {})] * calls}
+            {"role": role, "content": "", "tool_calls": [call_object(mark, {})] * calls}
             if calls
             else {"role": role, "content": mark} | ({"tool_call_id": CALL_ID} if role == "tool" else {})
             for (role, calls), mark in zip(roles, marks, strict=True)
@@ -128,7 +128,7 @@ class Renderer:
                 plain.setdefault("tool_call_id", CALL_ID)
             if names and self.calls.own and message["role"] == "assistant" and "tool_calls" not in message:
                 reading = self.calls.read(message["content"], names)
-                if calls := [_call(call.name, {}) for call in reading.calls[: self.max_calls]]:
+                if calls := [call_object(call.name, {}) for call in reading.calls[: self.max_calls]]:
                     text = "".join(part for part in reading.parts if isinstance(part, str))
                     plain |= {"content": text, "tool_calls": calls}
             shown.append(plain)
@@ -166,10 +166,6 @@ def _tools(messages: Sequence[Message]) -> Any:
 def names_of(tools: Sequence[Mapping[str, Any]] | None) -> list[str]:
     """Return the names of tools in OpenAI's form, with or without `function` around each."""
     return [tool.get("function", tool).get("name", "") for tool in tools or ()]
-
-
-def _call(name: str, arguments: Plain) -> Plain:
-    return {"id": CALL_ID, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def reads_clock(template: str) -> bool:

@@ -15,14 +15,14 @@ from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
 from slimrl.models.chat.call_forms import FORMS
-from slimrl.models.chat.call_reader import CallReader, Reading
-from slimrl.models.chat.encode import TextEncoder, decode_showing
+from slimrl.models.chat.call_reader import CallReader
+from slimrl.models.chat.encode import TextEncoder, decode_with_marks
 from slimrl.models.chat.excerpt import shorten
 from slimrl.models.chat.render import MARKER, Renderer, names_of
 from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
 from slimrl.models.chat.thoughts import begins_in_thoughts, opens_thoughts
 from slimrl.models.chat.tool_calls import ToolCall
-from slimrl.models.chat.tool_template import CALL_ID, form_of, render_tools
+from slimrl.models.chat.tool_template import form_of, render_tools, with_written_calls
 from slimrl.types import Message
 
 QUESTION: Message = {"role": "user", "content": "question"}
@@ -157,16 +157,19 @@ class ChatFormat:
     def text(self, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
         """Return the text of token ids without special tokens, except those around calls. If the `prompt` ends in the
         opening tag of thoughts, the text starts with this tag, so that thoughts without an end are recognised."""
-        decoded = decode_showing(self._tokenizer, token_ids, self.marks)
+        decoded = decode_with_marks(self._tokenizer, token_ids, self.marks)
         end = self.full_text(prompt[-PROMPT_END:]) if prompt else ""
         thoughts = end[end.rindex(OPEN_THOUGHTS) :] if opens_thoughts(end) and self._shows_closing else ""
         return thoughts + decoded
 
-    def read_calls(self, reply: str, opening: Sequence[Message]) -> Reading:
-        """Return the texts and calls of a reply in a conversation whose first message lists the tools. Without tools,
-        the whole reply is text."""
+    def rewrite_calls(self, reply: str, opening: Sequence[Message]) -> tuple[str, str]:
+        """Return a reply with its calls as environments read them, and the form in which the policy wrote the calls.
+        The first message of `opening` lists the tools. Without tools, the reply is unchanged."""
         tools = opening[0].get("tools") if opening else None
-        return self.calls.read(reply, names_of(tools)) if tools else Reading([reply])
+        if not tools:
+            return reply, ""
+        reading = self.calls.read(reply, names_of(tools))
+        return self.calls.rewrite(reply, reading), reading.form
 
     def full_text(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids with special tokens, for people who read rollouts."""
@@ -185,7 +188,7 @@ class ChatFormat:
         if the conversation starts with the assistant or does not end with the assistant, or if the template omits a
         reply's thoughts or calls.
         """
-        messages = self._in_taught_form(self.cut_excerpts(messages))
+        messages = with_written_calls(self.cut_excerpts(messages), self.calls)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns or turns[0] == 0 or turns[-1] != len(messages) - 1:
             raise UserError(
@@ -252,33 +255,6 @@ class ChatFormat:
     @property
     def _end_text(self) -> str:
         return cast(str, self._tokenizer.convert_ids_to_tokens(self.end_of_turn))
-
-    def _in_taught_form(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the conversation with the calls in the texts of replies in the form that the model learns. Scripts
-        write the form `hermes`; a sampled reply has the form of the chat template. The template writes its own form."""
-        own, taught = self.calls.own, self.calls.taught
-        if taught == "hermes" or "tools" not in messages[0]:
-            return [*messages]
-        written = []
-        for message in messages:
-            if message["role"] == "assistant" and "tool_calls" not in message:
-                readings = (CallReader(form).read(message["content"], ()) for form in (own, "hermes"))
-                reading = next((one for one in readings if one.calls), Reading([]))
-                if reading.calls and all(isinstance(call.values, dict) for call in reading.calls):
-                    message = self._write_calls(message, reading)
-            written.append(message)
-        return written
-
-    def _write_calls(self, message: Message, reading: Reading) -> Message:
-        text = "".join(part for part in reading.parts if isinstance(part, str))
-        if self.calls.taught != self.calls.own:
-            calls = FORMS[self.calls.taught].write(reading.calls)
-            return {**message, "content": f"{text}\n{calls}" if text else calls}
-        structured = [
-            {"id": CALL_ID, "type": "function", "function": {"name": call.name, "arguments": call.values}}
-            for call in reading.calls
-        ]
-        return {**message, "content": text, "tool_calls": structured}
 
     def _reply_text(self, messages: Sequence[Message], prompt_end: str) -> str:
         """Return the text from the generation prompt, which ends in `prompt_end`, to the end of the last reply.

@@ -119,9 +119,10 @@ class ToolReader:
 
 def _parse(text: str) -> ToolCall | None:
     try:
-        call = DECODER.decode(text)
-        without = isinstance(call, dict) and not call.keys() & {*KEYS}
-        return call_of({**call, "arguments": {}} if without else call, ["arguments"])
+        call = DECODER.decode(text)  # an object, by the pattern of calls
+        if "name" not in call:
+            return None
+        return call_of(call if call.keys() & {*KEYS} else {**call, "arguments": {}}, ["arguments"])
     except (ValueError, KeyError, RecursionError):
         return None
 
