@@ -119,8 +119,9 @@ def test_calls_are_read_in_the_form_of_the_setting(
     setting, text, content, queries = case
     monkeypatch.setattr(server.service.policy.chat, "calls", CallReader("hermes", setting))
     test_the_calls_of_a_reply_are_those_that_were_meant(http, text, False, content, queries, stream)
-    required = {"messages": MESSAGES, "tools": TOOLS, "tool_choice": "required", "max_tokens": 60}
-    assert chat(http, **required)["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "add"
+    tools = [{"type": "function", "function": {"name": "stop"}}]
+    (required,) = chat(http, tools=tools, tool_choice="required", parallel_tool_calls=False)["choices"]
+    assert [call["function"]["name"] for call in required["message"]["tool_calls"]] == ["stop"]
 
 
 TAG = "what the tag </tool_call> is for"
