@@ -64,7 +64,7 @@ def test_an_expert_plays_in_the_form_of_the_template(tmp_path, family) -> None:
 
 
 LENIENT = {
-    "json": [JSON, f"{JSON}\n{JSON}"],
+    "json": [JSON, f"{JSON}\n{JSON}", f"<answer>{JSON}</answer>"],
     "fenced": [FENCED],
     "python": ["[add(a=2, b=3)]"],
     "hermes": [f"<tool_call>{JSON}</tool_call>"],

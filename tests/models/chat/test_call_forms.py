@@ -107,6 +107,8 @@ LENIENT = {
     f"<tool_call>{FENCED}</tool_call>": ([X], "fenced"),
     f"<tool_call>[{JSON}]</tool_call>": ([X], "hermes"),
     f"<think>{JSON_SUM}</think>{JSON}": ([X], "json"),
+    f"So: <answer>{JSON}</answer>": ([X], "json"),
+    f"<answer>\n{FENCED}\n</answer>": ([X], "fenced"),
     f"{JSON_SUM}</think>{JSON}": ([X], "json"),
     '{"name": "search", "arguments": "{\\"query\\": \\"x\\"}"}': ([X], "json"),
     '<tool_call>{"name": "unknown", "arguments": {}}</tool_call>': ([("unknown", {})], "hermes"),  # answered by name
@@ -162,6 +164,12 @@ def test_a_lenient_reader_never_chooses_or_guesses(reply: str) -> None:
     if LENIENT[reply][1] == AMBIGUOUS:
         reader = CallReader("hermes", "lenient")
         assert read("template", reader.rewrite(reply, reader.read(reply, NAMES))) == ([], "")
+
+
+def test_tags_around_a_call_alone_belong_to_it() -> None:
+    reader = CallReader("hermes", "lenient")
+    for reply, text in {f"So: <answer> {JSON} </answer>": ["So:"], f"<b>So: {JSON}</b>": ["<b>So:", "</b>"]}.items():
+        assert [part for part in reader.read(reply, NAMES).parts if isinstance(part, str)] == text
 
 
 def test_a_call_of_a_tool_that_is_not_offered_is_text() -> None:

@@ -4,8 +4,9 @@ Environments know one form, `<tool_call>{json}</tool_call>`, whatever the model 
 the reply in this form. The sampled tokens and the reply in the conversation stay as they are.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from slimrl.models.chat.call_forms import ANYWHERE, FORMS, Block
@@ -44,9 +45,9 @@ class CallReader:
     """A reader of calls. `own` is the form of the chat template, or empty if it has none. `setting` is `template`,
     `lenient` or the name of a form.
 
-    A lenient reader tries every form. It reads a call in another form than `own` only if the call's name is one of the
-    tools' names. It never chooses: if a reply has different calls in several places, none of them counts. Calls in
-    thoughts never count.
+    A lenient reader tries every form, also within a pair of tags such as `<answer>`. It reads a call in another form
+    than `own` only if the call's name is one of the tools' names. It never chooses: if a reply has different calls in
+    several places, none of them counts. Calls in thoughts never count.
     """
 
     own: str = "hermes"
@@ -81,6 +82,8 @@ class CallReader:
         if len(distinct) != 1:
             return Reading([reply], AMBIGUOUS if distinct else "")
         form, blocks = readings[0]
+        if self.is_lenient:
+            blocks = [_with_tags(reply[begin:end], block) for block in blocks]
         return Reading(_split(reply, begin, blocks), form)
 
     def rewrite(self, reply: str, reading: Reading) -> str:
@@ -126,6 +129,14 @@ class WholeReader:
         first, *others = reading.parts
         text = [first.removeprefix(self._thoughts)] if isinstance(first, str) else [first]
         return [part for part in [*text, *others] if part]
+
+
+def _with_tags(text: str, block: Block) -> Block:
+    """Extend a block over a pair of tags that holds nothing else."""
+    begin = max(0, text.rfind("<", 0, block.begin))
+    tag = re.fullmatch(r"<(\w+)>", text[begin : block.begin].strip())
+    closing = re.compile(rf"\s*+</{tag[1]}>").match(text, block.end) if tag else None
+    return replace(block, begin=begin, end=closing.end()) if closing else block
 
 
 def _split(reply: str, offset: int, blocks: Sequence[Block]) -> list[str | ToolCall]:
