@@ -8,6 +8,7 @@ import pytest
 
 from packages.serve.tests.conftest import CONTEXT_LEN
 from packages.serve.tests.test_completions import complete, events
+from slimrl.models.chat.call_reader import CallReader
 from slimrl_serve.command import InferenceServer
 
 MESSAGES = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "What is the capital of France?"}]
@@ -95,6 +96,32 @@ def test_tools_reach_the_prompt_unless_they_are_not_to_be_used(http: httpx.Clien
 
 def call_of(query: str) -> str:
     return f"<tool_call>{json.dumps({'name': 'search_pages', 'arguments': {'query': query}})}</tool_call>"
+
+
+JSON = '{"name": "search_pages", "arguments": {"query": "b"}}'
+# Settings and replies -> their texts and queries.
+FORMS = [
+    ("lenient", JSON, "", ["b"]),
+    ("lenient", f"So:\n```json\n{JSON}\n```", "So:", ["b"]),
+    ("lenient", "[search_pages(query='b')]", "", ["b"]),
+    ("lenient", f"{JSON} or {call_of('c')}", f"{JSON} or {call_of('c')}", []),
+    ("lenient", JSON.replace("search_pages", "delete_pages"), JSON.replace("search_pages", "delete_pages"), []),
+    ("json", call_of("b"), call_of("b"), []),
+    ("template", JSON, JSON, []),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("case", FORMS)
+def test_calls_are_read_in_the_form_of_the_setting(
+    http: httpx.Client, server: InferenceServer, monkeypatch: pytest.MonkeyPatch, case: Any, stream: bool
+) -> None:
+    setting, text, content, queries = case
+    monkeypatch.setattr(server.service.policy.chat, "calls", CallReader("hermes", setting))
+    test_the_calls_of_a_reply_are_those_that_were_meant(http, text, False, content, queries, stream)
+    tools = [{"type": "function", "function": {"name": "stop"}}]
+    (required,) = chat(http, tools=tools, tool_choice="required", parallel_tool_calls=False)["choices"]
+    assert [call["function"]["name"] for call in required["message"]["tool_calls"]] == ["stop"]
 
 
 TAG = "what the tag </tool_call> is for"

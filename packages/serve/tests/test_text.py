@@ -126,3 +126,13 @@ def test_the_bytes_of_tokens_are_those_of_the_text(either: Vocabulary) -> None:
 
 def test_tokens_that_the_tokenizer_does_not_know_are_empty(vocabulary: Vocabulary) -> None:
     assert (vocabulary.token_text(305), vocabulary.token_bytes(305)) == ("", b"")
+
+
+def test_marks_around_calls_are_shown_though_they_are_special() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[CALL]"]}, replace_extra_special_tokens=False)
+    mark = tokenizer.convert_tokens_to_ids("[CALL]")
+    token_ids = [*tokenizer.encode("a[CALL]b", add_special_tokens=False), tokenizer.eos_token_id]
+    vocabulary, plain = Vocabulary(tokenizer, 400, frozenset([mark])), Vocabulary(tokenizer, 400)
+    assert (vocabulary.decode(token_ids), plain.decode(token_ids)) == ("a[CALL]b", "ab")
+    assert (vocabulary.num_characters(mark, True), plain.num_characters(mark, True)) == (6, 0)

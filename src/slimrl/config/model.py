@@ -9,6 +9,11 @@ from slimrl.config.base import Config
 MAX_THREADS = 1024  # more than the cores of any machine; OpenMP kills the process if it cannot start them
 
 
+ToolCalls = Literal[
+    "template", "lenient", "hermes", "llama", "mistral", "granite", "phi", "lfm", "smollm", "python", "json", "fenced"
+]
+
+
 class LoraConfig(Config):
     """LoRA: train two small matrices beside each large one, which stays unchanged (docs/lora.md). Needs the extra
     `lora`."""
@@ -45,5 +50,11 @@ class ModelConfig(Config):
     date: str = "auto"
     """The date in prompts, such as `"2026-01-31"`, for chat templates that read the clock. `auto` is the first day of
     the run, also after a resume; a server then uses its clock."""
+
+    tool_calls: ToolCalls = "template"
+    """The form in which calls of tools are read from replies, where an environment or a request offers tools to the
+    chat template. `template` is strict: the form that the template itself writes. `lenient` reads every form of the
+    table in docs/models.md, and never chooses between two different calls. A form's name, such as `hermes` or `json`,
+    is strict too."""
 
     lora: LoraConfig = LoraConfig()

@@ -15,7 +15,7 @@ from slimrl.errors import UserError
 from slimrl.io.loop_thread import gather_all
 from slimrl.io.rows import draw
 from slimrl.io.text import hash_number
-from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext, all_metrics, run_episode
 from slimrl.rollout.games import self_play_specs
 from slimrl.rollout.loop import run_episodes
 from slimrl.stats import Estimate, estimate_mean
@@ -148,8 +148,8 @@ def reward_by_environment(evaluation: Evaluation) -> dict[str, Estimate]:
 def scores_of(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
     """Return the finite values of every metric of the rollouts, and of `tokens`, by name in alphabetical order."""
     values: dict[str, list[float]] = {}
-    for rollout in rollouts:
-        for name, value in {**rollout.metrics, "tokens": float(rollout.num_sampled)}.items():
+    for rollout, metrics in zip(rollouts, all_metrics(rollouts), strict=True):
+        for name, value in {**metrics, "tokens": float(rollout.num_sampled)}.items():
             if math.isfinite(value):
                 values.setdefault(name, []).append(value)
     return dict(sorted(values.items()))

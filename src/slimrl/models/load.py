@@ -88,7 +88,7 @@ def load_policy(config: ModelConfig) -> Policy:
             f"{module.get_input_embeddings().num_embeddings} embeddings: they do not belong together."
         )
     with explain_failure("tokenizer", directory):  # a tokenizer may fail only now, on its first use
-        chat = ChatFormat(tokenizer, _as_ids(module.generation_config.eos_token_id), date_of(config))
+        chat = ChatFormat(tokenizer, _as_ids(module.generation_config.eos_token_id), date_of(config), config.tool_calls)
     return Policy(module, tokenizer, chat, config.name, choice.dtype, device, choice.gflops)
 
 
@@ -101,7 +101,7 @@ def load_chat(config: ModelConfig) -> ChatFormat:
             ids = GenerationConfig.from_pretrained(directory).eos_token_id
         except OSError:  # the model has no such file
             ids = AutoConfig.from_pretrained(directory, trust_remote_code=False).eos_token_id
-        return ChatFormat(tokenizer, _as_ids(ids), date_of(config))
+        return ChatFormat(tokenizer, _as_ids(ids), date_of(config), config.tool_calls)
 
 
 def date_of(config: ModelConfig) -> date | None:

@@ -49,6 +49,7 @@ GROUPS = {
     "async": "How far apart sampling and training are. The age of a group of rollouts is the number of versions from "
     "the one at which it began to the one that it trains.",
     "env": "Metrics that the environments report about their episodes.",
+    "tools": "Calls of tools in the chat template's format, by the form in which the policy wrote them.",
     "loss": "The training objective. Means are over the tokens of the loss mask.",
     "distill": "Distillation: log-probabilities that teacher and student give to the tokens the student sampled.",
     "guard": "Agreement of sampler and trainer on the log-probabilities of the sampled tokens.",

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from slimrl.rollout.episode import mean_metrics
+from slimrl.rollout.episode import FORM, mean_metrics
 from slimrl.types import Metrics, Rollout
 
 
@@ -33,7 +33,8 @@ def rollout_metrics(played: Sequence[Rollout], started: int, stale: int, trained
         "rollout/turns_mean": means.pop("turns"),
     }
     # The remaining means are the environment's, and the agent loop's `unfinished` and `context_full`.
-    return metrics | {f"env/{name}": mean for name, mean in means.items()}
+    groups = {name: "tools/form_" if name.startswith(FORM) else "env/" for name in means}
+    return metrics | {f"{groups[name]}{name.removeprefix(FORM)}": mean for name, mean in means.items()}
 
 
 def age_metrics(ages: Sequence[int]) -> Metrics:

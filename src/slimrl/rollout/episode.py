@@ -14,6 +14,7 @@ A failed episode does not raise an exception: its `Rollout` carries the reason, 
 
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,8 @@ from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import convert_errors, run_with_timeout
 from slimrl.types import Environment, Message, Metrics, Rollout, SamplingParams, StopReason, Task, Taskset, Turn
+
+FORM = "tool_form_"  # prefix of metrics: the share of an episode's replies with calls in each form
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class _Transcript:
     messages: list[Message] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     env_s: list[float] = field(default_factory=list)
+    forms: Counter[str] = field(default_factory=Counter)
     turns: int = 0
     has_cut_reply: bool = False
     stop_reason: StopReason = StopReason.DONE
@@ -80,14 +84,15 @@ class _Transcript:
         self.versions += [-1] * len(token_ids)
         self.messages += messages
 
-    def add_reply(self, completion: Completion, text: str) -> None:
-        """Append tokens that the policy sampled."""
+    def add_reply(self, completion: Completion, text: str, form: str) -> None:
+        """Append tokens that the policy sampled. `form` is the form of the calls in the text, or empty."""
         self.token_ids += completion.token_ids
         self.mask += [True] * len(completion.token_ids)
         self.logprobs += completion.logprobs
         self.versions += completion.versions
         self.messages.append({"role": "assistant", "content": text})
         self.turns += 1
+        self.forms[form] += bool(form)
         self.has_cut_reply = self.has_cut_reply or completion.finish_reason == "length"
 
     def metrics(self) -> Metrics:
@@ -98,6 +103,7 @@ class _Transcript:
             "truncated": float(self.has_cut_reply or is_full),
             "unfinished": float(is_full or self.stop_reason is StopReason.MAX_TURNS),
             "context_full": float(is_full),
+            **{f"{FORM}{form}": number / self.forms.total() for form, number in self.forms.items() if number},
         }
 
 
@@ -183,11 +189,12 @@ async def _converse(
         params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
         completion = await context.client.sample(list(transcript.token_ids), params)
         reply = chat.text(list(completion.token_ids), transcript.token_ids)
-        transcript.add_reply(completion, reply)
+        rewritten, form = chat.rewrite_calls(reply, opening)
+        transcript.add_reply(completion, reply, form)
 
         # The environment's turn.
         began = time.perf_counter()
-        turn = await run_with_timeout(step_episode(environment, reply), "environment", limits.episode_timeout_s)
+        turn = await run_with_timeout(step_episode(environment, rewritten), "environment", limits.episode_timeout_s)
         transcript.env_s.append(time.perf_counter() - began)
         transcript.rewards.append(turn.reward)
         check_reward(sum(transcript.rewards))
@@ -241,10 +248,19 @@ def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: Roll
     )
 
 
+def all_metrics(rollouts: Sequence[Rollout]) -> list[Metrics]:
+    """Return the metrics of each rollout. A rollout with calls has a share of 0 for the forms of other rollouts."""
+    forms = {name for rollout in rollouts for name in rollout.metrics if name.startswith(FORM)}
+    return [
+        {**(dict.fromkeys(forms, 0.0) if forms & rollout.metrics.keys() else {}), **rollout.metrics}
+        for rollout in rollouts
+    ]
+
+
 def mean_metrics(rollouts: Sequence[Rollout]) -> Metrics:
     """Return the mean of each metric over the rollouts that report it. The metrics are sorted by name."""
     values: dict[str, list[float]] = {}
-    for rollout in rollouts:
-        for name, value in rollout.metrics.items():
+    for metrics in all_metrics(rollouts):
+        for name, value in metrics.items():
             values.setdefault(name, []).append(value)
     return {name: sum(numbers) / len(numbers) for name, numbers in sorted(values.items())}

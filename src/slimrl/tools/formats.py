@@ -4,7 +4,6 @@ In a third format, the policy writes programs that call tools. The package slimr
 entry point (`slimrl.formats`). Calls are parsed, never evaluated.
 """
 
-import ast
 import inspect
 import json
 import re
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from slimrl.io.text import parse_json
+from slimrl.models.chat.python_calls import PythonCall, parse_python_call, python_call
 from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.plugins import FORMATS, load
@@ -191,7 +191,7 @@ def as_json(result: Any) -> str:
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
 
-def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
+def parse_call(text: str) -> PythonCall:
     """Return the name, positional arguments and keywords of a Python call with literal arguments. Raise ToolError for
     any other text.
 
@@ -199,33 +199,11 @@ def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     ('read_section', [], {'section_id': 'ampere:use'})
     """
     try:
-        call = ast.parse(text.strip(), mode="eval").body
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
-            raise ValueError("no call")
-        positional = [ast.literal_eval(argument) for argument in call.args]
-        keywords = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-        if None in keywords:
-            raise ValueError("`**` in a call")  # ast gives such an argument no name
-    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return parse_python_call(text)
+    except ValueError:
         raise ToolError(
             f'this is no call: {text.strip()!r:.200}. Write one, as in <tool>name("text")</tool>.'
         ) from None
-    return call.func.id, positional, {str(name): value for name, value in keywords.items()}
-
-
-def python_call(tool: str, positional: Sequence[Any], keywords: Mapping[str, Any]) -> str:
-    """Return the call in Python, with literals as its arguments.
-
-    >>> print(python_call("price", ["apple"], {"pieces": 18}))
-    price("apple", pieces=18)
-    """
-    written = [*map(_literal, positional), *(f"{name}={_literal(value)}" for name, value in keywords.items())]
-    return f"{tool}({', '.join(written)})"
-
-
-def _literal(value: Any) -> str:
-    # A text is written as JSON, whose strings Python reads as the same text, on one line.
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 class ProgramFormat(Protocol):

@@ -110,7 +110,7 @@ NOT_BESIDE_SYSTEM = (
 @pytest.mark.parametrize(
     ("template", "first", "why"),
     [
-        (hub_templates.LLAMA31, user("q"), "in another form than <tool_call>"),
+        (hub_templates.template_with_calls("{{- calls }}"), user("q"), "in a form that slimrl does not know"),
         (hub_templates.HERMES_CHAT, user("q"), "does not write tools, calls of them and their results"),
         (NEEDS_A_CALL, user("q"), "a result needs a call"),
         (NOT_BESIDE_SYSTEM, user("q"), ""),

@@ -170,10 +170,6 @@ def test_a_tokenizer_that_cannot_write_or_read_turns_is_refused() -> None:
     tokenizer.eos_token = None
     with pytest.raises(UserError, match="eos_token"):
         ChatFormat(tokenizer)
-    tokenizer = templated_tokenizer("tools")
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<tool_call>"]}, replace_extra_special_tokens=False)
-    with pytest.raises(UserError, match="<tool_call> as a special token"):
-        ChatFormat(tokenizer).opening([OFFERED])
 
 
 def test_an_episode_with_tools_says_what_the_template_says() -> None:

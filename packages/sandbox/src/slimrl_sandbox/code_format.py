@@ -19,8 +19,9 @@ from pydantic import Field, FiniteFloat
 from slimrl.errors import UserError
 from slimrl.io.settings import read_settings
 from slimrl.io.text import spans_between
+from slimrl.models.chat.python_calls import python_call
 from slimrl.tools.base import CallAttempt, Frame, Tool, example_call, purpose, usage
-from slimrl.tools.formats import END, LOOK, Reaction, python_call
+from slimrl.tools.formats import END, LOOK, Reaction
 from slimrl.types import Message
 from slimrl_sandbox.base import Execution, Limits, Sandbox
 from slimrl_sandbox.client import HttpSandbox

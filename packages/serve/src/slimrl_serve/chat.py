@@ -4,10 +4,12 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from slimrl.models.chat.call_reader import GrowingReader
 from slimrl.models.chat.thoughts import opens_thoughts
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl_serve.bodies import ChatBody, ChatMessage, ChatTokensBody, Rendering, Tool
 from slimrl_serve.errors import bad_request
+from slimrl_serve.formats import constrained_tools
 from slimrl_serve.generation import Choice
 from slimrl_serve.reply import Plain, TextReply
 from slimrl_serve.service import Service
@@ -24,12 +26,17 @@ class Chat(TextReply[ChatBody]):
 
     in_thoughts: bool = False
     # A reader per choice holds back text that may become a tool call, so that no partial call is streamed.
-    readers: dict[int, ToolReader] = field(default_factory=dict)
+    readers: dict[int, GrowingReader] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.body.tools and self.body.tool_choice != "none":
-            self.readers = {choice.index: ToolReader(self.in_thoughts) for choice in self.choices}
+            self.readers = {choice.index: self._new_reader(self.body.tools) for choice in self.choices}
+
+    def _new_reader(self, tools: Sequence[Tool]) -> GrowingReader:
+        if constrained_tools(self.body):  # the grammar has calls in tags, whatever the model's own form is
+            return ToolReader(self.in_thoughts)
+        return self.service.policy.chat.calls.make_reader([tool.function.name for tool in tools], self.in_thoughts)
 
     def first_pieces(self) -> Iterator[Plain]:
         """Yield the role of each choice."""

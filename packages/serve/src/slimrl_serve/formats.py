@@ -86,7 +86,7 @@ def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
     """Return the field that constrains the reply, and the source of its grammar. Without constraints, return two empty
     texts."""
     formats = _formats(body)
-    tools = _tools(body) if isinstance(body, ChatBody) else []
+    tools = constrained_tools(body) if isinstance(body, ChatBody) else []
     if len(formats) > 1 or (formats and tools and formats[0][0] != "response_format"):
         both = [name for name, _ in formats] if len(formats) > 1 else [formats[0][0], "tools"]
         raise bad_request(f"{both[0]} and {both[1]} both say what the reply must be; leave one out.", both[0])
@@ -136,7 +136,7 @@ def _with_spaces(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "x-guidance": SPACES}
 
 
-def _tools(body: ChatBody) -> list[FunctionSpec]:
+def constrained_tools(body: ChatBody) -> list[FunctionSpec]:
     """Return the functions with constrained calls; an empty list if calls are unconstrained or forbidden."""
     choice, functions = body.tool_choice, [tool.function for tool in body.tools or []]
     if isinstance(choice, Tool):

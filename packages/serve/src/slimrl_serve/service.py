@@ -56,7 +56,7 @@ class Service:
                 f"context_len = {config.context_len} is more than the {longest} positions that {policy.source} was "
                 f"made for. Set --context_len to {longest} or less."
             )
-        self.vocabulary = Vocabulary(policy.tokenizer, module.get_input_embeddings().num_embeddings)
+        self.vocabulary = Vocabulary(policy.tokenizer, module.get_input_embeddings().num_embeddings, policy.chat.marks)
         self.writer = PromptWriter(policy.tokenizer, date_of(config.model))
         stop_ids = policy.chat.stop_ids
         engine = Engine(policy.module, stop_ids, config.max_slots, config.context_len, config.quantization)

@@ -6,7 +6,7 @@ ENo": the start of a stop string is held back until it is completed or ruled out
 while another thread extends it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,20 +14,23 @@ from transformers import PreTrainedTokenizerBase
 
 from slimrl.inference.sampling import Top
 from slimrl.io.text import partial_mark_length
+from slimrl.models.chat.encode import decode_with_marks
 
 Score = tuple[int, float, Top]  # a token, its log-probability, and the most likely tokens at its position
 BROKEN = "\ufffd"  # the text of an incomplete character
 
 
 class Vocabulary:
-    """Translates between text and token ids, and from one token to its bytes."""
+    """Translates between text and token ids, and from one token to its bytes. Texts show the special tokens in
+    `shown`, which are marks around calls of tools."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, num_tokens: int) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, num_tokens: int, shown: Set[int] = frozenset()) -> None:
         self._tokenizer: Any = tokenizer
         self._byte_of = _byte_alphabet()
         self._strings: dict[int, str] = {}
         self._bytes: dict[int, bytes] = {}
-        self._special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+        self._shown = shown
+        self._special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special} - shown
         self.num_tokens = num_tokens
         self.longest_token = max(map(len, tokenizer.get_vocab()))  # in characters: no token covers more of a text
 
@@ -37,9 +40,9 @@ class Vocabulary:
 
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of token ids."""
-        text = self._tokenizer.decode(
-            list(token_ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
-        )
+        if skip_special:
+            return decode_with_marks(self._tokenizer, token_ids, self._shown)
+        text = self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False)
         return cast(str, text)
 
     def token_bytes(self, token: int) -> bytes:

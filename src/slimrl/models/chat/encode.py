@@ -8,7 +8,8 @@ text, a message can still forge a turn.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import groupby
 from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
@@ -106,6 +107,15 @@ class TextEncoder:
         of a text that follows."""
         places = [match.start() for match in self._control.finditer(text)]
         return text[places[-1] :] if places else text
+
+
+def decode_with_marks(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], shown: Collection[int]) -> str:
+    """Return the text of token ids without special tokens, except those in `shown`."""
+    runs = groupby(token_ids, key=shown.__contains__) if shown else [(False, token_ids)]
+    return "".join(
+        cast(str, tokenizer.decode(list(run), skip_special_tokens=not shows, clean_up_tokenization_spaces=False))
+        for shows, run in runs
+    )
 
 
 def _encode_behind(encode: Callable[[str], list[int]], contexts: Sequence[str], text: str) -> list[int]:

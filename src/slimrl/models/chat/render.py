@@ -6,22 +6,25 @@ message is rendered separately. A continuation is the template's text after the 
 """
 
 import json
+import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
+from slimrl.models.chat.call_reader import CallReader
 from slimrl.models.chat.tags import CLOSE
-from slimrl.models.chat.tool_calls import MARKER, TEMPLATE_ERRORS, ToolCall, ToolReader
+from slimrl.models.chat.tool_template import CALL_ID, TEMPLATE_ERRORS, call_object
 from slimrl.types import Message
 
 Plain = dict[str, Any]  # a message in the form that templates take
 
 # Keys of our messages that templates do not know.
 NOT_FOR_TEMPLATES = ("tools", "excerpt", "weight")
+MARKER = "slimrl@marker@"
 # Marks the end of a reply. No message can contain this marker, because it differs in every process.
 END = f"{MARKER}{uuid.uuid4().hex}@"
 MAX_SHAPES = 10_000  # maximum number of cached shapes
@@ -43,26 +46,32 @@ class Renderer:
         templates = tokenizer.chat_template
         self.reads_clock = any(map(reads_clock, templates.values() if isinstance(templates, dict) else [templates]))
         self._gaps: dict[tuple[Any, ...], str] = {}
+        self.calls = CallReader("")
+        self.end_of_turn = ""  # the text that ends a reply
+        self.max_calls = sys.maxsize  # some templates write only one call per reply
 
     def text(self, messages: Sequence[Message], generate: bool) -> str:
         """Return the text of a conversation, with the generation prompt if `generate` is set. Raises UserError if the
         template refuses the conversation."""
-        return self._apply(_visible_messages(messages), _tools(messages), generate)
+        return self._apply(self._visible(messages), _tools(messages), generate)
 
     def behind_last_reply(self, messages: Sequence[Message]) -> str:
         """Return the template's text between the last reply and the next reply. Raises UserError if the template
         refuses the conversation or omits the last reply."""
-        shown = _visible_messages(messages)
+        shown = self._visible(messages)
         last = max(index for index, message in enumerate(shown) if message["role"] == "assistant")
         calls = shown[last].get("tool_calls")
         if calls:
             *others, call = calls
-            shown[last] |= {"tool_calls": [*others, _call(call["function"]["name"], {END: ""})]}
+            shown[last] |= {"tool_calls": [*others, call_object(call["function"]["name"], {END: ""})]}
         else:
             shown[last] |= {"content": shown[last]["content"] + END}
         _, found, text = self._apply(shown, _tools(messages), generate=True).rpartition(END)
-        if calls:
+        if calls and self.calls.own == "hermes":
             _, found, text = text.partition(CLOSE)
+        elif calls:  # the end of the turn follows the call
+            _, found, behind = text.partition(self.end_of_turn)
+            text = found + behind
         if not found:
             raise self._find_lost("assistant", [message["role"] for message in messages])
         return text
@@ -76,7 +85,7 @@ class Renderer:
         The result depends only on the roles, the numbers of tool calls and the presence of tools, so it is cached. The
         template is rendered with numbered markers instead of the messages' texts.
         """
-        roles = [(message["role"], len(message.get("tool_calls", ()))) for message in _visible_messages(messages)]
+        roles = [(message["role"], len(message.get("tool_calls", ()))) for message in self._visible(messages)]
         tools = _tools(messages)
         shape = (tools is not None, *roles)
         if shape not in self._gaps:
@@ -88,24 +97,42 @@ class Renderer:
     def _find_gap(self, roles: Sequence[tuple[str, int]], tools: Any) -> str:
         marks = [f"{MARKER}{index}." for index in range(len(roles))]
         probe = [
-            {"role": role, "content": "", "tool_calls": [_call(mark, {})] * calls}
+            {"role": role, "content": "", "tool_calls": [call_object(mark, {})] * calls}
             if calls
-            else {"role": role, "content": mark}
+            else {"role": role, "content": mark} | ({"tool_call_id": CALL_ID} if role == "tool" else {})
             for (role, calls), mark in zip(roles, marks, strict=True)
         ]
         text = self._apply(probe, tools, generate=True)
-        if lost := [role for (role, _), mark in zip(roles, marks, strict=True) if mark not in text]:
+        replies = [index for index, (role, _) in enumerate(roles) if role == "assistant"]
+        after = replies[-1] + 1 if replies else 0
+        # The earlier messages have been read. A template may write them only before the first reply.
+        fresh = list(zip(roles, marks, strict=True))[max(0, after - 1) :]
+        if lost := [role for (role, _), mark in fresh if mark not in text]:
             raise self._find_lost(lost[0], [role for role, _ in roles])
-        names = [tool.get("function", tool).get("name", "") for tool in tools or ()]
-        if unknown := [name for name in names if name not in text]:
+        if unknown := [name for name in names_of(tools) if name not in text]:
             raise UserError(
                 f"The chat template of {self.name} leaves out the tool {unknown[0]} of a conversation with the roles "
                 f"{', '.join(role for role, _ in roles)}. Describe the tools in a message, or send other roles."
             )
-        replies = [index for index, (role, _) in enumerate(roles) if role == "assistant"]
-        after = replies[-1] + 1 if replies else 0
         behind = text.rpartition(marks[after - 1])[2] if after else text
         return behind.partition(marks[after])[0] if after < len(marks) else behind
+
+    def _visible(self, messages: Sequence[Message]) -> list[Plain]:
+        """Return the messages in the form that templates take. If there are tools, the calls in a reply's text become
+        `tool_calls` without arguments, because the template's text around a tool result depends on them."""
+        names = names_of(_tools(messages))
+        shown = []
+        for message in messages:
+            plain: Plain = {key: value for key, value in message.items() if key not in NOT_FOR_TEMPLATES}
+            if message["role"] == "tool":
+                plain.setdefault("tool_call_id", CALL_ID)
+            if names and self.calls.own and message["role"] == "assistant" and "tool_calls" not in message:
+                reading = self.calls.read(message["content"], names)
+                if calls := [call_object(call.name, {}) for call in reading.calls[: self.max_calls]]:
+                    text = "".join(part for part in reading.parts if isinstance(part, str))
+                    plain |= {"content": text, "tool_calls": calls}
+            shown.append(plain)
+        return shown
 
     def _find_lost(self, role: str, roles: Sequence[str]) -> UserError:
         return UserError(
@@ -136,23 +163,9 @@ def _tools(messages: Sequence[Message]) -> Any:
     return messages[0].get("tools") if messages else None
 
 
-def _visible_messages(messages: Sequence[Message]) -> list[Plain]:
-    """Return the messages in the form that templates take. If there are tools, the calls in a reply's text become
-    `tool_calls` without arguments, because the template's text around a tool result depends on `tool_calls`."""
-    shown = []
-    for message in messages:
-        plain: Plain = {key: value for key, value in message.items() if key not in NOT_FOR_TEMPLATES}
-        if _tools(messages) and message["role"] == "assistant" and "tool_calls" not in message:
-            parts = ToolReader().read(message["content"], closed=True)
-            if calls := [_call(part.name, {}) for part in parts if isinstance(part, ToolCall)]:
-                text = "".join(part for part in parts if isinstance(part, str))
-                plain |= {"content": text, "tool_calls": calls}
-        shown.append(plain)
-    return shown
-
-
-def _call(name: str, arguments: Plain) -> Plain:
-    return {"id": "0", "type": "function", "function": {"name": name, "arguments": arguments}}
+def names_of(tools: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    """Return the names of tools in OpenAI's form, with or without `function` around each."""
+    return [tool.get("function", tool).get("name", "") for tool in tools or ()]
 
 
 def reads_clock(template: str) -> bool:

@@ -14,25 +14,30 @@ from typing import Any, cast
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
-from slimrl.models.chat.encode import TextEncoder
+from slimrl.models.chat.call_forms import FORMS
+from slimrl.models.chat.call_reader import CallReader
+from slimrl.models.chat.encode import TextEncoder, decode_with_marks
 from slimrl.models.chat.excerpt import shorten
-from slimrl.models.chat.render import Renderer
+from slimrl.models.chat.render import MARKER, Renderer, names_of
 from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
 from slimrl.models.chat.thoughts import begins_in_thoughts, opens_thoughts
-from slimrl.models.chat.tool_calls import MARKER, read_calls, tool_trouble
+from slimrl.models.chat.tool_calls import ToolCall
+from slimrl.models.chat.tool_template import form_of, render_tools, with_written_calls
 from slimrl.types import Message
 
 QUESTION: Message = {"role": "user", "content": "question"}
 REPLY: Message = {"role": "assistant", "content": MARKER}
 RESULT: Message = {"role": "tool", "content": "result"}
-CALL = f'{OPEN}{{"name": "call", "arguments": {{}}}}{CLOSE}'
+CALL = ToolCall("", "call", "{}")
 EMPTY_THOUGHTS = re.compile(rf"\s*{OPEN_THOUGHTS}\s*{CLOSE_THOUGHTS}\s*")
 # Matches the opening tag of thoughts at the end of a prompt, as several models write it. Only `<think>` is supported
 # here.
 OPENING_TAG = re.compile(r"(?i)([<[◁]\|?(?:start_|begin_of_|\w+:)?(?:think(?:ing)?|thoughts?|reasoning)\|?[>\]▷])\s*\Z")
 PROMPT_END = 32  # last tokens of a prompt: enough to show whether it opens or closes thoughts
-# Replies with one call, two calls, and an unreadable call. Environments answer all of them in the role `tool`.
-CALLING: list[Message] = [{"role": "assistant", "content": text} for text in (CALL, CALL + CALL, f"{OPEN}{CLOSE}")]
+
+
+def _reply(text: str) -> Message:
+    return {"role": "assistant", "content": text}
 
 
 class ChatFormat:
@@ -45,12 +50,17 @@ class ChatFormat:
 
     `end_of_turn` is the token that ends an assistant's turn in the template. `stop_ids` also contains the tokenizer's
     end-of-sequence token and `more_stop_ids` (a model's generation config may name more). `date` is the date that the
-    template writes in every prompt, None for a template that reads no clock. Raises UserError for a tokenizer without a
-    chat template, or without an end token for turns.
+    template writes in every prompt, None for a template that reads no clock. `tool_calls` is the form in which calls of
+    tools are read (`config.model`). Raises UserError for a tokenizer without a chat template, or without an end token
+    for turns.
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, more_stop_ids: Iterable[int] = (), day: date | None = None
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        more_stop_ids: Iterable[int] = (),
+        day: date | None = None,
+        tool_calls: str = "template",
     ) -> None:
         if not tokenizer.chat_template:
             raise UserError(
@@ -79,6 +89,13 @@ class ChatFormat:
             )
         self.end_of_turn: int = end_of_turn
         self.stop_ids = frozenset({end_of_turn, *more_stop_ids, *(() if eos is None else (eos,))})
+        self.calls = renderer.calls = CallReader(form_of(tokenizer, self._end_text), tool_calls)
+        renderer.end_of_turn = self._end_text
+        self.marks = frozenset(
+            token
+            for token, added in tokenizer.added_tokens_decoder.items()
+            if added.special and added.content in self.calls.marks
+        )
         # The template's text around a reply that another message follows.
         prompt = renderer.text([QUESTION], generate=True)
         before, _, between = renderer.text([QUESTION, REPLY, QUESTION], generate=False).partition(MARKER)
@@ -138,12 +155,21 @@ class ChatFormat:
         return [self._cut_excerpt(message) if "excerpt" in message else message for message in messages]
 
     def text(self, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
-        """Return the text of token ids without special tokens, as an environment sees a reply. If the `prompt` ends in
-        the opening tag of thoughts, the text starts with this tag, so that thoughts without an end are recognised."""
-        decoded = self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        """Return the text of token ids without special tokens, except those around calls. If the `prompt` ends in the
+        opening tag of thoughts, the text starts with this tag, so that thoughts without an end are recognised."""
+        decoded = decode_with_marks(self._tokenizer, token_ids, self.marks)
         end = self.full_text(prompt[-PROMPT_END:]) if prompt else ""
         thoughts = end[end.rindex(OPEN_THOUGHTS) :] if opens_thoughts(end) and self._shows_closing else ""
-        return thoughts + cast(str, decoded)
+        return thoughts + decoded
+
+    def rewrite_calls(self, reply: str, opening: Sequence[Message]) -> tuple[str, str]:
+        """Return a reply with its calls as environments read them, and the form in which the policy wrote the calls.
+        The first message of `opening` lists the tools. Without tools, the reply is unchanged."""
+        tools = opening[0].get("tools") if opening else None
+        if not tools:
+            return reply, ""
+        reading = self.calls.read(reply, names_of(tools))
+        return self.calls.rewrite(reply, reading), reading.form
 
     def full_text(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids with special tokens, for people who read rollouts."""
@@ -162,7 +188,7 @@ class ChatFormat:
         if the conversation starts with the assistant or does not end with the assistant, or if the template omits a
         reply's thoughts or calls.
         """
-        messages = self.cut_excerpts(messages)
+        messages = with_written_calls(self.cut_excerpts(messages), self.calls)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns or turns[0] == 0 or turns[-1] != len(messages) - 1:
             raise UserError(
@@ -243,13 +269,18 @@ class ChatFormat:
             trail = "" if content.endswith(self._trail) else self._trail
             return f"{lead}{self._encoder.mark(content)}{trail}"
         # Put results after the calls: some templates write more into the very last message.
-        shown = [*messages, *[RESULT] * len(reply.get("tool_calls", ()))]
+        results = [RESULT] * len(reply.get("tool_calls", ()))
+        shown = [*messages, *results]
         prompt, whole = self._renderer.text(messages[:-1], generate=True), self._renderer.text(shown, generate=True)
+        if not whole.startswith(prompt):  # the template writes the last question in another way
+            prompt = self._renderer.text([*messages[:-1], REPLY, *results], generate=True).partition(MARKER)[0]
         text = whole[len(prompt) :] if whole.startswith(prompt) else ""
         written = self._encoder.unmark(text)
         functions = [call["function"] for call in reply.get("tool_calls", ())]
         calls = [(function["name"], function["arguments"]) for function in functions]
-        lost = ["tool_calls"] if calls and read_calls(written) != calls else []
+        reader, seen = CallReader(self.calls.own), written.partition(self._end_text)[0]
+        read = [(call.name, call.values) for call in reader.read(seen, ()).calls] if self.calls.own else []
+        lost = ["tool_calls"] if read != calls and calls else []
         texts = {"reasoning_content": reply.get("reasoning_content", ""), "content": reply["content"]}
         lost += [key for key, said in texts.items() if said.strip() not in written]
         if lost:
@@ -317,18 +348,28 @@ class ChatFormat:
     def _check_tools(self, opening: Sequence[Message]) -> None:
         if self._knows_tools:
             return
-        trouble = tool_trouble(self._tokenizer)
-        if not trouble and OPEN not in self.text(self._encoder.encode(OPEN)):
-            trouble = f"writes {OPEN} as a special token, which is no part of a reply"
-        if trouble:
+        own, setting = self.calls.own, self.calls.setting
+        if not own and setting == "template":
+            writes = "does not write tools, calls of them and their results"
+            if render_tools(self._tokenizer) is not None:
+                writes = f"writes calls of tools in a form that slimrl does not know; it knows {', '.join(FORMS)}"
             raise UserError(
-                f"The chat template of {self._renderer.name} {trouble}, so this model cannot be offered any "
-                'that way. Let the environment describe its tools in words (for wiki-search, `format = "tags"`), or '
-                "take a model with such a template, as those of Qwen2.5 and Qwen3 have."
+                f"The chat template of {self._renderer.name} {writes}, so this model cannot be offered any that way. "
+                'Let the environment describe its tools in words (for wiki-search, `format = "tags"`), or take a model '
+                "with such a template, as those of Qwen2.5 and Qwen3 have. If the template does write tools and "
+                "results, set --model.tool_calls lenient, or the form in which the model writes calls."
             )
+        if own not in ("", "hermes") and not self._template_closes:
+            raise self._not_closed([*opening, REPLY, RESULT])
         # Check now, before the first call or mistake is sampled.
         self._check_closed([*opening, REPLY, QUESTION])
-        for reply in CALLING:
+        one, two = (_reply(FORMS[own or "hermes"].write([CALL] * number)) for number in (1, 2))
+        try:
+            self._check_closed([*opening, two, RESULT, RESULT])
+        except UserError:  # checked once more, below
+            self._renderer.max_calls = 1
+        # Environments answer an unreadable call, too, in the role `tool`.
+        for reply in [one, two, *([_reply(f"{OPEN}{CLOSE}")] if own == "hermes" else [])]:
             self._check_closed([*opening, reply, RESULT])
             self._check_closed([*opening, reply, RESULT, reply, RESULT, RESULT])
         self._knows_tools = True

@@ -15,6 +15,12 @@ def without_thoughts(reply: str) -> str:
     >>> without_thoughts("<think>42?</think><answer>42</answer>"), without_thoughts("<think><answer>42</answer>")
     ('<answer>42</answer>', '')
     """
+    start, end = visible_span(reply)
+    return reply[start:end]
+
+
+def visible_span(reply: str) -> tuple[int, int]:
+    """Return the start and end of the part of a reply without reasoning."""
     start, end = 0, len(reply)
     for part in _PART.finditer(reply):
         if part["call"] is not None:
@@ -23,7 +29,7 @@ def without_thoughts(reply: str) -> str:
             start = part.end()
         else:
             end = part.start()
-    return reply[start:end]
+    return start, max(start, end)
 
 
 def begins_in_thoughts(reply: str) -> bool:

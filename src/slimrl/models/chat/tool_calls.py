@@ -1,4 +1,4 @@
-"""Parses tool calls, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, in replies and in chat templates.
+"""Parses tool calls in the form `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` in replies.
 
 `ToolReader` reads a reply while it grows, so that a streamed reply shows neither a tag nor part of a tag. A malformed
 call stays text, and so does a call inside thoughts. The parser does not know which tools exist: the caller must answer
@@ -8,19 +8,17 @@ calls of unknown tools.
 import json
 import re
 import uuid
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
-
-from slimrl.io.text import is_writable, partial_mark_length
+from slimrl.io.rows import DECODER
+from slimrl.io.text import is_too_deep, partial_mark_length
 from slimrl.models.chat.tags import CALL, CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
 from slimrl.models.chat.thoughts import begins_in_thoughts
 
-MARKER = "slimrl@marker@"
-# Exceptions that templates raise for unexpected conversations.
-TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
+KEYS = ("arguments", "parameters")  # names for the arguments of a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,19 @@ class ToolCall:
     id: str
     name: str
     arguments: str
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The name, and the arguments as JSON text in one spelling: the parts of two equal calls."""
+        return self.name, json.dumps(self.values, ensure_ascii=False)
+
+    @property
+    def values(self) -> Any:
+        """The arguments as an object; their text if they are not an object."""
+        with suppress(ValueError, KeyError, RecursionError):
+            value = DECODER.decode(self.arguments)
+            return value if isinstance(value, dict) else self.arguments
+        return self.arguments
 
 
 class ToolReader:
@@ -108,53 +119,31 @@ class ToolReader:
 
 def _parse(text: str) -> ToolCall | None:
     try:
-        call = json.loads(text)
-        if not is_writable(call):
+        call = DECODER.decode(text)  # an object, by the pattern of calls
+        if "name" not in call:
             return None
-    except (ValueError, RecursionError):
+        return call_of(call if call.keys() & {*KEYS} else {**call, "arguments": {}}, ["arguments"])
+    except (ValueError, KeyError, RecursionError):
         return None
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return None
-    arguments = call.get("arguments", {})
-    if not isinstance(arguments, (dict, str)):
-        return None
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return ToolCall(f"call_{uuid.uuid4().hex}", call["name"], written)
 
 
-def read_calls(text: str) -> list[tuple[str, Any]]:
-    """Return the name and the arguments of each call in a whole text."""
-    parts = ToolReader().read(text, closed=True)
-    return [(part.name, json.loads(part.arguments)) for part in parts if isinstance(part, ToolCall)]
-
-
-def render_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """Return the chat template's text for a conversation with a tool, a call and its result, with markers as names and
-    values.
-
-    Return None if the template raises an error or omits one of these markers.
-    """
-    function = {"name": f"{MARKER}tool", "description": "", "parameters": {"type": "object", "properties": {}}}
-    call = {"name": f"{MARKER}name", "arguments": {f"{MARKER}key": "value"}}
-    conversation: list[dict[str, Any]] = [
-        {"role": "user", "content": "question"},
-        {"role": "assistant", "content": "", "tool_calls": [{"id": "0", "type": "function", "function": call}]},
-        {"role": "tool", "tool_call_id": "0", "content": f"{MARKER}result"},
-    ]
-    tools: list[Any] = [{"type": "function", "function": function}]
-    try:
-        text = cast(str, tokenizer.apply_chat_template(cast(Any, conversation), tools=tools, tokenize=False))
-    except TEMPLATE_ERRORS:
-        return None
-    return text if all(f"{MARKER}{part}" in text for part in ("tool", "name", "key", "result")) else None
-
-
-def tool_trouble(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return the reason why a policy with this chat template cannot call tools, as part of a sentence; empty if the
-    policy can call tools."""
-    text = render_tools(tokenizer)
-    if text is None:
-        return "does not write tools, calls of them and their results"
-    if read_calls(text) != [(f"{MARKER}name", {f"{MARKER}key": "value"})]:
-        return f'writes calls of tools in another form than {OPEN}{{"name": ..., "arguments": {{...}}}}{CLOSE}'
-    return ""
+def call_of(value: Any, keys: Collection[str] = KEYS) -> ToolCall:
+    """Return the call that a value describes by its `name`, and by its arguments under one of `keys`. The call may be
+    the `function` of the value. Raise ValueError for any other value, for arguments under two keys, and for arguments
+    that JSON cannot hold."""
+    if isinstance(value, dict) and isinstance(value.get("function"), dict):
+        value = value["function"]
+    given = {key: value[key] for key in KEYS if key in value} if isinstance(value, dict) else {}
+    if len(given) != 1 or not given.keys() <= {*keys} or not isinstance(value.get("name"), str):
+        raise ValueError("no call")
+    (arguments,) = given.values()
+    if not isinstance(arguments, (dict, str)) or is_too_deep(arguments):
+        raise ValueError("no arguments, or nested too deeply")
+    try:  # a Python literal may be a set, and JSON as Python reads it may be nan or half a surrogate pair
+        written = (
+            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        )
+        f"{value['name']}{written}".encode()
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    return ToolCall(f"call_{uuid.uuid4().hex}", value["name"], written)

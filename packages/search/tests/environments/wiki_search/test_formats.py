@@ -65,6 +65,7 @@ def test_the_expert_solves_questions_in_the_loop(made: Made, way: str):
         assert {name: value for name, value in rollout.metrics.items() if value} == {
             **dict.fromkeys(("correct", "searches", "right_page_first", "right_page", "right_section"), 1.0),
             **{"tool_calls": 3.0, "turns": 4.0},
+            **({"tool_form_hermes": 1.0} if way == "native" else {}),
         }
         token_ids, mask = CHAT.encode_conversation(conversation)  # what the warm-up learns is what the loop plays
         assert (tuple(token_ids), tuple(mask)) == (rollout.token_ids_T, rollout.loss_mask_T)
