@@ -35,7 +35,7 @@ OURS = {
     },
     ENVIRONMENTS: {
         **dict.fromkeys(("alphabet-sort", "matching-game", "wordle"), "slimrl-envs"),
-        **dict.fromkeys(("openenv:", "reasoning-gym:", "textarena:", "verifiers:"), "slimrl-envs"),
+        **dict.fromkeys(("bfcl:", "openenv:", "reasoning-gym:", "textarena:", "verifiers:"), "slimrl-envs"),
         "wiki-search": "slimrl-search",
     },
     DEPLOYMENTS: dict.fromkeys(("processes", "ray"), "slimrl-cluster"),

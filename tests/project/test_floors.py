@@ -69,6 +69,7 @@ PLUGIN_FLOORS = {
     "slimrl_cluster": 4,
     # No environment knows another one.
     "slimrl_envs.alphabet_sort": 0,
+    "slimrl_envs.bfcl": 0,
     "slimrl_envs.matching_game": 0,
     "slimrl_envs.openenv": 0,
     "slimrl_envs.reasoning_gym": 0,
