@@ -5,7 +5,8 @@ the policy's calls and the right calls again, each on new APIs, and compares sta
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import getmembers, ismethod
 from typing import Any
 
 from slimrl.tools.base import ToolError, TypedTool, arguments_of
@@ -33,26 +34,27 @@ class World:
     def __init__(self, entry: Entry) -> None:
         configs = entry["initial_config"]
         self.apis = {name: new_api(name, configs.get(name, {})) for name in entry["involved_classes"]}
-        self._tools = {tool.__name__: tool for tool in map(self._tool_of, entry["function"])}
+        methods = {name: one for api in self.apis.values() for name, one in getmembers(api, ismethod)}
+        self._tools = {one["name"]: _tool_of(one, methods[one["name"]]) for one in entry["function"]}
 
     def execute(self, call: Call) -> str:
         """Make a call, and return its result or its error as text. Arguments are checked against the function's
         schema."""
         name, arguments = call
         try:
-            return _as_text(self._tools[name](**arguments_of(self._tools, name, (), arguments)))
+            checked = arguments_of(self._tools, name, (), arguments)
+            return _as_text(self._tools[name](**checked))
         except ToolError as error:
             return f"Error: {error}"
         except Exception as error:  # an API may raise any error, and the policy reads it, as in BFCL
             return f"Error during execution: {error}"
 
-    def _tool_of(self, function: Mapping[str, Any]) -> TypedTool:
-        name = function["name"]
-        api = next(api for api in self.apis.values() if name in dir(api))
-        schema = json_schema(function["parameters"])
-        for parameter, bounds in BOUNDS.get(name, {}).items():
-            schema["properties"][parameter] |= bounds
-        return TypedTool(name, function["description"], schema, getattr(api, name))
+
+def _tool_of(function: Mapping[str, Any], method: Callable[..., Any]) -> TypedTool:
+    schema = json_schema(function["parameters"])
+    for parameter, bounds in BOUNDS.get(function["name"], {}).items():
+        schema["properties"][parameter] |= bounds
+    return TypedTool(function["name"], function["description"], schema, method)
 
 
 def _as_text(result: object) -> str:

@@ -49,18 +49,29 @@ def load_with(name: str, stand_ins: Mapping[str, object]) -> dict[str, Any]:
 @cache
 def load_entries(category: str) -> dict[str, Entry]:
     """Return the rows of a category by their ids, in the order of the file."""
-    data = Path(_require(importlib.import_module, "bfcl_eval").__path__[0]) / "data"
-    answers = data / "possible_answer" / f"{PREFIX}{category}.json"
+    answers = _data() / "possible_answer" / f"{PREFIX}{category}.json"
     truths = {one["id"]: one["ground_truth"] for one in _rows(answers)} if answers.exists() else {}
     entries = {}
-    for row in _rows(data / f"{PREFIX}{category}.json"):
-        entry = {"function": [], **row, "category": category, "ground_truth": truths.get(row["id"], [])}
-        for api in row.get("involved_classes", ()):
-            entry["function"] += _rows(data / "multi_turn_func_doc" / _backend().MULTI_TURN_FUNC_DOC_FILE_MAPPING[api])
-        for function in entry["function"]:
-            function["description"] += PYTHON_HINT
-        entries[row["id"]] = entry
+    for row in _rows(_data() / f"{PREFIX}{category}.json"):
+        functions = [_with_hint(function) for function in row.get("function", ())]
+        functions += [function for api in row.get("involved_classes", ()) for function in _functions_of(api)]
+        more = {"category": category, "ground_truth": truths.get(row["id"], []), "function": functions}
+        entries[row["id"]] = row | more
     return entries
+
+
+@cache
+def _functions_of(api: str) -> list[dict[str, Any]]:
+    path = _data() / "multi_turn_func_doc" / _backend().MULTI_TURN_FUNC_DOC_FILE_MAPPING[api]
+    return [_with_hint(function) for function in _rows(path)]
+
+
+def _with_hint(function: dict[str, Any]) -> dict[str, Any]:
+    return {**function, "description": function["description"] + PYTHON_HINT}
+
+
+def _data() -> Path:
+    return Path(_require(importlib.import_module, "bfcl_eval").__path__[0]) / "data"
 
 
 def new_api(name: str, config: Mapping[str, Any]) -> Any:
