@@ -22,7 +22,7 @@ PACKAGES = {"slimrl", *(name.replace("-", "_") for group in OURS.values() for na
 CALLS_USER_CODE = ("dataset",)
 
 # Environments whose episodes end with the first reply, if they have no tools.
-ONE_TURN = ("dataset", "reasoning-gym", "reverse-text")
+ONE_TURN = ("code", "dataset", "reasoning-gym", "reverse-text")
 
 
 def has_one_turn(env_id: str, args: Mapping[str, Any]) -> bool:
