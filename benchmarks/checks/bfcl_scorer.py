@@ -85,7 +85,7 @@ def score(category: str, id: str, rollout: Rollout) -> bool:
     later = [one for functions in prompt.get("missed_function", {}).values() for one in functions]
     decoder = Decoder({one["name"] for one in [*prompt["function"], *later]})
     prompt = dict(prompt)  # a scorer deletes the functions
-    replies = [message["content"] for message in rollout.messages if message["role"] == "assistant"]
+    replies = replies_of(rollout)
     if category in MULTI:
         turns = split_steps(replies, len(truth))
         if rollout.stop_reason is not StopReason.DONE or len(turns[-1]) > MAX_STEPS:
@@ -118,11 +118,14 @@ def main() -> int:
     parser.add_argument("run", type=Path, help="the output_dir of `slimrl eval`")
     arguments = parser.parse_args()
     verdicts: dict[tuple[str, str], list[tuple[bool, bool]]] = defaultdict(list)
-    disagreed = []
+    disagreed, num_unread = [], 0
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["BFCL_PROJECT_ROOT"] = scratch  # its modules make directories when they are imported
         for file, category, rollout in episodes_in(arguments.run):
             id = rollout.task_id.rpartition("/")[2]
+            if sum(len(read_calls(reply)) for reply in replies_of(rollout)) != rollout.metrics["calls"]:
+                num_unread += 1
+                continue
             ours, theirs = rollout.metrics["correct"] == 1.0, score(category, id, rollout)
             verdicts[file, category].append((ours, theirs))
             if ours != theirs:
@@ -130,7 +133,13 @@ def main() -> int:
     rows = [[*key, str(len(found)), *map(accuracy, zip(*found, strict=True))] for key, found in verdicts.items()]
     print(markdown_table(["episodes of", "category", "tasks", "slimrl", "BFCL"], rows))
     print("\n".join(disagreed) or "no task is scored otherwise")
+    if num_unread:
+        print(f"{num_unread} episodes are left out: they have calls in another form than that of the chat template")
     return int(bool(disagreed) or not rows)
+
+
+def replies_of(rollout: Rollout) -> list[str]:
+    return [message["content"] for message in rollout.messages if message["role"] == "assistant"]
 
 
 def accuracy(verdicts: Sequence[bool]) -> str:

@@ -112,11 +112,11 @@ BORROWED = {
 BUDGETS = {
     "slimrl": 28_250,
     "slimrl_cluster": 3_720,
-    "slimrl_envs": 6_460,
-    "slimrl_sandbox": 1_670,
+    "slimrl_envs": 7_010,
+    "slimrl_sandbox": 1_960,
     "slimrl_search": 3_750,
     "slimrl_serve": 3_660,
-    "slimrl_tools": 7_490,
+    "slimrl_tools": 7_515,
     "slimrl_view": 2_300,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.

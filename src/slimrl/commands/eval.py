@@ -21,7 +21,7 @@ from slimrl.eval.evaluate import (
     EvalPolicy,
     Evaluation,
     HeldOutTask,
-    drawn_from,
+    draw_sizes,
     make_eval_policy,
     mode_of,
     reward_by_environment,
@@ -154,7 +154,7 @@ def _player(config: EvalRunConfig, name: str, console: RunConsole) -> RolloutCon
 def _show(results: Results, output_dir: Path, console: RunConsole) -> None:
     """Show the tables and write them to report.md. Write the conversations of failures to failures.md."""
     report, failures = [f"# {results.model}", ""], ["# Failures", ""]
-    drawn = [f"- {env}: {num} of {size} tasks" for env, (num, size) in drawn_from(results.tasks).items()]
+    drawn = [f"- {env}: {num} of {size} tasks" for env, (num, size) in draw_sizes(results.tasks).items()]
     for mode in results.evaluations[results.model]:
         found = results.in_mode(mode)
         kinds = {name: results.kinds(evaluation) for name, evaluation in found.items()}
@@ -174,7 +174,7 @@ def _write_results(results: Results, path: Path) -> None:
     content = {
         "model": results.model,
         "split": results.config.split,
-        "tasks": {env: {"num": num, "of": size} for env, (num, size) in drawn_from(results.tasks).items()},
+        "tasks": {env: {"num": num, "of": size} for env, (num, size) in draw_sizes(results.tasks).items()},
         "evaluations": {
             name: {mode: _evaluation(results, evaluation) for mode, evaluation in modes.items()}
             for name, modes in results.evaluations.items()

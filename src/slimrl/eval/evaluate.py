@@ -92,7 +92,7 @@ def tasks_held_out(tasksets: Mapping[str, Taskset], split: Split, num_examples: 
     return chosen
 
 
-def drawn_from(tasks: Sequence[HeldOutTask]) -> dict[str, tuple[int, int]]:
+def draw_sizes(tasks: Sequence[HeldOutTask]) -> dict[str, tuple[int, int]]:
     """Return for each environment the number of drawn tasks, and the number of tasks in the split."""
     sizes = {asked.env: asked.split_size for asked in tasks}
     return {env: (num, sizes[env]) for env, num in Counter(asked.env for asked in tasks).items()}

@@ -15,7 +15,7 @@ from slimrl.eval.evaluate import (
     EvalPolicy,
     Evaluation,
     HeldOutTask,
-    drawn_from,
+    draw_sizes,
     evaluation_metrics,
     evaluation_of,
     mode_of,
@@ -48,7 +48,7 @@ class HeldOutPlan:
 
 def note_drawn(tasks: Sequence[HeldOutTask], num_examples: int, note: Callable[[str], None]) -> None:
     """Log the number of drawn tasks of each environment, unless `num_examples` is the size of the split."""
-    for env, (num, size) in drawn_from(tasks).items():
+    for env, (num, size) in draw_sizes(tasks).items():
         if num < num_examples:
             note(f"{env} has {num} held-out tasks; num_examples = {num_examples} asks for more")
         elif num < size:

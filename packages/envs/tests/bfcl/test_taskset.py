@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -29,6 +30,10 @@ def task_of(taskset: Taskset, name: str) -> Task:
 
 def call(name: str, **arguments: object) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def reply_calls(replies: list[str]) -> int:
+    return sum(reply.count("<tool_call>") for reply in replies)
 
 
 def play_expert(taskset: Taskset, task: Task) -> list[Turn]:
@@ -194,8 +199,10 @@ def test_a_failure_has_bfcls_name(category: str, replies: list[str], kind: str |
     rollout = Rollout(
         *(f"bfcl/{task.id}", (), (), (), (), 0.0),
         messages=[{"role": "assistant", "content": reply} for reply in replies],
+        metrics={"calls": float(reply_calls(replies))},
     )
     assert taskset.failure_kind(rollout) == kind
+    assert taskset.failure_kind(replace(rollout, metrics={"calls": 7.0})) == ""  # they were read in another form
 
 
 def test_an_episode_that_was_cut_off_has_no_name_of_bfcls():

@@ -18,7 +18,7 @@ from slimrl.io.settings import refuse_idle
 from slimrl.tools.base import EXAMPLES
 from slimrl.tools.formats import python_call
 from slimrl.types import Environment, Message, Rollout, Script, Split, StopReason, Task, Taskset
-from slimrl_envs.bfcl.calls import json_schema, right_calls, write_calls
+from slimrl_envs.bfcl.calls import json_schema, read_calls, right_calls, write_calls
 from slimrl_envs.bfcl.multi_turn import MultiTurnEpisode, check_turns, split_steps
 from slimrl_envs.bfcl.package import Entry, load_entries
 from slimrl_envs.bfcl.single_turn import IRRELEVANCE, SingleTurnEpisode, check_reply
@@ -89,10 +89,12 @@ class Bfcl(Taskset):
         }
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """Return BFCL's type of the error; empty if the episode was cut off."""
+        """Return BFCL's type of the error. Return an empty text if the episode was cut off, or if the recorded replies
+        do not show the calls that the environment has read."""
         entry = self._entries[rollout.task_id.rpartition("/")[2]]
         replies = [message["content"] for message in rollout.messages if message["role"] == "assistant"]
-        if rollout.stop_reason is not StopReason.DONE or not replies:
+        num_calls = sum(len(read_calls(reply)) for reply in replies)
+        if rollout.stop_reason is not StopReason.DONE or num_calls != rollout.metrics.get("calls"):
             return ""
         turns = split_steps(replies, len(entry["question"]))
         verdict = check_turns(entry, turns) if entry["category"] in MULTI else check_reply(entry, replies[0])

@@ -79,8 +79,8 @@ class Code(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The scripts, if all problems have a solution: `expert` writes it, and `random` writes that of another
-        problem."""
+        """The scripts, if all problems have a solution: `expert` writes it, and `random` writes the solution
+        of another problem."""
         if not all(problem.solution for _, problem in self._problems.values()):
             return {}
         return {"expert": lambda task, seed: self._write(task, task.data["answer"]), "random": self._write_another}
