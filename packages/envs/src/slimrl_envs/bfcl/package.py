@@ -94,7 +94,8 @@ def ast_checker() -> Callable[..., Verdict]:
     """Return BFCL's checker of single-turn calls. It keeps dots in the names of functions."""
     config = defaultdict(lambda: SimpleNamespace(underscore_to_dot=False))
     stand_in = SimpleNamespace(MODEL_CONFIG_MAPPING=config)
-    return load_with(f"{CHECKERS}.ast_eval.ast_checker", {"bfcl_eval.constants.model_config": stand_in})["ast_checker"]
+    names = load_with(f"{CHECKERS}.ast_eval.ast_checker", {"bfcl_eval.constants.model_config": stand_in})
+    return cast(Callable[..., Verdict], names["ast_checker"])
 
 
 def multi_turn_checker(execute: Callable[..., Any]) -> Callable[..., Verdict]:
@@ -103,7 +104,8 @@ def multi_turn_checker(execute: Callable[..., Any]) -> Callable[..., Verdict]:
     utils = f"{CHECKERS}.multi_turn_eval.multi_turn_utils"
     is_empty = importlib.import_module(utils).is_empty_execute_response
     stand_in = SimpleNamespace(execute_multi_turn_func_call=execute, is_empty_execute_response=is_empty)
-    return load_with(f"{CHECKERS}.multi_turn_eval.multi_turn_checker", {utils: stand_in})["multi_turn_checker"]
+    names = load_with(f"{CHECKERS}.multi_turn_eval.multi_turn_checker", {utils: stand_in})
+    return cast(Callable[..., Verdict], names["multi_turn_checker"])
 
 
 def python_language() -> Any:
