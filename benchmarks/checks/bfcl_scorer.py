@@ -27,7 +27,7 @@ from slimrl.stats import estimate_mean
 from slimrl.types import Rollout, StopReason
 from slimrl_envs.bfcl.calls import Call, read_calls
 from slimrl_envs.bfcl.multi_turn import MAX_STEPS, split_steps
-from slimrl_envs.bfcl.package import CHECKERS, ast_checker, load_with
+from slimrl_envs.bfcl.package import CHECKERS, MODEL, ast_checker, load_with
 from slimrl_envs.bfcl.single_turn import IRRELEVANCE
 from slimrl_envs.bfcl.taskset import MULTI, SINGLE
 
@@ -93,14 +93,14 @@ def score(category: str, id: str, rollout: Rollout) -> bool:
         steps = [[*turn, []] for turn in turns]  # a turn ends with a reply without calls
         # BFCL keeps the simulated APIs in global variables that are named after the model and the task.
         result = names["_evaluate_single_multi_turn_entry"](
-            decoder, id, steps, truth, prompt, f"slimrl{next(COUNTER)}", category
+            decoder, id, steps, truth, prompt, f"{MODEL}{next(COUNTER)}", category
         )
     elif category == IRRELEVANCE:
         calls = read_calls(replies[0])
-        result = names["_evaluate_single_relevance_entry"](decoder, id, calls, prompt, "slimrl", category)
+        result = names["_evaluate_single_relevance_entry"](decoder, id, calls, prompt, MODEL, category)
     else:
         calls, python = read_calls(replies[0]), (names["Language"].PYTHON, names["ReturnFormat"].PYTHON)
-        result = names["_evaluate_single_ast_entry"](decoder, id, calls, truth, prompt, "slimrl", category, *python)
+        result = names["_evaluate_single_ast_entry"](decoder, id, calls, truth, prompt, MODEL, category, *python)
     return bool(result["valid"])
 
 

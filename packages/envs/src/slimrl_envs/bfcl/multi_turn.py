@@ -12,7 +12,7 @@ from typing import Any
 from slimrl.tools.base import ToolError, TypedTool, arguments_of
 from slimrl.types import Message, Turn
 from slimrl_envs.bfcl.calls import Call, json_schema, opening, read_calls, right_calls, tool_schemas
-from slimrl_envs.bfcl.package import Entry, Verdict, multi_turn_checker, new_api
+from slimrl_envs.bfcl.package import MODEL, Entry, Verdict, multi_turn_checker, new_api
 from slimrl_envs.bfcl.single_turn import UNREADABLE
 
 MAX_STEPS = 20  # BFCL's limit of replies with calls in a turn of the user
@@ -85,7 +85,7 @@ def check_turns(entry: Entry, turns: Sequence[Steps]) -> Verdict:
         return [world.execute(call) for call in func_call_list], world.apis
 
     try:
-        return multi_turn_checker(execute)(turns, right_calls(entry)[: len(turns)], entry, entry["category"], "slimrl")
+        return multi_turn_checker(execute)(turns, right_calls(entry)[: len(turns)], entry, entry["category"], MODEL)
     except UNREADABLE:
         return {"valid": False, "error_type": "multi_turn_checker:failed"}
 

@@ -10,7 +10,6 @@ import copy
 import importlib
 import importlib.util
 import json
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from slimrl.errors import UserError
 INSTALL = "pip install --no-deps bfcl-eval==2026.3.23 && pip install mpmath"
 PREFIX = "BFCL_v4_"
 CHECKERS = "bfcl_eval.eval_checker"
+MODEL = "slimrl"  # the name of the model in calls of the checkers
 # BFCL adds this sentence to the description of every function of Python.
 PYTHON_HINT = " Note that the provided function is in Python 3 syntax."
 
@@ -92,8 +92,8 @@ def openapi_types() -> dict[str, str]:
 @cache
 def ast_checker() -> Callable[..., Verdict]:
     """Return BFCL's checker of single-turn calls. It keeps dots in the names of functions."""
-    config = defaultdict(lambda: SimpleNamespace(underscore_to_dot=False))
-    stand_in = SimpleNamespace(MODEL_CONFIG_MAPPING=config)
+    keeps_dots = SimpleNamespace(underscore_to_dot=False)
+    stand_in = SimpleNamespace(MODEL_CONFIG_MAPPING={MODEL: keeps_dots})
     names = load_with(f"{CHECKERS}.ast_eval.ast_checker", {"bfcl_eval.constants.model_config": stand_in})
     return cast(Callable[..., Verdict], names["ast_checker"])
 

@@ -2,7 +2,7 @@
 
 from slimrl.types import Message, Turn
 from slimrl_envs.bfcl.calls import opening, read_calls
-from slimrl_envs.bfcl.package import Entry, Verdict, ast_checker, python_language
+from slimrl_envs.bfcl.package import MODEL, Entry, Verdict, ast_checker, python_language
 
 IRRELEVANCE = "irrelevance"
 # The errors that BFCL's checkers raise for arguments that they do not expect.
@@ -16,7 +16,7 @@ def check_reply(entry: Entry, reply: str) -> Verdict:
         return {"valid": not calls, "error_type": "irrelevance_error:decoder_success"}
     output, truth = [{name: arguments} for name, arguments in calls], entry["ground_truth"]
     try:
-        return ast_checker()(entry["function"], output, truth, python_language(), entry["category"], "slimrl")
+        return ast_checker()(entry["function"], output, truth, python_language(), entry["category"], MODEL)
     except UNREADABLE:
         return {"valid": False, "error_type": "ast_checker:failed"}
 
