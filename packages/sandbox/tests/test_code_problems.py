@@ -38,7 +38,7 @@ HALF = {
 def taskset(tmp_path: Path, *rows: dict[str, object], **args: object) -> Taskset:
     path = tmp_path / "problems.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return load_taskset("code", {"path": str(path), "held_out": "all", "wall_s": 2.0, **args})
+    return load_taskset("code", {"path": str(path), "held_out": "all", **args})
 
 
 def played(found: Taskset, replies: Sequence[str]) -> list[Turn]:
@@ -93,7 +93,9 @@ ATTACKS = {
 @isolated
 def test_no_program_passes_without_right_results(tmp_path: Path) -> None:
     began = time.monotonic()
-    turns = played(taskset(tmp_path, DOUBLE), [f"```python\n{program}\n```" for program in ATTACKS.values()])
+    turns = played(
+        taskset(tmp_path, DOUBLE, wall_s=1.0), [f"```python\n{program}\n```" for program in ATTACKS.values()]
+    )
     assert [name for name, turn in zip(ATTACKS, turns, strict=True) if turn.reward] == []
     assert all(turn.done for turn in turns) and time.monotonic() - began < 60.0
 
