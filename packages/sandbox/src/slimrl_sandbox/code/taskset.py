@@ -100,8 +100,8 @@ class Code(Taskset):
         return [*self._opening(task), {"role": "assistant", "content": f"```python\n{solution}\n```"}]
 
     def _write_another(self, task: Task, seed: int) -> list[Message]:
-        others = [problem.solution for name, (_, problem) in self._problems.items() if name != task.id]
-        return self._write(task, random.Random(f"{seed}/{task.id}").choice(others or [""]))
+        others = {problem.solution for _, problem in self._problems.values()} - {task.data["answer"]}
+        return self._write(task, random.Random(f"{seed}/{task.id}").choice(sorted(others) or [""]))
 
 
 class CodeEpisode:
