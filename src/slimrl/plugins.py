@@ -44,7 +44,8 @@ OURS = {
     },
     ENVIRONMENTS: {
         **dict.fromkeys(("alphabet-sort", "matching-game", "wordle"), "slimrl-envs"),
-        **dict.fromkeys(("openenv:", "reasoning-gym:", "textarena:", "verifiers:"), "slimrl-envs"),
+        **dict.fromkeys(("bfcl:", "openenv:", "reasoning-gym:", "textarena:", "verifiers:"), "slimrl-envs"),
+        "code": "slimrl-sandbox",
         "wiki-search": "slimrl-search",
     },
     DEPLOYMENTS: dict.fromkeys(("processes", "ray"), "slimrl-cluster"),

@@ -48,8 +48,9 @@ def test_everything_is_written_to_be_read(finished: Path, tiny_dir: Path):
     assert sum(modes["greedy"]["failures"].values()) == NUM * (1 - modes["greedy"]["reward"]["mean"])
     (reward,) = [pair for pair in results["pairs"]["greedy"]["expert"] if pair["score"] == "reward"]
     assert reward["wins"] == 0 and reward["second"] == 1.0 and reward["p"] < 0.01
+    assert results["tasks"] == {"Sums": {"num": NUM, "of": NUM}}
     report, failures = (finished / "report.md").read_text(), (finished / "failures.md").read_text()
-    assert "## test, sampled" in report and "against expert, 24 tasks one by one" in report
+    assert "## test, sampled\n\n- Sums: 24 of 24 tasks" in report and "against expert, 24 tasks one by one" in report
     assert "The answer is: " in failures and "**assistant**" in failures
 
 
@@ -118,6 +119,8 @@ def test_killed_and_resumed_it_comes_to_the_same(finished: Path, tiny_dir: Path,
 @pytest.mark.slow
 def test_a_finished_one_is_extended_without_playing_again(tiny_dir: Path, tmp_path: Path, capsys):
     assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "5")) == 0
+    assert f"Sums: 5 of {NUM} held-out tasks, the same every time" in " ".join(capsys.readouterr().out.split())
+    assert f"- Sums: 5 of {NUM} tasks" in (tmp_path / "report.md").read_text()
     file = tmp_path / "held_out" / "eval_greedy.jsonl"
     before = read_episodes(file)
     more = ("--num_examples", "30", "--baselines", '["expert"]', "--resume")

@@ -13,7 +13,7 @@ from tests.rollout.scripted import OneTask, Quiz
 
 
 def asked(taskset: Taskset, number: int = 0) -> HeldOutTask:
-    return HeldOutTask("sums", taskset, Task(f"test/{number}", {"answer": "seven"}))
+    return HeldOutTask("sums", taskset, Task(f"test/{number}", {"answer": "seven"}), 3)
 
 
 class Lenient(Sums):

@@ -70,6 +70,7 @@ PLUGIN_FLOORS = {
     "slimrl_envs.turn_taking": 0,
     # No environment knows another one.
     "slimrl_envs.alphabet_sort": 1,
+    "slimrl_envs.bfcl": 1,
     "slimrl_envs.matching_game": 1,
     "slimrl_envs.openenv": 1,
     "slimrl_envs.reasoning_gym": 1,
@@ -113,11 +114,11 @@ BORROWED = {
 BUDGETS = {
     "slimrl": 28_790,
     "slimrl_cluster": 3_720,
-    "slimrl_envs": 6_500,
-    "slimrl_sandbox": 1_670,
+    "slimrl_envs": 7_030,
+    "slimrl_sandbox": 1_960,
     "slimrl_search": 3_760,
     "slimrl_serve": 3_670,
-    "slimrl_tools": 7_560,
+    "slimrl_tools": 7_590,
     "slimrl_view": 2_300,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.

@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),  # their dependencies', on import
 ]
 HERE = Path(__file__).parent
+PACKAGES = {"bfcl": "bfcl_eval"}  # where the module has another name than the scheme
 GAME = "matching-game --args.num_train 30 --args.num_test 10 --args.n 3"
 FEW = "--args.num_train 30 --args.num_test 10"
 FIRST = ["alphabet-sort", "wordle", f"{GAME} --args.role 2"]  # the others are for the night
@@ -34,13 +35,15 @@ VARIANTS = [
     *(f"reasoning-gym:{one} {FEW}" for one in ("chain_sum --args.answer_format lenient", "countdown", "spiral_matrix")),
     *(f"reasoning-gym:{one} {FEW}" for one in ("chain_sum --args.answer_format plain", "simple_integration")),
     *(f"textarena:{one} {FEW}" for one in ("GuessTheNumber-v0", "Nim-v0", "KuhnPoker-v0", "Sudoku-v0")),
+    *(f"bfcl:{one}" for one in ("simple_python", "parallel+irrelevance", "multi_turn_miss_func --args.partial true")),
     *(f"openenv:served:{one} --args.python {PYTHON} {FEW}" for one in ("guess", "line", "tools")),
 ]
 
 
 def is_installed(environment: str) -> bool:
     scheme, colon, _ = environment.partition(":")
-    return bool(PYTHON) if scheme == "openenv" else not colon or find_spec(scheme.replace("-", "_")) is not None
+    module = PACKAGES.get(scheme, scheme.replace("-", "_"))
+    return bool(PYTHON) if scheme == "openenv" else not colon or find_spec(module) is not None
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from slimrl.eval.evaluate import (
     EvalPolicy,
     Evaluation,
     HeldOutTask,
+    draw_sizes,
     make_eval_policy,
     mode_of,
     reward_by_environment,
@@ -30,7 +31,7 @@ from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdow
 from slimrl.eval.report import environments_table, failures_table, pairs_table, scores_table
 from slimrl.io.files import replace_file, without_nan
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
+from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_drawn
 from slimrl.launch.open_dir import open_evaluation_dir
 from slimrl.launch.parts import make_context, open_policy
 from slimrl.launch.tasksets import load_tasksets
@@ -81,7 +82,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     config, console, began = resolved.config, RunConsole(), time.monotonic()
     tasksets = dict(zip(config.labels, load_tasksets(config.env, config.episode_timeout_s), strict=True))
     tasks = tasks_held_out(tasksets, config.split, config.num_examples)
-    note_short_splits(tasks, config.num_examples, console.note)
+    note_drawn(tasks, config.num_examples, console.note)
     _check_baselines(config, tasks[0])
     samplings = [config.sampling.params(temperature, config.seed) for temperature in config.temperatures]
     plan = HeldOutPlan(tasksets, config.split, config.num_examples, samplings, config.resume)
@@ -152,6 +153,7 @@ def _player(config: EvalRunConfig, name: str, console: RunConsole) -> RolloutCon
 def _show(results: Results, output_dir: Path, console: RunConsole) -> None:
     """Show the tables and write them to report.md. Write the conversations of failures to failures.md."""
     report, failures = [f"# {results.model}", ""], ["# Failures", ""]
+    drawn = [f"- {env}: {num} of {size} tasks" for env, (num, size) in draw_sizes(results.tasks).items()]
     for mode in results.evaluations[results.model]:
         found = results.in_mode(mode)
         kinds = {name: results.kinds(evaluation) for name, evaluation in found.items()}
@@ -160,7 +162,7 @@ def _show(results: Results, output_dir: Path, console: RunConsole) -> None:
         console.note(f"{results.config.split}, {mode}", style="bold")
         for table in tables:
             console.show(for_terminal(table, console.is_live))
-        report += [f"## {results.config.split}, {mode}", "", *map(as_markdown, tables)]
+        report += [f"## {results.config.split}, {mode}", "", *drawn, "", *map(as_markdown, tables)]
         for name, kind in kinds.items():
             failures.append(failures_markdown(f"{name}, {mode}", kind, len(results.tasks), NUM_EXAMPLES))
     replace_file(output_dir / "report.md", ["\n".join(report).encode()])
@@ -171,6 +173,7 @@ def _write_results(results: Results, path: Path) -> None:
     content = {
         "model": results.model,
         "split": results.config.split,
+        "tasks": {env: {"num": num, "of": size} for env, (num, size) in draw_sizes(results.tasks).items()},
         "evaluations": {
             name: {mode: _evaluation(results, evaluation) for mode, evaluation in modes.items()}
             for name, modes in results.evaluations.items()

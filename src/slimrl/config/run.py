@@ -41,7 +41,8 @@ class EvalConfig(Config):
     """Training steps between two evaluations; 0 evaluates only before and after."""
 
     num_examples: int = Field(default=200, ge=1)
-    """Held-out tasks, the same ones every time. The 95% interval narrows with the square root of it."""
+    """Held-out tasks, drawn from the whole split by a hash, so the same ones every time. The 95% interval narrows with
+    the square root of their number."""
 
     temperatures: Temperatures = Field(default=[0.0, 1.0])
     """Each task is tried once at each of these; 0 takes the likeliest token."""
@@ -249,7 +250,8 @@ class EvalRunConfig(EpisodesConfig, RunConfig):
     """The environments to evaluate on, one after the other, as in `--env '[{id="reverse-text"}]'`."""
 
     num_examples: int = Field(default=200, ge=1)
-    """Tasks of each environment, the same ones every time. The 95% interval narrows with the square root of it."""
+    """Tasks of each environment, drawn from the whole split by a hash, so the same ones every time. The 95% interval
+    narrows with the square root of their number."""
 
     split: Literal["train", "validation", "test"] = "test"
     """The split of the tasks. Training uses neither `validation`, for choosing between runs, nor `test`, for the final

@@ -26,11 +26,13 @@ COUNTS = ("turns", "tokens")  # scores that are counts and not shares, even if a
 
 @dataclass(frozen=True, slots=True)
 class HeldOutTask:
-    """A task to evaluate on. `env` is the name of the task's environment, without a slash."""
+    """A task to evaluate on. `env` is the name of the task's environment, without a slash. `split_size` is the number
+    of tasks in the split from which the task was drawn."""
 
     env: str
     taskset: Taskset
     task: Task
+    split_size: int
 
     @property
     def id(self) -> str:
@@ -78,14 +80,21 @@ def tasks_held_out(tasksets: Mapping[str, Taskset], split: Split, num_examples: 
 
     A hash of the ids selects tasks, so that a larger selection includes a smaller one. Raise UserError without tasks.
     """
+    splits = [(env, taskset, tasks_of(taskset, split)) for env, taskset in tasksets.items()]
     chosen = [
-        HeldOutTask(env, taskset, task)
-        for env, taskset in tasksets.items()
-        for task in draw(tasks_of(taskset, split), num_examples, lambda task: task.id)
+        HeldOutTask(env, taskset, task, len(tasks))
+        for env, taskset, tasks in splits
+        for task in draw(tasks, num_examples, lambda task: task.id)
     ]
     if not chosen:
         raise UserError(f"the environments have no tasks in the split `{split}`; check their `args`.")
     return chosen
+
+
+def draw_sizes(tasks: Sequence[HeldOutTask]) -> dict[str, tuple[int, int]]:
+    """Return for each environment the number of drawn tasks, and the number of tasks in the split."""
+    sizes = {asked.env: asked.split_size for asked in tasks}
+    return {env: (num, sizes[env]) for env, num in Counter(asked.env for asked in tasks).items()}
 
 
 def make_eval_policy(context: RolloutContext) -> EvalPolicy:

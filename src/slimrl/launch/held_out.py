@@ -2,7 +2,6 @@
 evaluate a stage again."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from slimrl.eval.evaluate import (
     EvalPolicy,
     Evaluation,
     HeldOutTask,
+    draw_sizes,
     evaluation_metrics,
     evaluation_of,
     mode_of,
@@ -44,11 +44,13 @@ class HeldOutPlan:
     keep: bool = False
 
 
-def note_short_splits(tasks: Sequence[HeldOutTask], num_examples: int, note: Callable[[str], None]) -> None:
-    """Log each environment that has fewer than `num_examples` held-out tasks."""
-    for env, num in Counter(task.env for task in tasks).items():
+def note_drawn(tasks: Sequence[HeldOutTask], num_examples: int, note: Callable[[str], None]) -> None:
+    """Log the number of drawn tasks of each environment, unless `num_examples` is the size of the split."""
+    for env, (num, size) in draw_sizes(tasks).items():
         if num < num_examples:
             note(f"{env} has {num} held-out tasks; num_examples = {num_examples} asks for more")
+        elif num < size:
+            note(f"{env}: {num} of {size} held-out tasks, the same every time")
 
 
 class HeldOut:

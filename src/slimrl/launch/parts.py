@@ -26,7 +26,7 @@ from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.io.loop_thread import LoopTasks
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
+from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_drawn
 from slimrl.launch.open_dir import initial_weights
 from slimrl.launch.tasksets import check_experts, load_tasksets, note_shared_tasks
 from slimrl.models.chat.template import ChatFormat
@@ -126,7 +126,7 @@ def make_held_out(
 
     constant = partial(make_script_policy, say_constant, context)
     held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console, constant)
-    note_short_splits(held_out.tasks, config.eval.num_examples, console.note)
+    note_drawn(held_out.tasks, config.eval.num_examples, console.note)
     note_shared_tasks(tasksets, console.note)
     return held_out
 

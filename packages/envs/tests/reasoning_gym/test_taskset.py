@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from packages.envs.tests.episodes import turns_of
+from packages.envs.tests.episodes import opening_of, turns_of
 from slimrl.environments.find import load_taskset, prepare_taskset, tasks_of
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Task, Turn
@@ -50,6 +50,15 @@ def test_a_mixture_has_its_weights_its_configs_and_a_metric_for_each_task():
         assert turn.metrics[task.data["task"]] == turn.reward == 1.0
         if task.data["task"] == "chain_sum":
             assert sum(task.data["question"].count(sign) for sign in (" + ", " - ")) == 1
+
+
+def test_a_system_prompt_replaces_the_instruction_and_lets_the_policy_think():
+    found = taskset("chain_sum", system="Think first.")
+    task = tasks_of(found, "train")[0]
+    conversation = found.scripts["expert"](task, 0)
+    assert opening_of(found, task) == conversation[:2]
+    assert conversation[0] == {"role": "system", "content": "Think first."}
+    assert answered(found, task, f"1 + 1 is 2. {conversation[-1]['content']}").reward == 1.0
 
 
 def test_a_level_sets_the_config_and_the_config_changes_it():

@@ -45,6 +45,16 @@ def test_a_reply_is_read_without_thoughts_and_in_brackets(name, reply, num_inval
     assert ("cell 4" in turn.messages[0]["content"]) == (not num_invalid)
 
 
+def test_a_system_prompt_precedes_the_rules_and_thoughts_are_no_move():
+    taskset = load_taskset("textarena:TicTacToe-v0", {"system": "Think in <think> tags, then move."})
+    task = taskset.tasks("train")[0]
+    for opening in (opening_of(taskset, task), taskset.scripts["random"](task, 0)):
+        system = opening[0]["content"]
+        assert system.startswith("Think in <think> tags, then move.\n\n") and "three in a row" in system
+    (turn,) = turns_of(taskset, task, ["<think>[0] or [8]?</think>[4]"])
+    assert turn.metrics["invalid_moves"] == 0.0
+
+
 def test_two_invalid_moves_lose():
     turns = turns_in("textarena:TicTacToe-v0", "hello", "hello")
     assert [(turn.done, turn.reward) for turn in turns] == [(False, 0.0), (True, 0.0)]

@@ -92,6 +92,11 @@ class BubblewrapSandbox:
             self._keep(session_id, files if left is None else left)
             return execution
 
+    async def run_program(self, program: Program) -> Execution:
+        """Wait for a free slot, run a program with its own tools, and return the result. Raises UserError as `run`
+        does."""
+        return (await self._execution(program))[0]
+
     async def end_session(self, session_id: str) -> None:
         """Delete the files of a session."""
         self._files.pop(session_id, None)

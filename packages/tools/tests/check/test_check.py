@@ -17,7 +17,7 @@ from slimrl.config.rollout import LimitsConfig
 from slimrl.environments.base import complete
 from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.monitor.findings import Finding, Level
-from slimrl.types import Message, Task
+from slimrl.types import Message, Script, Task
 from slimrl_tools.check.run import Check
 from slimrl_tools.check.trial import Trial
 from tests.environments.dataset.files import write_rows
@@ -84,6 +84,30 @@ def test_without_scripts_notes_say_what_cannot_be_told() -> None:
     findings = checked(complete(Bare()))
     assert {one.subject for one in findings if one.level is Level.NOTE} == {"expert"}
     assert problems(findings) == set()
+
+
+class KnowsItsConstant(planted.Double):
+    """It pays for silence. Its script `constant` is silent where the number is a multiple of `share`."""
+
+    def __init__(self, share: int) -> None:
+        super().__init__("pays for silence")
+        self.share = share
+
+    @property
+    def scripts(self) -> dict[str, Script]:
+        return {**super().scripts, "constant": self.be_silent}
+
+    def be_silent(self, task: Task, seed: int) -> list[Message]:
+        *opening, _ = self.solve(task, seed)
+        return [*opening, {"role": "assistant", "content": "" if task.data["number"] % self.share == 0 else "no"}]
+
+
+@pytest.mark.parametrize(("share", "found"), [(1, set()), (1000, {"doing nothing"})])
+def test_silence_is_a_note_where_the_constant_answer_earns_as_much(share: int, found: set[str]) -> None:
+    findings = checked(KnowsItsConstant(share))
+    (silence,) = [one for one in findings if one.subject == "doing nothing"]
+    assert problems(findings) == found
+    assert silence.level is (Level.PROBLEM if found else Level.NOTE)
 
 
 class CallsWrongly(planted.Double):

@@ -32,7 +32,8 @@ class ReasoningGym(Taskset):
     `config` has the task's settings under the package's names. In a mixture it has a table for each task, under the
     task's name. `level`, from 0, selects settings of the package's curriculum, and `config` overrides them. `weights`
     are the relative shares of the tasks in a mixture; a task without a weight counts 1. `num_train`, `num_validation`
-    and `num_test` are the maximum numbers of tasks in the splits.
+    and `num_test` are the maximum numbers of tasks in the splits. `system` replaces the instruction of the
+    `answer_format`, for example to let the policy think before it answers.
     """
 
     name: str
@@ -40,6 +41,7 @@ class ReasoningGym(Taskset):
     weights: dict[str, float] = field(default_factory=dict)
     level: int | None = None
     answer_format: Literal["tag", "lenient", "plain"] = "tag"
+    system: str = ""
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     num_train: Size = 1_000
     num_validation: Size = 0
@@ -77,9 +79,8 @@ class ReasoningGym(Taskset):
 
     def environment(self, task: Task) -> "ReasoningGymEpisode":
         """Return a fresh episode on the task."""
-        return ReasoningGymEpisode(
-            self._parts[task.data["task"]], task, self.answer_format, is_mixed=len(self._parts) > 1
-        )
+        form, is_mixed = FORMS[self.answer_format], len(self._parts) > 1
+        return ReasoningGymEpisode(self._parts[task.data["task"]], task, self._opening(task), form, is_mixed=is_mixed)
 
     @property
     def scripts(self) -> dict[str, Script]:
@@ -100,36 +101,34 @@ class ReasoningGym(Taskset):
 
     def _conversation(self, task: Task, answer: str) -> list[Message]:
         reply = answer if self.answer_format == "plain" else f"<answer>{answer}</answer>"
-        return [*opening(task, self.answer_format), {"role": "assistant", "content": reply}]
+        return [*self._opening(task), {"role": "assistant", "content": reply}]
+
+    def _opening(self, task: Task) -> list[Message]:
+        """Return the instruction and the question."""
+        instruction = self.system or INSTRUCTIONS[self.answer_format]
+        return [{"role": "system", "content": instruction}, {"role": "user", "content": task.data["question"]}]
 
 
 class ReasoningGymEpisode:
     """An episode of one turn: the policy reads a question and answers once."""
 
-    def __init__(self, part: Part, task: Task, answer_format: str, *, is_mixed: bool) -> None:
-        self._part, self._task, self._format, self._is_mixed = part, task, answer_format, is_mixed
+    def __init__(self, part: Part, task: Task, opening: list[Message], form: Form, *, is_mixed: bool) -> None:
+        self._part, self._task, self._opening = part, task, opening
+        self._form, self._is_mixed = form, is_mixed
 
     async def start(self) -> list[Message]:
         """Return the messages that the policy reads first."""
-        return opening(self._task, self._format)
+        return self._opening
 
     async def step(self, reply: str) -> Turn:
         """Return the last turn, with the package's score of the answer as its reward. The reward is 0 without an
         answer, or with an empty answer."""
-        answer = read_answer(reply, FORMS[self._format]).text
+        answer = read_answer(reply, self._form).text
         reward = self._part.score(answer, self._task.data) if answer else 0.0
         metrics = {"exact": float(reward >= SUCCESS), "answered": float(bool(answer))}
         if self._is_mixed:
             metrics[self._part.name] = reward
         return Turn(done=True, reward=reward, metrics=metrics)
-
-
-def opening(task: Task, answer_format: str) -> list[Message]:
-    """Return the instruction and the question."""
-    return [
-        {"role": "system", "content": INSTRUCTIONS[answer_format]},
-        {"role": "user", "content": task.data["question"]},
-    ]
 
 
 def _configs(names: Sequence[str], config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

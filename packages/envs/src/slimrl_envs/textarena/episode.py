@@ -99,10 +99,10 @@ class Match:
 class MatchEpisode:
     """An episode of a match from the side of one player."""
 
-    def __init__(self, make_match: Callable[[], Match], player: int) -> None:
+    def __init__(self, make_match: Callable[[], Match], player: int, system: str) -> None:
         """Make the episode of `player`. `make_match` is called at the start of the episode. If the match has several
-        episodes, `make_match` must return the same match to all of them."""
-        self._make_match, self._player = make_match, player
+        episodes, `make_match` must return the same match to all of them. `system` precedes the rules."""
+        self._make_match, self._player, self._system = make_match, player, system
         self._match: Match | None = None
 
     async def start(self) -> list[Message]:
@@ -116,7 +116,8 @@ class MatchEpisode:
         seen = match.read()
         rules = as_text([one for one in seen if one.kind == PROMPT])
         news = as_text([one for one in seen if one.kind != PROMPT])
-        opening: list[Message] = [{"role": "system", "content": rules}] if rules else []
+        system = "\n\n".join(filter(None, (self._system, rules)))
+        opening: list[Message] = [{"role": "system", "content": system}] if system else []
         return [*opening, {"role": "user", "content": news or "Begin."}]
 
     async def step(self, reply: str) -> Turn:

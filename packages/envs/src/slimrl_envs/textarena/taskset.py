@@ -57,6 +57,7 @@ class TextArena(Taskset):
     `player` is the policy's side, from 0; with `both` the side changes from task to task. `num_players` is for games in
     which this number can be chosen. `config` has the game's own arguments, such as `max_turns`. A player with more than
     `max_invalid_moves` invalid moves loses the game; most games themselves allow only one invalid move in a row.
+    `system` precedes the rules of the game, for example to let the policy think before it moves.
     """
 
     name: str
@@ -64,6 +65,7 @@ class TextArena(Taskset):
     player: int | str = 0
     num_players: int | None = None
     max_invalid_moves: NonNegativeInt = 10
+    system: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     num_train: NonNegativeInt = 1000
     num_test: NonNegativeInt = 100
@@ -111,12 +113,12 @@ class TextArena(Taskset):
     def environment(self, task: Task) -> MatchEpisode:
         """Return the episode of a game against random players, even if training uses self-play."""
         place: int = task.data["player"]
-        return MatchEpisode(lambda: self._match(task, [place]), place)
+        return MatchEpisode(lambda: self._match(task, [place]), place, self.system)
 
     def self_play(self, task: Task) -> Sequence[MatchEpisode]:
         """Return the episodes of all sides of one game."""
         match = functools.cache(lambda: self._match(task, range(self._size)))
-        return [MatchEpisode(match, place) for place in range(self._size)]
+        return [MatchEpisode(match, place, self.system) for place in range(self._size)]
 
     @property
     def scripts(self) -> dict[str, Script]:
@@ -150,7 +152,7 @@ class TextArena(Taskset):
     def _converse(self, task: Task, bot: Bot) -> list[Message]:
         """Return the conversation of a script that plays the policy's side."""
         match = self._match(task, [task.data["player"]])
-        episode = MatchEpisode(lambda: match, task.data["player"])
+        episode = MatchEpisode(lambda: match, task.data["player"], self.system)
         # If the bot finds no valid move, as for Mastermind's four different digits, it makes an invalid move.
         return converse(episode, lambda: bot(match.game, match.last_read) or PASS)
 

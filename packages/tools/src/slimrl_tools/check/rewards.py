@@ -22,24 +22,29 @@ def reward_findings(played: Sequence[Played], has_expert: bool) -> Iterator[Find
     """Yield the findings on the rewards of scripts and useless replies. `has_expert` is True if the environment has a
     script `expert`, even if its episodes failed."""
     scripts = _by_player([one for one in played if one.kind == "script" and one.is_finished])
+    constant = scripts.get(CONSTANT, {})
     if expert := scripts.get(EXPERT, {}):
         yield (found := _expert_finding(expert, scripts))
         if found.level is not Level.PROBLEM:  # rewards of the expert are needed for a comparison
             yield _random_finding(expert, scripts.get(RANDOM))
-            if constant := scripts.get(CONSTANT):
+            if constant:
                 yield _constant_finding(expert, constant)
     elif not has_expert:
         remedy = 'Add `scripts = {"expert": ...}`: it shows that tasks can be done, and a warm-up learns from it.'
         yield note("expert", "there is none, so it is not known that a right answer pays", remedy)
     whole = [one for one in played if not one.rollout.failure]
     if silent := [one for one in whole if one.kind == "nothing"]:
-        best = max(silent, key=lambda one: one.rollout.reward)
+        leads = [(one.rollout.reward - constant.get(one.task.id, 0.0), one.rollout.reward) for one in silent]
+        best = silent[leads.index(max(leads))]
         reward, subject = best.rollout.reward, "doing nothing"
         text = f"{best.what} earns {reward:.3g} on task `{best.task.id:.60}`"
-        yield problem(subject, text) if reward > NOISE else ok(subject, f"earns {reward:.3g} at most")
+        if reward <= NOISE:
+            yield ok(subject, f"earns {reward:.3g} at most")
+        else:
+            yield _blind_finding(subject, text, reward, constant.get(best.task.id, 0.0))
     for kind, subject, share in (("garbage", "pay of garbage", 1.0), ("copy", "copying", COPY_SHARE)):
         if useless := [one for one in whole if one.kind == kind]:
-            yield _useless_finding(subject, _by_player(useless), expert, share)
+            yield _useless_finding(subject, _by_player(useless), expert, constant, share)
 
 
 def _by_player(played: Sequence[Played]) -> dict[str, dict[str, float]]:
@@ -91,9 +96,11 @@ def _constant_finding(expert: ByTask, constant: ByTask) -> Finding:
     return ok("constant answer", text)
 
 
-def _useless_finding(subject: str, by_reply: Mapping[str, ByTask], expert: ByTask, share: float) -> Finding:
+def _useless_finding(
+    subject: str, by_reply: Mapping[str, ByTask], expert: ByTask, constant: ByTask, share: float
+) -> Finding:
     """Return a finding on the useless reply with the highest mean reward: a problem if it earns at least `share` of the
-    expert's reward on the same tasks."""
+    expert's reward on the same tasks, and more than the constant answer."""
     name, rewards = max(by_reply.items(), key=lambda item: fmean(item[1].values()))
     best = fmean(rewards.values())
     text = f"`{name}` earns {best:.3g} on average, the most of {len(by_reply)}"
@@ -102,7 +109,17 @@ def _useless_finding(subject: str, by_reply: Mapping[str, ByTask], expert: ByTas
         return note(subject, found) if best > NOISE else ok(subject, found)
     possible = _mean_over(expert, rewards)
     text = f"{text}; the expert {possible:.3g}"
-    return problem(subject, text) if best > NOISE and best >= share * possible - NOISE else ok(subject, text)
+    if best <= NOISE or best < share * possible - NOISE:
+        return ok(subject, text)
+    return _blind_finding(subject, text, best, fmean(constant.get(task, 0.0) for task in rewards))
+
+
+def _blind_finding(subject: str, text: str, reward: float, constant: float) -> Finding:
+    """Return a finding on the reward of a useless reply. It is only a note if the script `constant` earns as much on
+    the same tasks, because every evaluation shows the reward of this script."""
+    if reward > constant + NOISE:
+        return problem(subject, text)
+    return note(subject, f"{text}, as the script `{CONSTANT}` does: learn more than that")
 
 
 def _is_above_zero(difference: Estimate) -> bool:

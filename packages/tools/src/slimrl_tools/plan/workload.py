@@ -33,7 +33,7 @@ from slimrl.types import Rollout, Sample
 MOST_TOKENS = 200_000  # tokens of the samples that represent a batch; a larger batch counts as a multiple
 MOST_TASKS = 16  # tasks of an assumed batch
 # Environments whose episodes end with the first reply, if they have no tools.
-ONE_TURN = ("dataset", "reasoning-gym", "reverse-text")
+ONE_TURN = ("code", "dataset", "reasoning-gym", "reverse-text")
 
 
 @dataclass(frozen=True, slots=True)
