@@ -10,11 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from slimrl.environments.splits import split_by_hash
 from slimrl.errors import RolloutError, UserError, require
 from slimrl.io.rows import file_rows, preview
-from slimrl.io.settings import read_settings, refuse_less
+from slimrl.io.settings import read_settings
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset, Turn
 from slimrl_sandbox.code.trial import Problem, find_failure, make_sandbox
@@ -37,15 +40,12 @@ class Code(Taskset):
     """
 
     path: str
-    held_out: str = "hash"
+    held_out: Literal["hash", "all"] = "hash"
     system: str = INSTRUCTION
-    wall_s: float = 5.0
-    memory_mb: int = 512
+    wall_s: Annotated[float, Field(ge=0.1)] = 5.0
+    memory_mb: Annotated[int, Field(ge=64)] = 512
 
     def __post_init__(self) -> None:
-        if self.held_out not in ("hash", "all"):
-            raise UserError(f'code: `held_out` must be "hash" or "all", not `{self.held_out}`.')
-        refuse_less(self, {"wall_s": 0.1, "memory_mb": 64}, "code")
         find_bubblewrap()  # before anything is loaded
 
     @cached_property
