@@ -13,6 +13,8 @@ from torch import nn
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     Phi3Config,
@@ -23,9 +25,11 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
-FAMILIES = ("llama", "qwen3", "gemma3")  # besides, tests of forwards use "qwen2" and "phi3"
+FAMILIES = ("llama", "qwen3", "gemma3")  # besides, some tests use the others of `_initialised`
 START, END = "<|im_start|>", "<|im_end|>"
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -103,6 +107,7 @@ def _initialised(family: str, shape: dict[str, Any]) -> PreTrainedModel:
     layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16, "query_pre_attn_scalar": 8}
     # Qwen 2 has biases, and a window in the second layer. In Phi 3, queries, keys and values are parts of one product.
     windows = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
+    factors = {"attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.5}
     wide = {**shape, "hidden_size": shape["num_attention_heads"] * shape["head_dim"]}
     make = {
         "llama": lambda: LlamaForCausalLM(LlamaConfig(**shape)),
@@ -110,6 +115,8 @@ def _initialised(family: str, shape: dict[str, Any]) -> PreTrainedModel:
         "gemma3": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**shape, **layers)),
         "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**wide, **windows)),
         "phi3": lambda: Phi3ForCausalLM(Phi3Config(**wide)),
+        "granite": lambda: GraniteForCausalLM(GraniteConfig(**shape, **factors, logits_scaling=4.0)),
+        "smollm3": lambda: SmolLM3ForCausalLM(SmolLM3Config(**shape)),  # every fourth layer knows no positions
     }
     return make[family]()
 

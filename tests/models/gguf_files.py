@@ -1,17 +1,19 @@
 """Writes tiny GGUF files as llama.cpp's converter does, so that reading them can be compared with the original."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, TokenType, get_tensor_name_map
-from gguf.quants import quantize
+from gguf import MODEL_ARCH_NAMES, GGUFWriter, TokenType, get_tensor_name_map
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 ARCHITECTURES = {"gemma3_text": "gemma3"}
+PAIRED = ("llama", "smollm3", "granite")  # rotary dimensions that belong together are neighbours in their files
+# The bytes (rows, M) of a tensor with this name and these values, and the code of their type; None leaves them float32.
+Encode = Callable[[str, np.ndarray], tuple[np.ndarray, int] | None]
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,10 @@ def write_gguf(
     module: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     pre: str = "gpt-2",
-    quantised: bool = False,
+    encode: Encode = lambda name, values: None,
     more: More = NOTHING,
 ) -> Path:
-    """Write a model with a byte-level tokenizer to `path`; `quantised` stores the matrices as Q8_0."""
+    """Write a model with a byte-level tokenizer to `path`; `encode` quantizes tensors."""
     architecture = ARCHITECTURES.get(module.config.model_type, module.config.model_type)
     writer = GGUFWriter(path, architecture)
     _add_config(writer, module)
@@ -51,18 +53,23 @@ def write_gguf(
     for name, values in own.items():
         stem, suffix = name.rsplit(".", 1)
         place, stored = f"{names.get_name(stem)}.{suffix}", _stored(architecture, name, values, module.config)
-        if quantised and stored.ndim == 2:
-            kind = GGMLQuantizationType.Q8_0
-            writer.add_tensor(place, quantize(stored, kind), raw_dtype=kind)
-        else:
-            writer.add_tensor(place, stored)
+        _add_tensor(writer, place, stored, encode)
     for name, values in more.tensors.items():
-        writer.add_tensor(name, values.astype(np.float32))
+        _add_tensor(writer, name, values.astype(np.float32), encode)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _add_tensor(writer: GGUFWriter, name: str, values: np.ndarray, encode: Encode) -> None:
+    if encoded := encode(name, values):
+        stored, kind = encoded
+        # As signed bytes: the writer works out the shape of unsigned ones itself, which fails for types it lacks.
+        writer.add_tensor(name, stored.view(np.int8), raw_shape=values.shape, raw_dtype=kind)
+    else:
+        writer.add_tensor(name, values)
 
 
 def _add_value(writer: GGUFWriter, key: str, value: Any) -> None:
@@ -82,13 +89,18 @@ def _add_config(writer: GGUFWriter, module: PreTrainedModel) -> None:
     rope = config.rope_parameters
     writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
     width = module.model.layers[0].self_attn.head_dim
-    if config.model_type in ("llama", "phi3"):
+    if config.model_type in (*PAIRED, "phi3"):
         writer.add_rope_dimension_count(int(width * rope.get("partial_rotary_factor", 1.0)))
     elif config.model_type != "qwen2":
         writer.add_key_length(width)
         writer.add_value_length(width)
     if config.model_type == "gemma3_text":
         writer.add_sliding_window(config.sliding_window)
+    if config.model_type == "granite":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
     writer.add_vocab_size(config.vocab_size)
 
 
@@ -116,7 +128,7 @@ def _stored(architecture: str, name: str, values: np.ndarray, config: Any) -> np
     """
     if architecture.startswith("gemma") and name.endswith("norm.weight"):
         return values + 1
-    if architecture != "llama" or not name.endswith(("q_proj.weight", "k_proj.weight")):
+    if architecture not in PAIRED or not name.endswith(("q_proj.weight", "k_proj.weight")):
         return values
     count = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
     rows, columns = values.shape

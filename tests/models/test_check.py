@@ -26,7 +26,7 @@ def module_of(family: str, dtype: torch.dtype = torch.float32, layers: int = 2) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "granite", "smollm3"])
 def test_decoders_that_mix_tokens_only_in_attention_are_accepted(family: str, dtype: torch.dtype) -> None:
     check_forward(module_of(family, dtype))
 

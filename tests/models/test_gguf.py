@@ -67,14 +67,6 @@ def test_unquantised_file_keeps_every_bit_and_is_converted_once(
         assert getattr(after, name) == getattr(before, name)
 
 
-def test_quantised_file_is_close_and_stored_in_bfloat16(tmp_path: Path, original: LlamaForCausalLM) -> None:
-    path = write_gguf(tmp_path / "q8.gguf", original, tiny_tokenizer(), quantised=True)
-    module = AutoModelForCausalLM.from_pretrained(convert(path), dtype="auto")
-    assert module.dtype == torch.bfloat16
-    theirs, ours = logits(original), logits(module.float())
-    assert (theirs - ours).norm() < 0.05 * theirs.norm()
-
-
 def test_file_cut_anywhere_is_refused(whole_file: Path, tmp_path: Path, empty_cache: Path) -> None:
     content = whole_file.read_bytes()
     rng = random.Random(0)

@@ -47,11 +47,13 @@ def converted(path: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(convert(path)).eval()
 
 
-def llama3_factors(factor: float, low: float, high: float, original: int, theta: float = THETA) -> np.ndarray:
+def llama3_factors(
+    factor: float, low: float, high: float, original: int, theta: float = THETA, width: int = HEAD
+) -> np.ndarray:
     """The tensor `rope_freqs.weight`, written as llama.cpp's converter writes it."""
     factors = []
-    for exponent in range(0, HEAD, 2):
-        wavelength = 2 * math.pi * theta ** (exponent / HEAD)
+    for exponent in range(0, width, 2):
+        wavelength = 2 * math.pi * theta ** (exponent / width)
         if wavelength < original / high:
             factors.append(1.0)
         elif wavelength > original / low:
@@ -104,6 +106,29 @@ def test_scaled_positions_give_the_logits_of_transformers_own_scaling(family: st
             key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope
         }
         assert (logits(module) - logits(scaled_module(family, unscaled))).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("family", ["granite", "smollm3"])
+def test_architectures_beside_llama_give_the_logits_of_transformers(family: str, tmp_path: Path) -> None:
+    original = tiny_module(family, layers=4).eval()
+    module = converted(write_gguf(tmp_path / "m.gguf", original, tiny_tokenizer()))
+    assert type(module) is type(original)
+    torch.testing.assert_close(logits(module), logits(original), atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "keys", "named"),
+    [
+        ("llama", {"general.architecture": "lfm2"}, r"architecture lfm2 pass a state from token to token"),
+        ("llama", {"general.architecture": "gpt2"}, r"gpt2 is not known here \(known: llama,.*granite\)"),
+        ("granite", {"rope.scaling.finetuned": False}, r"granite\.rope\.scaling\.finetuned = False"),
+    ],
+)
+def test_an_architecture_that_cannot_be_trained_is_refused_by_name(
+    family: str, keys: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=named):
+        convert(write_gguf(tmp_path / "m.gguf", tiny_module(family), tiny_tokenizer(), more=More(keys)))
 
 
 @pytest.mark.parametrize("pattern", [2, [True, False]])

@@ -1,7 +1,7 @@
 """Converts a `.gguf` file to a directory in Hugging Face format, once, in the cache. Knows nothing of chat or training.
 
-`gguf_header.py`, `gguf_metadata.py` and `gguf_tokenizer.py` read the file; the package gguf names and dequantizes the
-tensors. The reader of `.gguf` files in transformers is not used, because it differs between versions.
+`gguf_header.py`, `gguf_metadata.py`, `gguf_tied.py` and `gguf_tokenizer.py` read the file; the package gguf names and
+dequantizes the tensors. The reader of `.gguf` files in transformers is not used, because it differs between versions.
 """
 
 import contextlib
@@ -10,22 +10,25 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from slimrl.errors import UserError
 from slimrl.io.cache import build_once, cache_root, say
 from slimrl.io.checksums import file_sha256
 from slimrl.models.gguf_header import GgufHeader, GgufTensor, read_header
-from slimrl.models.gguf_metadata import ROPE_TENSORS, build_config
+from slimrl.models.gguf_metadata import PAIRED, ROPE_TENSORS, build_config
+from slimrl.models.gguf_tied import tie
 from slimrl.models.gguf_tokenizer import build_tokenizer, stop_ids
 from slimrl.models.quiet import no_progress_bars
 
 # The version of the conversion: cache entries of other versions are rebuilt.
-RECIPE = "gguf-3"
+RECIPE = "gguf-4"
 
 GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
+# Tensors beside a matrix in NVFP4: a factor of its values, and one with which llama.cpp may quantize a layer's inputs.
+SCALE, INPUT_SCALE = "scale", "input_scale"
 
 
 def convert(path: Path) -> Path:
@@ -42,17 +45,17 @@ def gguf_config(path: Path) -> Any:
     """Read the config of the model in a `.gguf` file, from its header alone. Raises UserError like `convert`."""
     header = read_header(path)
     with _explain_failure(path):
-        return build_config(header)
+        return build_config(tie(header))
 
 
 def _convert_into(path: Path, directory: Path) -> None:
     header = read_header(path)
     size_mb = path.stat().st_size / 1e6
-    say(f"Converting {path.name} ({size_mb:.0f} MB) to safetensors; this happens once and takes half a minute ...")
+    say(f"Converting {path.name} ({size_mb:.0f} MB) to safetensors; this happens once ...")
     start = time.perf_counter()
     with _explain_failure(path):
         tokenizer = build_tokenizer(header.metadata)
-        module = _module(header)
+        module = _module(tie(header, say))
     with no_progress_bars():
         module.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
@@ -92,7 +95,7 @@ def _module(header: GgufHeader) -> Any:
     exact = any(tensor.type in (GGML_F32, GGML_F16) for tensor in matrices)
     dtype = torch.float32 if exact else torch.bfloat16
     sources = _sources(header, config, list(module.state_dict()))
-    tensors = {name: torch.from_numpy(_read(header, name, source)).to(dtype) for name, source in sources.items()}
+    tensors = {name: _read(header, name, source, dtype) for name, source in sources.items()}
     module.load_state_dict(tensors, strict=False, assign=True)  # raises for a tensor of another shape
     # A file with tied embeddings has no LM head. Any other tensor that is still on the meta device is missing in the
     # file.
@@ -120,23 +123,25 @@ def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str,
         source = f"{table.get_name(stem)}.{ending}"
         if source in left:
             sources[name] = left.pop(source)
+            for factor in (SCALE, INPUT_SCALE):
+                left.pop(f"{table.get_name(stem)}.{factor}", None)
     if left:
         raise ValueError(f"{len(left)} of its tensors have no place in the architecture, such as {min(left)}")
     return sources
 
 
-def _read(header: GgufHeader, name: str, tensor: GgufTensor) -> np.ndarray:
+def _read(header: GgufHeader, name: str, tensor: GgufTensor, dtype: torch.dtype) -> Tensor:
     """Read the values of the model's tensor `name` from the file's `tensor`, in the layout of transformers."""
-    values = header.read(tensor)
-    kind = name.split(".")[-2]
-    if header.architecture == "llama" and kind in ("q_proj", "k_proj"):
-        num_heads = header.metadata["llama.attention.head_count"]
-        if kind == "k_proj":
-            num_heads = header.metadata.get("llama.attention.head_count_kv", num_heads)
-        # Rotary positions pair each row with the row half a head away in Hugging Face, and with its neighbour in
-        # llama.cpp.
-        rows, columns = values.shape
-        return values.reshape(num_heads, -1, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    # llama.cpp multiplies by a weight, transformers by one plus a weight.
     if header.architecture == "gemma3" and name.endswith("norm.weight"):
-        return values - 1  # llama.cpp multiplies by a weight, transformers by one plus a weight
-    return values
+        return (header.read(tensor) - 1).to(dtype)
+    scale = header.tensors.get(tensor.name.removesuffix("weight") + SCALE)
+    values = header.read(tensor, dtype) if scale is None else (header.read(tensor) * header.read(scale)).to(dtype)
+    kind = name.split(".")[-2]
+    if header.architecture not in PAIRED or kind not in ("q_proj", "k_proj"):
+        return values
+    num_heads = header.metadata[f"{header.architecture}.attention.head_count"]
+    if kind == "k_proj":
+        num_heads = header.metadata.get(f"{header.architecture}.attention.head_count_kv", num_heads)
+    # Rotary positions pair each row with the row half a head away in Hugging Face, and with its neighbour in llama.cpp.
+    return values.unflatten(0, (num_heads, -1, 2)).transpose(1, 2).reshape(values.shape)

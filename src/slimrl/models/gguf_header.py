@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from slimrl.errors import UserError
+from slimrl.models.gguf_types import block_size, dequantize, type_name
 
 VERSIONS = (2, 3)
 ALIGNMENT = 32  # bytes, unless the file has another value
+CHUNK = 1 << 16  # values that are dequantized at once: whole blocks of every type, in the processor's cache
 STRING, ARRAY = 8, 9
 # The codes of the other value types -> their letters in the `struct` module.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -27,6 +31,7 @@ class GgufTensor:
     """A tensor of the file. The last dimension of `shape` is contiguous. `start` is the offset from the file's first
     byte."""
 
+    name: str
     shape: tuple[int, ...]
     type: int  # a value of `gguf.GGMLQuantizationType`
     start: int
@@ -46,13 +51,20 @@ class GgufHeader:
     def architecture(self) -> str:
         return str(self.metadata["general.architecture"])
 
-    def read(self, tensor: GgufTensor) -> np.ndarray:
-        """Read the values of a tensor, dequantized to float32."""
-        # The package is slow to import, and only GGUF files need it: import it only here and where names are read.
-        from gguf import GGMLQuantizationType, dequantize
-
+    def read(self, tensor: GgufTensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Read the values of a tensor, dequantized to `dtype`. Raises ValueError, with the tensor's name, for a type
+        that cannot be dequantized."""
         stored = np.fromfile(self.path, np.uint8, tensor.num_bytes, offset=tensor.start)
-        values: np.ndarray = dequantize(stored.reshape(*tensor.shape[:-1], -1), GGMLQuantizationType(tensor.type))
+        per_block, block_bytes = block_size(tensor.type)
+        values = torch.empty(tensor.shape, dtype=dtype)
+        chunks = zip(
+            torch.from_numpy(stored).split(CHUNK // per_block * block_bytes), values.view(-1).split(CHUNK), strict=True
+        )
+        try:
+            for chunk, target in chunks:
+                target.copy_(torch.from_numpy(dequantize(chunk.numpy(), tensor.type)))
+        except NotImplementedError as error:
+            raise ValueError(_refusal(tensor.name, tensor.type)) from error
         return values
 
 
@@ -103,9 +115,14 @@ class _Cursor:
         return [self.text() for _ in range(length)] if kind == STRING else [*self.read(f"{length}{SCALARS[kind]}")]
 
 
-def _parse(path: Path, cursor: _Cursor) -> GgufHeader:
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+def _refusal(name: str, kind: int) -> str:
+    return (
+        f"its tensor {name} has the type {type_name(kind)}, which cannot be read here; take a file in another "
+        "quantization, such as Q8_0 or Q4_K_M"
+    )
 
+
+def _parse(path: Path, cursor: _Cursor) -> GgufHeader:
     version, num_tensors, num_keys = cursor.read("IQQ")
     if version not in VERSIONS:
         raise ValueError(f"GGUF version {version}; {VERSIONS} can be read")
@@ -119,10 +136,17 @@ def _parse(path: Path, cursor: _Cursor) -> GgufHeader:
         raise LookupError("two tensors have one name")
     alignment = metadata.get("general.alignment", ALIGNMENT)
     first = -(-cursor.position // alignment) * alignment
-    tensors = {}
+    tensors, end = {}, first
     for name, (shape, kind, offset) in entries.items():
-        per_block, block_bytes = map(int, GGML_QUANT_SIZES[GGMLQuantizationType(kind)])
-        tensors[name] = GgufTensor(shape, kind, first + offset, prod(shape) // per_block * block_bytes)
+        try:
+            per_block, block_bytes = block_size(kind)
+        except ValueError as error:
+            raise UserError(f"{path} cannot be loaded: {_refusal(name, kind)}.") from error
+        tensors[name] = GgufTensor(name, shape, kind, first + offset, prod(shape) // per_block * block_bytes)
+        # The format has no gaps, so a type that other programs store differently is noticed here.
+        if tensors[name].start != end:
+            raise ValueError(f"the tensor {name} starts at byte {first + offset:,}, not at {end:,}")
+        end += -(-tensors[name].num_bytes // alignment) * alignment
     if max(tensor.start + tensor.num_bytes for tensor in tensors.values()) > len(cursor.content):
         raise ValueError(f"the file ends before its tensors, at byte {len(cursor.content):,}")
     return GgufHeader(path, metadata, tensors)

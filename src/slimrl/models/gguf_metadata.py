@@ -18,7 +18,18 @@ FREQUENCIES, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rop
 ROPE_TENSORS = frozenset({FREQUENCIES, LONG, SHORT})
 
 # Supported architectures of llama.cpp -> `model_type` in transformers.
-MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text", "phi3": "phi3"}
+MODEL_TYPES = {
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "gemma3": "gemma3_text",
+    "phi3": "phi3",
+    "smollm3": "smollm3",
+    "granite": "granite",
+}
+PAIRED = ("llama", "smollm3", "granite")  # llama.cpp rotates neighbouring dimensions of their heads
+# Architectures with layers that carry a state from token to token, so slimrl cannot pack sequences into one row.
+RECURRENT = ("falcon-h1", "granitehybrid", "lfm2", "lfm2moe", "mamba", "mamba2", "nemotron_h", "qwen35", "qwen3next")
 # Keys that every file has -> settings of a config.
 SHAPE = {
     "block_count": "num_hidden_layers",
@@ -34,10 +45,21 @@ OPTIONAL = {
     "vocab_size": "vocab_size",
 }
 WITH_WINDOW = ("gemma3", "phi3")
+# Keys of one architecture -> settings of its config.
+OWN = {
+    "granite": {
+        "attention.scale": "attention_multiplier",
+        "embedding_scale": "embedding_multiplier",
+        "logit_scale": "logits_scaling",
+        "residual_scale": "residual_multiplier",
+    }
+}
 # The names of special tokens: in a config -> in a file.
 TOKENS = {"bos": "bos", "eos": "eos", "pad": "padding"}
 # Keys that describe the file and do not affect results.
 DESCRIPTIVE = ("tensor_data_layout", "rope.scaling.finetuned", "pooling_type")
+# In files of this architecture alone, the key has an effect: rotary positions are off.
+WITHOUT_ROPE = ("granite", "rope.scaling.finetuned", False)
 # The settings of every published Llama with `rope_type = "llama3"`; only the factor varies.
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
@@ -61,7 +83,9 @@ def build_config(header: GgufHeader) -> PreTrainedConfig:
     if keys.pop("attention.value_length", head) != head:
         raise ValueError("its keys and values have heads of different widths")
     settings = _read_windows(architecture, keys)
-    for key, setting in (SHAPE | OPTIONAL).items():
+    if architecture == "granite":
+        keys.setdefault("attention.scale", head**-0.5)
+    for key, setting in (SHAPE | OPTIONAL | OWN.get(architecture, {})).items():
         if key in keys:
             settings[setting] = keys.pop(key)
     settings.setdefault("vocab_size", len(metadata["tokenizer.ggml.tokens"]))
@@ -88,13 +112,19 @@ def _read_keys(header: GgufHeader) -> _Keys:
     """Return the metadata of the file's architecture that may affect results. Keys with the number 0 are left out,
     because 0 disables a feature. Raises ValueError for an unknown architecture and for unusable keys."""
     architecture = header.architecture
+    if architecture in RECURRENT:
+        raise ValueError(
+            f"the layers of its architecture {architecture} pass a state from token to token (convolutions or "
+            "recurrences), and slimrl trains models whose tokens meet in attention alone, in any format"
+        )
     if architecture not in MODEL_TYPES:
         raise ValueError(f"its architecture {architecture:.40} is not known here (known: {', '.join(MODEL_TYPES)})")
     start = f"{architecture}."
     own = {key.removeprefix(start): value for key, value in header.metadata.items() if key.startswith(start)}
     keys: _Keys = {key: value for key, value in own.items() if value or isinstance(value, bool | str)}
     for key in DESCRIPTIVE:
-        keys.pop(key, None)
+        if (architecture, key, keys.get(key)) != WITHOUT_ROPE:
+            keys.pop(key, None)
     if missing := [key for key in SHAPE if key not in keys]:
         raise ValueError(f"its metadata lacks {architecture}.{missing[0]}")
     if lists := sorted(key for key in SHAPE | OPTIONAL if isinstance(keys.get(key), list)):

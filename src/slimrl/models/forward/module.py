@@ -34,10 +34,14 @@ def last_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, pla
 
 
 def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
-    """Return the logits (N, V) in the module's dtype, with Gemma 2's final soft-capping if the config asks for it."""
+    """Return the logits (N, V) in the module's dtype, with Gemma 2's final soft-capping or Granite's divisor if the
+    config has one."""
     logits: Tensor = module.get_output_embeddings()(hidden_ND)  # type: ignore[operator]
     # Not `to_dict()`, which deep-copies the config: this runs once per sampled token.
-    cap: float | None = vars(module.config).get("final_logit_softcapping")
+    settings = vars(module.config)
+    if divisor := settings.get("logits_scaling"):
+        logits = logits / divisor
+    cap: float | None = settings.get("final_logit_softcapping")
     return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
