@@ -12,7 +12,7 @@ import resource
 import statistics
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -36,7 +36,7 @@ def fibonacci(n: int) -> int:
 NUM = 20  # the most probable tokens of each position are compared
 
 
-def load(path: Path, dtype: str) -> tuple[Policy, dict[str, Any]]:
+def load(path: Path, dtype: Literal["bfloat16", "float32"]) -> tuple[Policy, dict[str, Any]]:
     """Load the file and measure time and peak memory."""
     start = time.perf_counter()
     directory = convert(path)

@@ -144,4 +144,5 @@ def _read(header: GgufHeader, name: str, tensor: GgufTensor, dtype: torch.dtype)
     if kind == "k_proj":
         num_heads = header.metadata.get(f"{header.architecture}.attention.head_count_kv", num_heads)
     # Rotary positions pair each row with the row half a head away in Hugging Face, and with its neighbour in llama.cpp.
-    return values.unflatten(0, (num_heads, -1, 2)).transpose(1, 2).reshape(values.shape)
+    pairs: Tensor = values.unflatten(0, (num_heads, -1, 2))
+    return pairs.transpose(1, 2).reshape(values.shape)

@@ -3,8 +3,6 @@
 The package gguf knows most types. It is slow to import, and only GGUF files need it, so each function imports it.
 """
 
-from typing import Any
-
 import numpy as np
 
 # Types of llama.cpp that gguf 0.19 cannot dequantize: code -> values per block, bits per value, step. A block is a
@@ -28,7 +26,7 @@ def type_name(kind: int) -> str:
     """Return the name of the type, as in `Q4_K`; its number if it has no name here."""
     from gguf import GGMLQuantizationType
 
-    names = {int(known): known.name for known in GGMLQuantizationType}
+    names: dict[int, str] = {int(known): known.name for known in GGMLQuantizationType}
     return names.get(kind, f"number {kind}")
 
 
@@ -40,8 +38,8 @@ def dequantize(stored: np.ndarray, kind: int) -> np.ndarray:
     if kind in INTEGERS:
         return _read_integers(stored, *INTEGERS[kind])
     # As one row: gguf calls several operations of numpy for every 16 rows.
-    values: Any = gguf.dequantize(stored[None], gguf.GGMLQuantizationType(kind))
-    return values[0]
+    values: np.ndarray = gguf.dequantize(stored[None], gguf.GGMLQuantizationType(kind))[0]
+    return values
 
 
 def _read_integers(stored: np.ndarray, per_block: int, num_bits: int, step: int) -> np.ndarray:
@@ -49,4 +47,5 @@ def _read_integers(stored: np.ndarray, per_block: int, num_bits: int, step: int)
     scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
     bits = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little").reshape(len(blocks), per_block, num_bits)
     integers = bits @ (1 << np.arange(num_bits))
-    return (scales * (step * integers - 1)).ravel().astype(np.float32)
+    values: np.ndarray = (scales * (step * integers - 1)).ravel().astype(np.float32)
+    return values
