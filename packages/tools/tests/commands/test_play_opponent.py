@@ -80,7 +80,7 @@ def test_a_person_plays_one_side_and_a_model_the_other(argv: list[str], typed: s
 
 def test_a_model_that_can_read_no_further_ends_the_game_and_says_so() -> None:
     seen = played("0\n\n2\n\n", against(seq_len=20))
-    assert "The episode failed; training would drop it (partner_left): ben left the table" in seen
+    assert "The episode failed; training would drop it (partner_left): ben left" in seen
     assert "the model failed: prompt_too_long" in seen or "has read seq_len = 20 tokens" in seen
 
 
