@@ -148,6 +148,21 @@ def test_an_episode_ends_at_its_last_turn_with_what_its_turns_earned_and_that_on
     assert rollout.loss_mask_T[-1]  # what the environment said last is read by nobody
 
 
+class Scored(Endless):
+    """Never done, but has a reward where a limit cuts it off."""
+
+    async def cut_off(self):
+        return Turn(done=True, reward=-7.0, metrics={"cut": 1.0})
+
+
+@pytest.mark.parametrize(("seq_len", "max_turns", "num"), [(400, 2, 2), (40, 100, 1)])
+def test_an_environment_scores_an_episode_that_a_limit_cuts_off(seq_len, max_turns, num):
+    client = ScriptedClient([reply("hello")] * num)
+    rollout = play(lambda task: Scored(), client, seq_len=seq_len, max_turns=max_turns)
+    assert rollout.turn_rewards == (5.0,) * (num - 1) + (-2.0,) and rollout.metrics["cut"] == 1.0
+    assert rollout.metrics["unfinished"] == 1.0
+
+
 @pytest.mark.parametrize("response_len", [10, 25])
 def test_a_response_never_outgrows_its_limit_which_counts_the_environments_tokens(response_len):
     context = make_context(ScriptedClient([reply("hello")]), max_turns=100)

@@ -6,7 +6,7 @@
 import copy
 from typing import Any, Protocol, cast, runtime_checkable
 
-from slimrl.types import Environment, Task, Taskset, module_purpose
+from slimrl.types import Environment, Task, Taskset, Turn, module_purpose
 
 CONSTANT = "constant"
 """The name of the script that answers every task with the same text: the constant answer with the highest reward."""
@@ -25,6 +25,15 @@ class Closing(Protocol):
 
     async def close(self) -> None:
         """Release the resources. This is called once when the episode is over, failed or cancelled."""
+
+
+@runtime_checkable
+class CutOff(Protocol):
+    """An episode that has a reward even if it reaches the limit of turns or tokens before its end."""
+
+    async def cut_off(self) -> Turn | None:
+        """Return the last turn of an episode that a limit ended after `step`. Its reward is added to the rewards of
+        `step`. None adds nothing."""
 
 
 class _Completed:

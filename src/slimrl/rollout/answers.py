@@ -6,7 +6,7 @@ An invalid result raises a RolloutError with advice, and only the current episod
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from slimrl.environments.base import Closing
+from slimrl.environments.base import Closing, CutOff
 from slimrl.environments.plain import plain_messages, plain_turn
 from slimrl.errors import RolloutError
 from slimrl.types import Environment, Message, Turn
@@ -33,6 +33,14 @@ async def step_episode(environment: Environment, reply: str) -> Turn:
     """Return the environment's turn after the policy's reply. The turn's reward is finite and its metrics are
     floats."""
     return plain_turn(await _asynchronous(environment.step(reply), "step(self, reply)"))
+
+
+async def cut_episode(environment: Environment) -> Turn | None:
+    """Return the last turn of an episode that a limit ended. Return None if the environment does not score it."""
+    if not isinstance(environment, CutOff):
+        return None
+    turn = await _asynchronous(environment.cut_off(), "cut_off(self)")
+    return turn and plain_turn(turn)
 
 
 async def close_episode(environment: Environment) -> None:

@@ -25,7 +25,7 @@ from slimrl.environments.plain import check_reward
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Client, Completion
 from slimrl.models.chat.template import ChatFormat
-from slimrl.rollout.answers import close_episode, start_episode, step_episode
+from slimrl.rollout.answers import close_episode, cut_episode, start_episode, step_episode
 from slimrl.rollout.failures import convert_errors, run_with_timeout
 from slimrl.types import Environment, Message, Metrics, Rollout, SamplingParams, StopReason, Task, Taskset, Turn
 
@@ -111,8 +111,8 @@ async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
     """Play one episode. Errors of the environment or the policy are not raised: they become the rollout's `failure`.
 
     Turn n samples with seed `sampling.seed + n`. An episode that reaches the limit of turns or tokens keeps its rewards
-    so far. Its rollout ends with the policy's last reply: the environment's next messages are dropped, because the
-    policy does not read them.
+    so far, and gets the reward of its `cut_off`, if it has this method. Its rollout ends with the policy's last reply:
+    the environment's next messages are dropped, because the policy does not read them.
     """
     transcript = _Transcript()
     try:
@@ -213,10 +213,13 @@ async def _converse(
             token_ids = chat.continuation(whole, transcript.token_ids[-1]) if fits else []
         if not fits or len(transcript.token_ids) + len(token_ids) >= seq_len:
             transcript.stop_reason = StopReason.CONTEXT_FULL
-            return turn
-        if transcript.turns == limits.max_turns:
+        elif transcript.turns == limits.max_turns:
             transcript.stop_reason = StopReason.MAX_TURNS
-            return turn
+        if transcript.stop_reason is not StopReason.DONE:
+            last = await run_with_timeout(cut_episode(environment), "environment", limits.episode_timeout_s)
+            transcript.rewards[-1] += last.reward if last else 0.0
+            check_reward(sum(transcript.rewards))
+            return last or turn
         transcript.add_prompt(token_ids, messages)
 
 

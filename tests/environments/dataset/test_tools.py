@@ -1,5 +1,6 @@
 """Tools of the user's own: functions and MCP servers, in both formats of the core."""
 
+import asyncio
 import contextlib
 import json
 import re
@@ -66,6 +67,30 @@ def test_an_answer_before_all_calls_ends_the_episode_and_is_graded(tmp_path):
     assert not answered(agent(tmp_path, "add"), f"<tool>add(2)</tool>{ANSWER}").done
     assert answered(agent(tmp_path, "add"), f"{ANSWER}<tool>add(2)</tool>").done
     assert answered(agent(tmp_path, "add"), f"{ANSWER}<answer>6</answer>").reward == 0.0
+
+
+STRICT = """
+def strict(reply, given, task):
+    return -0.5 if given is None else 1.0 if given == "5" else -1.0
+"""
+
+
+def test_calls_up_to_the_limit_of_turns_are_paid_as_no_answer(tmp_path):
+    """Also where the last reply answers after its calls, whose results it has not read."""
+    strict = tmp_path / "strict.py"
+    strict.write_text(STRICT)
+    taskset = agent(tmp_path, "add", reward=f"{strict}:strict")
+
+    async def cut(reply):
+        episode = taskset.environment(taskset.tasks("train")[0])
+        await episode.start()
+        assert not (await episode.step(reply)).done
+        return await episode.cut_off()
+
+    for reply in ("<tool>add(2, 3)</tool>", f"<tool>add(2, 3)</tool>{ANSWER}"):
+        turn = asyncio.run(cut(reply))
+        assert (turn.done, turn.reward, turn.metrics["answered"], turn.metrics["tool_calls"]) == (True, -0.5, 0.0, 1.0)
+    assert answered(taskset, "<answer>6</answer>").reward == -1.0
 
 
 def test_native_calls_have_types(tmp_path):

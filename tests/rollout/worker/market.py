@@ -29,6 +29,13 @@ class Market:
         return Sale(self, task)
 
 
+class Scored(Market):
+    """Its sales cost something if a limit cuts them off."""
+
+    def environment(self, task):
+        return CostlySale(self, task)
+
+
 class Sale:
     def __init__(self, market, task):
         self.market, self.task, self.turns = market, task, 0
@@ -56,6 +63,11 @@ class Sale:
     async def close(self):
         if self.market.how == "closes":
             print("closed", self.task.id)
+
+
+class CostlySale(Sale):
+    async def cut_off(self):
+        return Turn(True, reward=-3.0)
 
 
 class Full(Market):

@@ -20,7 +20,7 @@ from slimrl.environments.find import failure_kind_of, load_taskset, prepare_task
 from slimrl.environments.scripts import play_script
 from slimrl.errors import UserError
 from slimrl.io.process_tree import processes
-from slimrl.rollout.episode import EpisodeSpec
+from slimrl.rollout.episode import EpisodeSpec, run_episode
 from slimrl.rollout.games import run_groups, self_play_specs
 from slimrl.rollout.loop import run_episodes
 from slimrl.rollout.worker.process import QUESTIONS, Source
@@ -166,6 +166,26 @@ def test_random_numbers_depend_on_the_seed_alone() -> None:
     drawn = rewards(first, "rl/0/0"), rewards(first, "rl/0/1")
     assert drawn[0] != drawn[1]
     assert rewards(again, "rl/0/1") == drawn[1]  # as in a run that is resumed at step 1
+
+
+def test_an_evaluation_does_not_change_the_numbers_of_episodes_in_flight() -> None:
+    async def earn(remote: Any, *later: str) -> float:
+        remote.begin_step("rl/0/0")
+        episode = remote.environment(tasks_of(remote, "train")[0])
+        await episode.start()
+        for seed in later:
+            remote.begin_step(seed)
+        return [await episode.step("1") for _ in range(3)][-1].reward
+
+    assert asyncio.run(earn(load())) == asyncio.run(earn(load(), "eval/0"))
+
+
+def test_a_limit_that_cuts_an_episode_off_is_scored_in_the_worker() -> None:
+    scored, unscored = load("Scored"), load()
+    context = make_context(DigitClient(), max_turns=2)
+    for remote, reward in ((scored, 0.25 - 3.0), (unscored, 0.25)):
+        spec = EpisodeSpec(remote, tasks_of(remote, "train")[0], SamplingParams(max_tokens=5))
+        assert run_episodes(run_episode(spec, context)).reward == reward
 
 
 def test_a_process_that_ends_costs_one_episode_though_all_had_several_turns() -> None:

@@ -20,17 +20,17 @@ class Grader:
     form: Form
     rewards: Sequence[Reward]
 
-    async def grade(self, completion: list[Message]) -> Turn:
-        """Return the last turn of an episode, with reward and metrics. `completion` are all messages after the
-        opening."""
-        finished = self.finish(completion)
+    async def grade(self, completion: list[Message], has_ended: bool = True) -> Turn:
+        """Return the last turn of an episode, with reward and metrics. `completion` are all messages after the opening.
+        `has_ended` is False if a limit cut the episode off, which then has no answer."""
+        finished = self.finish(completion, has_ended)
         reward, metrics = await grade([one for one in self.rewards if not one.is_of_group], finished)
         return Turn(done=True, reward=reward, metrics={**metrics, **finished.metrics})
 
-    def finish(self, completion: list[Message]) -> Finished:
-        """Return the finished episode for the rewards."""
+    def finish(self, completion: list[Message], has_ended: bool) -> Finished:
+        """Return the finished episode for the rewards; see `grade`."""
         reply = next(message["content"] for message in reversed(completion) if message["role"] == "assistant")
-        answer, data = read_answer(reply, self.form), self.task.data
+        answer, data = read_answer(reply if has_ended else "", self.form), self.task.data
         metrics = {"answered": float(answer.text is not None)}
         if self.form in ("lenient", "tag"):
             metrics["strict"] = float(answer.is_strict)
@@ -81,12 +81,20 @@ class QuestionEpisode:
         visible = without_thoughts(reply)
         answer = TAG.search(visible)
         if answer is not None and answer.start() < self._format.call_start(visible):
-            turn = await self._grader.grade(self._completion)
-            return Turn(True, reward=turn.reward, metrics={**turn.metrics, **self._metrics()})
+            return await self._grade(has_ended=True)
         reaction = await self._format.react(visible)
         self._calls += reaction.calls
         self._completion += reaction.messages
         return Turn(done=False, messages=reaction.messages, metrics=self._metrics())
+
+    async def cut_off(self) -> Turn:
+        """Return the reward of an episode without an answer. Otherwise calling tools up to a limit would cost nothing
+        where a wrong answer costs something."""
+        return await self._grade(has_ended=False)
+
+    async def _grade(self, has_ended: bool) -> Turn:
+        turn = await self._grader.grade(self._completion, has_ended)
+        return Turn(True, reward=turn.reward, metrics={**turn.metrics, **self._metrics()})
 
     async def close(self) -> None:
         """Close the episode's session in the sandbox, if it has one."""

@@ -28,7 +28,7 @@ from slimrl.judges.judge import Judge, judge_of, read_judge
 from slimrl.judges.word_match import matches
 from slimrl.tools.base import TypedTool
 from slimrl.tools.formats import CallFormat, FormatName, check_sandbox, formats_of
-from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset
+from slimrl.types import Environment, Message, Rollout, Script, Split, StopReason, Task, Taskset
 
 INSTRUCTIONS: dict[Form, str] = {
     "lenient": "Write the answer like this: <answer>answer</answer>",
@@ -235,7 +235,10 @@ class Dataset(Taskset):
     def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
         """Return the values of the group rewards, multiplied by their weights; 0 where a reward does not apply."""
         num_opening = len(self._opening(task, self._new_calls() if self.tools else None))
-        finished = [self._grader(task).finish([*rollout.messages[num_opening:]]) for rollout in rollouts]
+        finished = [
+            self._grader(task).finish([*rollout.messages[num_opening:]], rollout.stop_reason is StopReason.DONE)
+            for rollout in rollouts
+        ]
         rewards = [reward for reward in self._rewards if reward.is_of_group]
 
         async def compare() -> dict[str, list[float]]:

@@ -35,14 +35,21 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.io.process_tree import processes
 from slimrl.io.rollout_json import decode_rollout
 from slimrl.io.user_code import call_user_code
-from slimrl.rollout.answers import close_episode, start_episode, step_episode
+from slimrl.rollout.answers import close_episode, cut_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
 from slimrl.rollout.worker.wire import MAX_BYTES, REASON, WireError, encode, receive_message, send_message
-from slimrl.types import Environment, Task, Taskset
+from slimrl.types import Environment, Task, Taskset, Turn
 
 # prctl(2)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-ABOUT_EPISODES = ("environment", "self_play", "start", "step", "close")  # requests that are answered in the event loop
+ABOUT_EPISODES = (
+    "environment",
+    "self_play",
+    "start",
+    "step",
+    "cut_off",
+    "close",
+)  # requests that are answered in the event loop
 MAX_TURNS = 100  # turns of the event loop after which the worker reports although it does not wait: it may be polling
 PAGE_BYTES = 1 << 20  # size of a message with tasks
 MAX_TASK_BYTES = MAX_BYTES // 2  # maximum size of a task, because rollouts are sent together with their task
@@ -231,8 +238,10 @@ class Worker:
             case {"do": "start", "episode": name}:
                 return await start_episode(self._episodes[name])
             case {"do": "step", "episode": name, "reply": reply}:
-                turn = await step_episode(self._episodes[name], reply)
-                return [turn.done, turn.messages, turn.reward, turn.metrics]
+                return _fields(await step_episode(self._episodes[name], reply))
+            case {"do": "cut_off", "episode": name}:
+                turn = await cut_episode(self._episodes[name])
+                return turn and _fields(turn)
             case {"do": "close", "episode": name}:
                 await close_episode(self._episodes.pop(name))
         return None
@@ -254,7 +263,8 @@ class Worker:
             case {"do": "offload"}:
                 call_user_code("offload() failed", self._taskset.offload)
             case {"do": "seed", "text": text}:
-                _seed(text)
+                if not self._episodes:  # an evaluation must not change the numbers of episodes in flight
+                    _seed(text)
             case {"do": "tasks", "split": split, "first": first}:
                 if split not in self._tasks:  # the first page creates all tasks
                     self._tasks[split] = {task.id: task for task in tasks_of(self._taskset, split)}
@@ -316,6 +326,11 @@ def _failure(error: BaseException) -> dict[str, Any]:
     if isinstance(error, RolloutError) and REASON.fullmatch(error.reason):
         return {"failed": [error.reason, error.detail]}
     return {"failed": ["environment_error", str(error) or "it was cancelled"]}
+
+
+def _fields(turn: Turn) -> list[Any]:
+    """Return the turn in the form that `RemoteEpisode` reads."""
+    return [turn.done, turn.messages, turn.reward, turn.metrics]
 
 
 def _seed(text: str) -> None:

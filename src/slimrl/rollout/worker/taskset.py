@@ -235,8 +235,11 @@ class RemoteEpisode:
         return messages
 
     async def step(self, reply: str) -> Turn:
-        done, messages, reward, metrics = await self._ask("step", reply=reply)
-        return Turn(done, messages, reward, metrics)
+        return Turn(*await self._ask("step", reply=reply))
+
+    async def cut_off(self) -> Turn | None:
+        fields = await self._ask("cut_off")
+        return fields and Turn(*fields)
 
     async def close(self) -> None:
         if self._opened and not self._opened[0].is_over:  # else nothing is left to release
