@@ -23,8 +23,9 @@ from benchmarks.harness.runs import ROOT
 from slimrl.config.reading.saved import read_run_config
 from slimrl.config.run import RLConfig
 from slimrl.environments.find import load_taskset, tasks_of
+from slimrl.models.prefix import common_prefix_length
 from slimrl.monitor.rollouts import RolloutRecord, read_rollouts
-from slimrl.types import Sample, common_prefix_length
+from slimrl.types import Sample
 from slimrl_tools.curves.reference import recognise
 from slimrl_tools.plan.workload import rollout_sample, subject_of
 

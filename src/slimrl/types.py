@@ -311,16 +311,3 @@ class Sample:
         assert len(self.rewards_T) in (0, len(self.token_ids_T)), "rewards are for every token, or there are none"
         assert any(self.loss_mask_T), "a sample needs at least one trained token"
         assert not self.loss_mask_T[0], "the first token of a sequence has nothing to be predicted from"
-
-
-def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the length of the longest common prefix of two lists, or of two tuples, of token ids."""
-    low, high = 0, min(len(a), len(b))
-    # Bisection on slices, which are compared at C speed. The first `low` tokens are known to be equal.
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -32,7 +32,7 @@ from slimrl.models.forward.attention import (
     visible,
 )
 from slimrl.models.native import ops
-from slimrl.types import common_prefix_length
+from slimrl.models.prefix import common_prefix_length
 
 # A shared prefix is read once for all sequences if there are at least this many sequences, and this many shared tokens.
 MIN_SHARING, MIN_SHARED = 4, 64

@@ -28,7 +28,8 @@ from torch import Tensor
 from slimrl.inference.cache import SlotCache, Span
 from slimrl.inference.client import FinishReason
 from slimrl.inference.sampling import ScoredToken, Top
-from slimrl.types import SamplingParams, common_prefix_length
+from slimrl.models.prefix import common_prefix_length
+from slimrl.types import SamplingParams
 
 
 class Shaper(Protocol):

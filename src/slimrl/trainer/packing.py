@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from slimrl.models.device import to_device
-from slimrl.types import Sample, common_prefix_length
+from slimrl.models.prefix import common_prefix_length
+from slimrl.types import Sample
 
 
 @dataclass(frozen=True, slots=True)
