@@ -21,7 +21,7 @@ class TrackerConfig(Config):
 
     @property
     def is_on(self) -> bool:
-        """True if the settings turn the program on."""
+        """True if the settings turn this tracker on."""
         return bool(self.project) if self.enabled == "auto" else self.enabled
 
 

@@ -69,8 +69,8 @@ def load_estimate(loss: ResolvedLoss) -> ResolvedLoss:
 
 
 def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss) -> None:
-    """Raise UserError if a group is not a whole number of games, or if `loss` compares rollouts but a role has only one
-    rollout in a group."""
+    """Raise UserError if `rollouts_per_example` rollouts are not a whole number of games, or if `loss` compares
+    rollouts but a role has only one rollout in a group."""
     num_roles = max(1, len(taskset.roles))
     if rollouts_per_example % num_roles:
         raise UserError(

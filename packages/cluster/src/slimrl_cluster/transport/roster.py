@@ -91,8 +91,7 @@ class Roster:
         return file_members(self.run, part)
 
     def find(self, part: Part) -> Facts | None:
-        """Return the facts that a living part has announced; None without such a part. If there are several parts,
-        return the first part's facts."""
+        """Return the facts that a running process of the type `part` has announced; None if none is running."""
         facts = next(iter(self.members(part).values()), None)
         if facts:
             self._seen.setdefault(part, describe_member(facts))

@@ -52,8 +52,8 @@ def openings(answers: Sequence[str], num: int) -> list[str]:
 
 
 def choose_fixed_words(answers: Sequence[str], num: int) -> list[str]:
-    """Return `num` different words, chosen greedily. Each word raises the partial credit of the best guess so far as
-    much as possible, on average over all answers."""
+    """Return `num` different words, chosen greedily. With each word, the highest partial credit among the chosen words
+    increases most, on average over all answers."""
     credit = {
         word: [Try(word, feedback_of(word, answer)).partial_credit for answer in answers]
         for word in _of_common_letters(answers, NUM_FIXED)

@@ -40,9 +40,9 @@ FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0
 
 
 class Connection(H11Protocol):
-    """uvicorn's protocol. A connection is closed if its client delays the server for too long. uvicorn would refuse
-    requests once there are `limit_concurrency` connections. Instead, the connection that reaches this number is
-    answered with 503 and closed, and `on_full` is called."""
+    """uvicorn's HTTP protocol with two changes. A connection whose client delays the server for too long is closed. If
+    there are `limit_concurrency` connections, uvicorn would refuse the requests on all of them; here, only a new
+    connection is answered with 503 and closed, and `on_full` is called."""
 
     def __init__(self, on_full: Callable[[], None], **settings: Any) -> None:
         super().__init__(**settings)

@@ -74,5 +74,5 @@ def note(subject: str, found: str, remedy: str = "") -> Finding:
 
 
 def problem(subject: str, found: str, remedy: str = "") -> Finding:
-    """Return a finding on something broken. If `remedy` is empty, use the remedy of the subject."""
+    """Return a finding on something broken. If `remedy` is empty, use the remedy in the table for `subject`."""
     return Finding(subject, Level.PROBLEM, found, remedy or REMEDIES.get(subject, "Read the message."))

@@ -158,7 +158,8 @@ def micro_batch(found: Found) -> Outcome:
 
 
 def first_of(found: Found, key: str) -> Outcome:
-    """Rename a key of the first data set to `key`. The key is impossible for further data sets."""
+    """Return the setting of the first data set under slimrl's name `key`. For a further data set, return that slimrl
+    has no such setting."""
     if found.stars[0] == "0":
         return renamed(key, found.value)
     return Outcome("impossible", "slimrl trains on one of the data sets: put them together into one data set")
