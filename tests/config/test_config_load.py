@@ -11,6 +11,7 @@ import pytest
 from slimrl.config.data import ExpertDataConfig, FileDataConfig
 from slimrl.config.reading.flags import names_section
 from slimrl.config.reading.formats import read_toml
+from slimrl.config.reading.saved import read_flat_settings
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.config.serve import ServeConfig
 from tests.config.reading import ENV, error_of, read, written
@@ -330,6 +331,7 @@ def test_a_setting_that_is_gone_is_ignored_where_it_did_nothing(tmp_path: Path, 
     path = written(tmp_path / "config.toml", f"[inference]\nlookup_tokens = {value}\n")
     if value == "0":
         assert read(RLConfig, *ENV, "@", path)[1] == []
+        assert read_flat_settings(tmp_path, "rl") == {}  # which a resumed run compares with its own
     else:
         assert "inference.lookup_tokens" in error_of(RLConfig, *ENV, "@", path)
 

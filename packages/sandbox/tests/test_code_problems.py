@@ -91,6 +91,22 @@ ATTACKS = {
 
 
 @isolated
+def test_lazy_tests_are_not_ended_by_an_exception_of_the_program(tmp_path: Path) -> None:
+    lazy = {**DOUBLE, "tests": "assert all(map(lambda n: double([n]) == (2 * n,), [1, 2]))\n"}
+    for kind in ("StopIteration", "StopAsyncIteration"):
+        (turn,) = played(taskset(tmp_path, lazy), [f"```python\ndef double(numbers):\n    raise {kind}\n```"])
+        assert turn.reward == 0.0
+
+
+@isolated
+def test_results_of_other_containers_count_as_the_plain_ones(tmp_path: Path) -> None:
+    counted = {"prompt": "Count.", "function": "count", "tests": "assert count('aab') == {'a': 2, 'b': 1}\n"}
+    program = "from collections import Counter\ndef count(text):\n    return Counter(text)"
+    (turn,) = played(taskset(tmp_path, counted), [f"```python\n{program}\n```"])
+    assert turn.reward == 1.0
+
+
+@isolated
 def test_no_program_passes_without_right_results(tmp_path: Path) -> None:
     began = time.monotonic()
     turns = played(

@@ -93,6 +93,20 @@ def test_calls_up_to_the_limit_of_turns_are_paid_as_no_answer(tmp_path):
     assert answered(taskset, "<answer>6</answer>").reward == -1.0
 
 
+def test_a_result_that_nobody_has_read_is_no_completion(tmp_path):
+    last = tmp_path / "last.py"
+    last.write_text("def last(completions, **columns):\n    return [float('5' in str(one)) for one in completions]\n")
+    taskset = agent(tmp_path, "add", reward=f"{last}:last")
+
+    async def cut():
+        episode = taskset.environment(taskset.tasks("train")[0])
+        await episode.start()
+        await episode.step("<tool>add(2, 3)</tool>")
+        return await episode.cut_off()
+
+    assert asyncio.run(cut()).reward == 0.0
+
+
 def test_native_calls_have_types(tmp_path):
     taskset = agent(tmp_path, "add", "join", format="native")
     (first, *_) = opened(taskset)

@@ -165,6 +165,7 @@ def test_too_many_replies_with_calls_end_the_episode():
     ("name", "arguments", "answer"),
     [
         ("power", {"base": 10, "exponent": 10**10}, "must be at most 1000"),
+        ("round_number", {"number": 5, "decimal_places": -(10**9)}, "must be at least -1000"),
         ("logarithm", {"value": 2, "base": 10, "precision": 10**9}, "must be at most 1000"),
         ("square_root", {"number": 2, "precision": 10**9}, "must be at most 1000"),
         ("add", {"a": "__import__('os')", "b": 1}, "must be a number"),

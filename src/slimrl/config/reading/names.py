@@ -112,7 +112,9 @@ class Names:
             source = [*{setting.path: setting for setting in translation.settings}.values()]
         # Drop the header `[trainer.model]` around the synonym `lora`: no such section exists.
         headers = {other[:end] for other in SYNONYMS[""] for end in range(1, len(other))}
-        settings = [one for one in source if (one.value != {} or one.path not in headers) and not _is_gone(one)]
+        settings = [
+            one for one in source if (one.value != {} or one.path not in headers) and not is_gone(one.path, one.value)
+        ]
         return [replace(setting, path=current_path(self.command, setting.path)) for setting in settings]
 
     def _refuse_file_of_another(self, source: Sequence[Setting]) -> None:
@@ -129,9 +131,9 @@ class Names:
                 )
 
 
-def _is_gone(setting: Setting) -> bool:
-    """Return True if an earlier version had the setting, and this value of it did nothing."""
-    return setting.path in GONE and setting.value == GONE[setting.path]
+def is_gone(path: Path, value: object) -> bool:
+    """Return True if an earlier version had the setting at `path`, and this value of it did nothing."""
+    return path in GONE and value == GONE[path]
 
 
 def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> Names:

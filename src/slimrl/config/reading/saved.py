@@ -18,7 +18,7 @@ from typing import Any
 from slimrl.config.base import SECRET, CommandConfig, Config
 from slimrl.config.reading.formats import flatten
 from slimrl.config.reading.load import C, Resolved, load_file
-from slimrl.config.reading.names import current_path, settings_of_commands
+from slimrl.config.reading.names import current_path, is_gone, settings_of_commands
 from slimrl.config.reading.schema import field_names
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, nearest
@@ -163,7 +163,8 @@ def read_flat_settings(run_dir: Path, command: str) -> dict[str, Any]:
         tree = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"{path}: {error}. Restore the file, or remove it to resume without a comparison.") from None
-    return {".".join(current_path(command, tuple(key.split(".")))): value for key, value in by_dotted_key(tree).items()}
+    found = [(tuple(key.split(".")), value) for key, value in by_dotted_key(tree).items()]
+    return {".".join(current_path(command, path)): value for path, value in found if not is_gone(path, value)}
 
 
 def _command_in(text: str) -> str:

@@ -90,6 +90,8 @@ class QuestionEpisode:
     async def cut_off(self) -> Turn:
         """Return the reward of an episode without an answer. Otherwise calling tools up to a limit would cost nothing
         where a wrong answer costs something."""
+        while self._completion[-1]["role"] != "assistant":  # results that the policy has not read
+            self._completion.pop()
         return await self._grade(has_ended=False)
 
     async def _grade(self, has_ended: bool) -> Turn:

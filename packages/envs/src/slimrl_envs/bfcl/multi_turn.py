@@ -20,6 +20,7 @@ MORE_FUNCTIONS = "I have updated some more functions you can choose from. What a
 # Bounds of arguments with which a simulated function would compute for minutes.
 BOUNDS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "power": {"base": {"minimum": -1e15, "maximum": 1e15}, "exponent": {"minimum": -1000, "maximum": 1000}},
+    "round_number": {"decimal_places": {"minimum": -1000, "maximum": 1000}},
     "logarithm": {"precision": {"minimum": 1, "maximum": 1000}},
     "square_root": {"precision": {"minimum": 1, "maximum": 1000}},
 }

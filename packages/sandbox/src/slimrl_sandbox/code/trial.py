@@ -24,13 +24,20 @@ try:
     code = compile(program, "program", "exec")
 except SyntaxError:
     code = compile(prefix + program, "program", "exec")
+def plain(value):
+    if isinstance(value, dict):
+        return {{plain(key): plain(item) for key, item in value.items()}}
+    for kind in (list, tuple, set):
+        if isinstance(value, kind):
+            return kind(map(plain, value))
+    return value
 exec(prefix, names)
 exec(code, names)
 answer = ""
 while True:
     positional, keywords = ast.literal_eval(exchange(answer))
     try:
-        answer = repr((True, names[{function!r}](*positional, **keywords)))
+        answer = repr((True, plain(names[{function!r}](*positional, **keywords))))
     except Exception as error:
         answer = repr((False, type(error).__name__))
 """
@@ -42,7 +49,9 @@ def {function}(*positional, **keywords):
     if returns:
         return value
     kind = vars(builtins).get(value)
-    raise (kind if isinstance(kind, type) and issubclass(kind, Exception) else Exception)(value)
+    # An exception that ends a loop would end the loop of lazy tests, such as `all(map(...))`.
+    ends_loops = kind in (StopIteration, StopAsyncIteration)
+    raise (kind if isinstance(kind, type) and issubclass(kind, Exception) and not ends_loops else Exception)(value)
 exec({tests!r})
 """
 
