@@ -100,6 +100,7 @@ class Names:
         Raise UserError if the source is a settings file for another command. Also raise UserError if the source has
         another trainer's names and a key that slimrl does not support.
         """
+        source = [one for one in source if not is_gone(one.path, one.value)]
         self._refuse_file_of_another(source)
         foreign = (dialect for dialect in self.dialects if dialect.is_foreign(source, self.command, self.is_known))
         if dialect := next(foreign, None):
@@ -112,9 +113,7 @@ class Names:
             source = [*{setting.path: setting for setting in translation.settings}.values()]
         # Drop the header `[trainer.model]` around the synonym `lora`: no such section exists.
         headers = {other[:end] for other in SYNONYMS[""] for end in range(1, len(other))}
-        settings = [
-            one for one in source if (one.value != {} or one.path not in headers) and not is_gone(one.path, one.value)
-        ]
+        settings = [setting for setting in source if setting.value != {} or setting.path not in headers]
         return [replace(setting, path=current_path(self.command, setting.path)) for setting in settings]
 
     def _refuse_file_of_another(self, source: Sequence[Setting]) -> None:
