@@ -132,12 +132,12 @@ def arguments_of(
     tool = _typed(tools[name])
     parameters, called = tool.parameters, f"It is called as {usage(tool)}."
     named = by_name(tool, positional, keywords)
-    if tool.of_texts and (wrong := [key for key, value in named.items() if not isinstance(value, str)]):
-        raise ToolError(f"{name}: `{wrong[0]:.80}` must be text in quotes, not {named[wrong[0]]!r:.80}.")
     try:  # a Python literal may be a set, or have a number as a key
         arguments: dict[str, Any] = json.loads(json.dumps(named, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         raise ToolError(f"{name}: the arguments must be texts, numbers, lists and objects of JSON. {called}") from None
+    if tool.of_texts and (wrong := [key for key, value in named.items() if not isinstance(value, str)]):
+        raise ToolError(f"{name}: `{wrong[0]:.80}` must be text in quotes, not {named[wrong[0]]!r:.80}.")
     if not is_writable(arguments):
         raise ToolError(f"{name}: an argument has half of a surrogate pair, which is no text.")
     if unknown := [key for key in arguments if (parameters or tool.of_texts) and key not in parameters]:

@@ -69,6 +69,12 @@ def test_an_answer_before_all_calls_ends_the_episode_and_is_graded(tmp_path):
     assert answered(agent(tmp_path, "add"), f"{ANSWER}<answer>6</answer>").reward == 0.0
 
 
+def test_a_number_of_thousands_of_digits_is_a_mistake_of_the_policy(tmp_path):
+    path = functions(tmp_path, "def find(text: str) -> str:\n    return text\n")
+    taskset = made(tmp_path, ROWS, test_share=0.0, tools=[{"python": f"{path}:find"}])
+    assert "must be texts, numbers" in said(taskset, f"<tool>find(0x{'f' * 4000})</tool>")[1]
+
+
 STRICT = """
 def strict(reply, given, task):
     return -0.5 if given is None else 1.0 if given == "5" else -1.0
@@ -91,6 +97,21 @@ def test_calls_up_to_the_limit_of_turns_are_paid_as_no_answer(tmp_path):
         turn = asyncio.run(cut(reply))
         assert (turn.done, turn.reward, turn.metrics["answered"], turn.metrics["tool_calls"]) == (True, -0.5, 0.0, 1.0)
     assert answered(taskset, "<answer>6</answer>").reward == -1.0
+
+
+def test_a_reward_that_does_not_apply_without_an_answer_drops_no_episode(tmp_path):
+    """Otherwise calls up to the limit would cost nothing."""
+    some = tmp_path / "some.py"
+    some.write_text("def some(reply, given):\n    return None if given is None else 1.0\n")
+    taskset = agent(tmp_path, "add", reward=f"{some}:some")
+
+    async def cut():
+        episode = taskset.environment(taskset.tasks("train")[0])
+        await episode.start()
+        await episode.step("<tool>add(2, 3)</tool>")
+        return await episode.cut_off()
+
+    assert asyncio.run(cut()).reward == 0.0
 
 
 def test_a_result_that_nobody_has_read_is_no_completion(tmp_path):

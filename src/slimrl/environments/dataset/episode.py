@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from slimrl.environments.answers import TAG, Form, read_answer
 from slimrl.environments.dataset.rewards import Finished, Reward, grade
 from slimrl.environments.dataset.rows import prompt_of, question_of, references_of
+from slimrl.errors import RolloutError
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.tools.base import CallAttempt
 from slimrl.tools.formats import CallFormat
@@ -24,7 +25,12 @@ class Grader:
         """Return the last turn of an episode, with reward and metrics. `completion` are all messages after the opening.
         `has_ended` is False if a limit cut the episode off, which then has no answer."""
         finished = self.finish(completion, has_ended)
-        reward, metrics = await grade([one for one in self.rewards if not one.is_of_group], finished)
+        try:
+            reward, metrics = await grade([one for one in self.rewards if not one.is_of_group], finished)
+        except RolloutError as error:
+            if has_ended or error.reason != "no_reward":
+                raise
+            reward, metrics = 0.0, {}  # a dropped episode would cost nothing
         return Turn(done=True, reward=reward, metrics={**metrics, **finished.metrics})
 
     def finish(self, completion: list[Message], has_ended: bool) -> Finished:
