@@ -21,8 +21,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.harness.measure import markdown_table
+from slimrl.config.reading.saved import read_flat_settings
 from slimrl.eval.episodes import read_episodes
 from slimrl.io.run_dir import RunDir
+from slimrl.models.chat.call_reader import CallReader
 from slimrl.stats import estimate_mean
 from slimrl.types import Rollout, StopReason
 from slimrl_envs.bfcl.calls import Call, read_calls
@@ -78,14 +80,18 @@ def data_of(category: str) -> dict[str, tuple[dict[str, Any], Any]]:
     return {one["id"]: (one, truth["ground_truth"]) for one, truth in zip(prompts, truths, strict=True)}
 
 
-def score(category: str, id: str, rollout: Rollout) -> bool:
-    """BFCL's verdict on an episode."""
-    prompt, truth = data_of(category)[id]
-    names = runner()
+def functions_of(category: str, id: str) -> set[str]:
+    """The names of a task's functions."""
+    prompt, _ = data_of(category)[id]
     later = [one for functions in prompt.get("missed_function", {}).values() for one in functions]
-    decoder = Decoder({one["name"] for one in [*prompt["function"], *later]})
+    return {one["name"] for one in [*prompt["function"], *later]}
+
+
+def score(category: str, id: str, rollout: Rollout, replies: list[str]) -> bool:
+    """BFCL's verdict on an episode. `replies` have the calls in tags."""
+    prompt, truth = data_of(category)[id]
+    names, decoder = runner(), Decoder(functions_of(category, id))
     prompt = dict(prompt)  # a scorer deletes the functions
-    replies = replies_of(rollout)
     if category in MULTI:
         turns = split_steps(replies, len(truth))
         if rollout.stop_reason is not StopReason.DONE or len(turns[-1]) > MAX_STEPS:
@@ -118,15 +124,17 @@ def main() -> int:
     parser.add_argument("run", type=Path, help="the output_dir of `slimrl eval`")
     arguments = parser.parse_args()
     verdicts: dict[tuple[str, str], list[tuple[bool, bool]]] = defaultdict(list)
+    reader = CallReader(setting=read_flat_settings(arguments.run, "eval").get("model.tool_calls", "template"))
     disagreed, num_unread = [], 0
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["BFCL_PROJECT_ROOT"] = scratch  # its modules make directories when they are imported
         for file, category, rollout in episodes_in(arguments.run):
             id = rollout.task_id.rpartition("/")[2]
-            if sum(len(read_calls(reply)) for reply in replies_of(rollout)) != rollout.metrics["calls"]:
+            replies = replies_of(rollout, reader, functions_of(category, id))
+            if sum(len(read_calls(reply)) for reply in replies) != rollout.metrics["calls"]:
                 num_unread += 1
                 continue
-            ours, theirs = rollout.metrics["correct"] == 1.0, score(category, id, rollout)
+            ours, theirs = rollout.metrics["correct"] == 1.0, score(category, id, rollout, replies)
             verdicts[file, category].append((ours, theirs))
             if ours != theirs:
                 disagreed.append(f"{file}: {id} is {'right' if theirs else 'wrong'} for BFCL")
@@ -134,12 +142,16 @@ def main() -> int:
     print(markdown_table(["episodes of", "category", "tasks", "slimrl", "BFCL"], rows))
     print("\n".join(disagreed) or "no task is scored otherwise")
     if num_unread:
-        print(f"{num_unread} episodes are left out: they have calls in another form than that of the chat template")
+        print(
+            f"{num_unread} episodes are left out: they have calls in a form that is read with their chat template alone"
+        )
     return int(bool(disagreed) or not rows)
 
 
-def replies_of(rollout: Rollout) -> list[str]:
-    return [message["content"] for message in rollout.messages if message["role"] == "assistant"]
+def replies_of(rollout: Rollout, reader: CallReader, functions: set[str]) -> list[str]:
+    """The policy's replies, whose calls are rewritten as the environment read them."""
+    replies = [message["content"] for message in rollout.messages if message["role"] == "assistant"]
+    return [reader.rewrite(reply, reader.read(reply, functions)) for reply in replies]
 
 
 def accuracy(verdicts: Sequence[bool]) -> str:
