@@ -202,13 +202,21 @@ def test_the_error_of_a_missing_plug_in_names_its_distribution(
 
 
 def test_parts_and_processes_need_the_distribution_that_starts_them(
-    made: MadeUp, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: MadeUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     core = {COMMANDS: {name: f"slimrl.commands.table:{name.upper()}" for name in ("trainer", "rl")}}
     made.install(slimrl={**core, ENVIRONMENTS: {"reverse-text": REVERSE}})
-    monkeypatch.setattr("slimrl.launch.start.refuse_early", lambda config: None)  # an extra may be missing
+    monkeypatch.setattr("slimrl.launch.start._needs", lambda config: ())  # an extra may be missing
     missing = "slimrl: the deployment `processes` is in slimrl-cluster, which is not installed: "
-    rl = ["rl", "--orchestrator.env.0.id", "reverse-text", "--deployment.type", "processes"]
+    rl = [
+        "rl",
+        "--orchestrator.env.0.id",
+        "reverse-text",
+        "--deployment.type",
+        "processes",
+        "--output_dir",
+        str(tmp_path / "out"),
+    ]
     for argv in (["trainer", "@", "examples/reverse_text/rl.toml", "--dry-run"], rl):
         assert cli.run(argv) == 2
         assert capsys.readouterr().err == f"{missing}`pip install slimrl-cluster`.\n"

@@ -134,6 +134,8 @@ def refuse_early(config: CommandConfig) -> None:
     for module, extra, purpose in _needs(config):
         if find_spec(module) is None:
             raise UserError(f"{purpose} needs the extra [{extra}] (no module `{module}`): {install_hint(extra)}.")
+    if isinstance(config, RLConfig) and config.deployment.are_apart:
+        load(DEPLOYMENTS, config.deployment.type, "the deployment")  # fails if it is not installed
     model = getattr(config, "model", None)
     if isinstance(model, ModelConfig) and not is_placed:
         _check_device(model.device)
