@@ -130,7 +130,9 @@ def result_of(output_dir: Path) -> dict[str, Any]:
     """All that a run is for: final weights, metrics, held-out results and closing table."""
     weights = output_dir / "weights" / f"step_{STEPS}"
     files = [path for path in sorted(weights.iterdir()) if path.is_file() and path.suffix != ".png"]  # plots show times
-    found: dict[str, Any] = {path.name: sha256(path) for path in files}
+    found: dict[str, Any] = {path.name: sha256(path) for path in files if path.suffix != ".md"}
+    for path in weights.glob("*.md"):  # the card, which tells a time
+        found[path.name] = [line for line in path.read_text("utf-8").splitlines() if not line.startswith("| time")]
     for directory in (output_dir, output_dir / "warmup"):
         found[directory.name] = [
             (step, {name: value for name, value in metrics.items() if is_reproducible(name)})
