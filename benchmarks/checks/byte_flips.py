@@ -131,7 +131,7 @@ def result_of(output_dir: Path) -> dict[str, Any]:
     weights = output_dir / "weights" / f"step_{STEPS}"
     files = [path for path in sorted(weights.iterdir()) if path.is_file() and path.suffix != ".png"]  # plots show times
     found: dict[str, Any] = {path.name: sha256(path) for path in files if path.suffix != ".md"}
-    for path in weights.glob("*.md"):  # the card, which tells a time
+    for path in weights.glob("*.md"):  # the model card, whose table has the duration
         found[path.name] = [line for line in path.read_text("utf-8").splitlines() if not line.startswith("| time")]
     for directory in (output_dir, output_dir / "warmup"):
         found[directory.name] = [

@@ -1,4 +1,5 @@
-"""Compares slimrl's log-probabilities of a real `.gguf` file with llama.cpp's, and measures what loading it costs.
+"""Compares slimrl's log-probabilities of a real `.gguf` file with llama.cpp's. Measures the time and memory
+of loading.
 
     uv run --group llamacpp python -m benchmarks.checks.gguf [--model FILE.gguf]
 

@@ -32,6 +32,18 @@ def said(taskset, *replies):
     return turn, "\n".join(message["content"] for message in turn.messages)
 
 
+def cut_off(taskset, reply):
+    """The last turn of an episode that a limit ends after this reply."""
+
+    async def play():
+        episode = taskset.environment(taskset.tasks("train")[0])
+        await episode.start()
+        assert not (await episode.step(reply)).done
+        return await episode.cut_off()
+
+    return asyncio.run(play())
+
+
 CALLS = {
     "add(2, 3)": "5",
     "add(a=2)": "3",
@@ -87,14 +99,8 @@ def test_calls_up_to_the_limit_of_turns_are_paid_as_no_answer(tmp_path):
     strict.write_text(STRICT)
     taskset = agent(tmp_path, "add", reward=f"{strict}:strict")
 
-    async def cut(reply):
-        episode = taskset.environment(taskset.tasks("train")[0])
-        await episode.start()
-        assert not (await episode.step(reply)).done
-        return await episode.cut_off()
-
     for reply in ("<tool>add(2, 3)</tool>", f"<tool>add(2, 3)</tool>{ANSWER}"):
-        turn = asyncio.run(cut(reply))
+        turn = cut_off(taskset, reply)
         assert (turn.done, turn.reward, turn.metrics["answered"], turn.metrics["tool_calls"]) == (True, -0.5, 0.0, 1.0)
     assert answered(taskset, "<answer>6</answer>").reward == -1.0
 
@@ -104,28 +110,14 @@ def test_a_reward_that_does_not_apply_without_an_answer_drops_no_episode(tmp_pat
     some = tmp_path / "some.py"
     some.write_text("def some(reply, given):\n    return None if given is None else 1.0\n")
     taskset = agent(tmp_path, "add", reward=f"{some}:some")
-
-    async def cut():
-        episode = taskset.environment(taskset.tasks("train")[0])
-        await episode.start()
-        await episode.step("<tool>add(2, 3)</tool>")
-        return await episode.cut_off()
-
-    assert asyncio.run(cut()).reward == 0.0
+    assert cut_off(taskset, "<tool>add(2, 3)</tool>").reward == 0.0
 
 
 def test_a_result_that_nobody_has_read_is_no_completion(tmp_path):
     last = tmp_path / "last.py"
     last.write_text("def last(completions, **columns):\n    return [float('5' in str(one)) for one in completions]\n")
     taskset = agent(tmp_path, "add", reward=f"{last}:last")
-
-    async def cut():
-        episode = taskset.environment(taskset.tasks("train")[0])
-        await episode.start()
-        await episode.step("<tool>add(2, 3)</tool>")
-        return await episode.cut_off()
-
-    assert asyncio.run(cut()).reward == 0.0
+    assert cut_off(taskset, "<tool>add(2, 3)</tool>").reward == 0.0
 
 
 def test_native_calls_have_types(tmp_path):

@@ -91,7 +91,7 @@ def test_a_run_of_one_process_says_whether_it_lives_was_interrupted_or_has_ended
 
 
 def programs(directory: Path, started: dict[str, str], deaths: int = 0, **members: dict[str, str]) -> None:
-    """Write the file in which `rl` lists its programs."""
+    """Write the file of the programs that `rl` has started."""
     write_programs(RunDir(directory), started, deaths, members)
 
 

@@ -102,9 +102,9 @@ class WorkerProcess:
     def ask(self, do: str, **fields: Any) -> Any:
         """Send the request `do` with its `fields`, and return the worker's answer. Kill the process and raise
         RolloutError if the worker sends no message within the larger of the request's limit and `call_s`."""
-        what, limit_s = QUESTIONS.get(do, ("answer", 0.0))
+        request, limit_s = QUESTIONS.get(do, ("answer", 0.0))
         number, answer = self._post(do, fields)
-        self._wait(number, answer.done, max(limit_s, self._source.call_s), what)
+        self._wait(number, answer.done, max(limit_s, self._source.call_s), request)
         return answer.result()
 
     def ask_class(self, do: str, **fields: Any) -> Any:
@@ -172,11 +172,11 @@ class WorkerProcess:
                 pass
         return number, answer
 
-    def _wait(self, number: int, is_done: Callable[[], bool], limit_s: float, what: str) -> None:
+    def _wait(self, number: int, is_done: Callable[[], bool], limit_s: float, request: str) -> None:
         """Wait until `is_done` or the end of the process, and log the wait every `NOTICE_S` seconds. If neither happens
-        within `limit_s` seconds, kill the process and raise RolloutError. `what` is the request as a phrase."""
+        within `limit_s` seconds, kill the process and raise RolloutError. `request` is a phrase for messages."""
         began, since = time.monotonic(), time.strftime("%H:%M:%S")
-        waiting = f"waiting since {since} for environment `{self._source.env_id}` to {what} (process {self.pid}"
+        waiting = f"waiting since {since} for environment `{self._source.env_id}` to {request} (process {self.pid}"
         with self._changed:
             while not is_done() and not self.is_over:
                 left = max(began, self._heard) + limit_s - time.monotonic()

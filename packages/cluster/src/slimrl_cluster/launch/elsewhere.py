@@ -1,4 +1,4 @@
-"""Implements the trainer's side of a run in which other processes sample. The trainer exchanges files with the
+"""Implements the trainer's side of a run of several processes: others sample. The trainer exchanges files with the
 orchestrator (`commands/orchestrator.py`) in the run's directory."""
 
 import shutil
@@ -51,18 +51,18 @@ class SamplingElsewhere:
             drop_before(path.parent, step)
         return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
 
-    def _await_file(self, path: Path, what: str) -> None:
-        """Wait for the orchestrator's file at `path`, and broadcast the weights again whenever a sampler joins. `what`
-        names the file in messages. The first rank looks for the file, and sends the result to the other ranks. Raises
-        UserError in all ranks if the file does not appear."""
+    def _await_file(self, path: Path, awaited: str) -> None:
+        """Wait for the orchestrator's file at `path`, and broadcast the weights again for each sampler that joins.
+        `awaited` is the file's name in messages. The first rank looks for the file, and sends the result to the other
+        ranks. Raises UserError in all ranks if the file does not appear."""
         ranks = self.parts.ranks
-        while (do := ranks.of_first(self._look(path, what) if ranks.leads else "")) != IT_IS_THERE:
+        while (do := ranks.of_first(self._look(path, awaited) if ranks.leads else "")) != IT_IS_THERE:
             if do == SEND_AGAIN:
                 self.weights.send_again()
             elif do != WAIT_ON:
                 raise UserError(do)
 
-    def _look(self, path: Path, what: str) -> str:
+    def _look(self, path: Path, awaited: str) -> str:
         """Wait for the file at `path`; only the first rank calls this. Return the message for all ranks: IT_IS_THERE,
         SEND_AGAIN or the text of an error. Meanwhile, send WAIT_ON to the other ranks every PULSE_S seconds."""
         sent = time.monotonic()
@@ -79,7 +79,7 @@ class SamplingElsewhere:
             return None
 
         try:
-            return self.roster.wait("orchestrator", what, find)
+            return self.roster.wait("orchestrator", awaited, find)
         except UserError as error:
             return str(error)
 

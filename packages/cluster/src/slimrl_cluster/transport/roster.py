@@ -102,10 +102,10 @@ class Roster:
         not start."""
         return self.wait(part, f"start (`slimrl {part} @ FILE`)", lambda: self.find(part))
 
-    def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
+    def wait(self, part: Part, awaited: str, find: Callable[[], T | None]) -> T:
         """Call `find` until its result is not None, and return the result. `find` looks for something that the part
-        `part` must produce, and `what` names it in messages. Raises UserError if that part dies, or shows no sign of
-        work for `timeout_s`."""
+        `part` must produce, and `awaited` is its name in messages. Raises UserError if that part dies, or shows no sign
+        of work for `timeout_s`."""
         began = checked = said = heard = time.monotonic()
         signs = self._signs(part)
         with ExitStack() as shown:
@@ -113,24 +113,26 @@ class Roster:
                 now = time.monotonic()
                 if now - checked > min(CHECK_S, self._timeout_s / 4):
                     if checked == began:
-                        shown.enter_context(self._show_wait(part, what))
+                        shown.enter_context(self._show_wait(part, awaited))
                     checked = now
                     end = self._describe_end(part)
                     if end and (found := find()) is not None:
                         break  # it was that part's last work
                     if end:
-                        raise UserError(f"{end}. It has not left its {what}; mend that, and continue with `--resume`.")
+                        raise UserError(
+                            f"{end}. It has not left its {awaited}; mend that, and continue with `--resume`."
+                        )
                     if (newest := self._signs(part)) != signs:
                         signs, heard = newest, now
                 if now - heard > self._timeout_s:
                     raise UserError(
-                        f"waited {now - began:.0f} s in vain for the {part}'s {what}: for {now - heard:.0f} s it has "
-                        "written nothing (deployment.timeout_s). Its log says what it does; mend that, and continue "
-                        "with `--resume`."
+                        f"waited {now - began:.0f} s in vain for the {part}'s {awaited}: for {now - heard:.0f} s it "
+                        "has written nothing (deployment.timeout_s). Its log says what it does; mend that, and "
+                        "continue with `--resume`."
                     )
                 if now - said > SAY_S:
                     said = now
-                    self.note(f"waiting for the {part}'s {what}, for {now - began:.0f} s so far")
+                    self.note(f"waiting for the {part}'s {awaited}, for {now - began:.0f} s so far")
                 time.sleep(POLL_S)
         return found
 
@@ -167,11 +169,12 @@ class Roster:
         return frozenset(found)
 
     @contextmanager
-    def _show_wait(self, part: Part, what: str) -> Iterator[None]:
-        """Context manager: record in a file, for `slimrl status`, that this process waits for `what` from the part
-        `part`, and since when."""
+    def _show_wait(self, part: Part, awaited: str) -> Iterator[None]:
+        """Context manager: record the wait of this process in a file for `slimrl status`: its start, the awaited
+        object, and the part that must produce it."""
         path = wait_path(self.run, self.own)
-        replace_file(path, [json.dumps({"pid": os.getpid(), "for": part, "what": what, "since": time.time()}).encode()])
+        wait = {"pid": os.getpid(), "for": part, "what": awaited, "since": time.time()}
+        replace_file(path, [json.dumps(wait).encode()])
         try:
             yield
         finally:
@@ -196,7 +199,7 @@ def wait_path(run: RunDir, part: str) -> Path:
 
 
 def newest_version(run: RunDir) -> int:
-    """Return the newest version of the weights that the trainer has published; -1 if there is none."""
+    """Return the newest version of the weights that the trainer has published; -1 before the first one."""
     return max(map(step_of, step_directories(run.sent_weights)), default=-1)
 
 

@@ -85,7 +85,7 @@ def new_api(name: str, config: Mapping[str, Any]) -> Any:
 
 @cache
 def openapi_types() -> dict[str, str]:
-    """Return BFCL's own table from its names of types to those of JSON schemas."""
+    """Return BFCL's table of its type names, each with the name in JSON schemas."""
     return cast(dict[str, str], importlib.import_module("bfcl_eval.constants.type_mappings").GORILLA_TO_OPENAPI)
 
 
