@@ -52,8 +52,7 @@ def test_damaged_replies_are_scored_as_by_bfcl(
             replies += [write_calls(given), DONE] if given else [DONE]
         replies = replies if category in MULTI else replies[:1]
         reward = reward_of(turns_of(taskset, task, replies))
-        messages = [{"role": "assistant", "content": reply} for reply in replies]
-        rollout = Rollout(task.id, (), (), (), (), reward, messages=messages)
-        assert score(category, task.id, rollout) == (reward == 1.0), replies
+        rollout = Rollout(task.id, (), (), (), (), reward)
+        assert score(category, task.id, rollout, replies) == (reward == 1.0), replies
         verdicts.add(reward)
     assert verdicts == ({1.0} if category == "irrelevance" else {0.0, 1.0})
