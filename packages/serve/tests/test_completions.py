@@ -35,6 +35,13 @@ def events(http: httpx.Client, path: str, body: dict[str, Any]) -> Iterator[dict
     return map(json.loads, lines)
 
 
+def test_an_event_is_one_line_for_clients_that_end_lines_at_unicode_separators(http: httpx.Client) -> None:
+    prompt = "a\u2028b\x85c\u2029d"
+    body = {"model": "tiny", "prompt": prompt, "echo": True, "max_tokens": 1}
+    text = "".join(choice["text"] for event in events(http, COMPLETIONS, body) for choice in event["choices"])
+    assert text.startswith(prompt)
+
+
 def test_greedy_tokens_and_log_probabilities_are_the_engines(http: httpx.Client, reference: Reference) -> None:
     rng = random.Random(0)
     for _ in range(10):

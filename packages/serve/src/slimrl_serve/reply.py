@@ -263,7 +263,8 @@ class EventStream(StreamingResponse):
 
 
 def _event(chunk: Plain) -> bytes:
-    return f"data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
+    # ASCII, because many clients also end a line at U+0085 or U+2028.
+    return f"data: {json.dumps(chunk, separators=(',', ':'))}\n\n".encode()
 
 
 async def answer(request: Request, reply: Reply[Any]) -> Response:
