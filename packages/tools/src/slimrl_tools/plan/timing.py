@@ -16,6 +16,10 @@ from slimrl_tools.plan.workload import Row, Workload
 # slimrl's kernels. The shares of a CPU were measured with reverse_text on two cores. The shares of a GPU are usual for
 # transformers' layers, and were not measured.
 REACHED = {"cpu": (0.9, 0.75), "plain": (0.45, 0.375), "cuda": (0.6, 0.35)}
+# Bytes per token, layer and hidden unit whose transfer takes as long as all operations but the matrix products:
+# attention, norms, activations, copies. They count where products are fast. Measured like the shares of a CPU, with AMX
+# and with AVX512-BF16.
+BYTES_DECODED, BYTES_PREFILLED, BYTES_TRAINED = 500, 90, 800
 # Overhead of one engine step: Python, and on a GPU the kernel launches and a wait for the GPU.
 DECODE_OVERHEAD_S = {"cpu": 1e-3, "plain": 1e-3, "cuda": 2.5e-3}
 # Seconds per layer and pack to launch its operations, forward and backward, for any number of tokens.
@@ -79,7 +83,7 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
     run reaches.
 
     A decoding step reads the A active weights in b A / B. Each sequence in it adds 2 A / F and the time to read its
-    keys and values. A token of a training row costs 6 A / F, or 4 A / F with an adapter, as frozen matrices need no
+    keys and values. All operations but the products take the time of a transfer (`BYTES_TRAINED`). A token of a training row costs 6 A / F, or 4 A / F with an adapter, as frozen matrices need no
     gradients. Recomputed layers add 2 A / F. Only trained tokens need the head. The update reads and writes 14 bytes
     per trained weight.
     """
@@ -92,11 +96,12 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
     logits = 3 * FLOAT * shape.vocab
     passes = (4 if demand.is_adapter else 6) + 2 * demand.recompute
     again = 2 * 3 * shape.layers * shape.hidden * shape.inner if demand.is_fused else 0  # the fused MLP recomputes them
+    units = shape.layers * shape.hidden / bandwidth
     return Speeds(
         decode_step=compute.bytes * shape.active / bandwidth + DECODE_OVERHEAD_S[way],
-        decode_row=2 * shape.active / flops + (keys + logits) / bandwidth,
-        prefill=2 * shape.active / flops,
-        train=(passes * (shape.active - shape.head) + again) / flops,
+        decode_row=2 * shape.active / flops + (keys + logits) / bandwidth + BYTES_DECODED * units,
+        prefill=2 * shape.active / flops + BYTES_PREFILLED * units,
+        train=(passes * (shape.active - shape.head) + again) / flops + BYTES_TRAINED * units,
         update=2 * 14 * demand.num_trained / bandwidth,
         source="estimated from bandwidth and operations",
         pack=LAUNCHES_S[way] * shape.layers,
