@@ -8,16 +8,12 @@ import torch
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl.errors import UserError
 from slimrl.models.device import set_threads
-from slimrl_tools.plan.devices import Machine, find_machines
+from slimrl_tools.plan.devices import find_machines
 from slimrl_tools.plan.measure import measure, this_machine
-from slimrl_tools.plan.pipeline import choose, make_question, pipeline_report
-from slimrl_tools.plan.plan import Planner, make_planner, what_is_left
+from slimrl_tools.plan.plan import make_planner, what_is_left
 from slimrl_tools.plan.report import full_report, proposals
 from slimrl_tools.system import load_note, own_memory
-
-GPUS = 1, 2, 4, 8  # default numbers of GPUs of the simulated pipelines
 
 
 def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namespace) -> int:
@@ -31,10 +27,6 @@ def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namesp
             print(f"Nothing is left to do: the run in {config.output_dir} has made its {steps} steps.")
             return 0
     machines = find_machines(options.on) if options.on else []
-    if options.run and not isinstance(config, RLConfig):
-        raise UserError("--run simulates the pipeline of `rl`, and these are settings of `sft`: remove it.")
-    if options.run and len(machines) > 1:
-        raise UserError(f"--run simulates GPUs of one kind, and --on names {len(machines)} machines: name one.")
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())
     if machines:
@@ -43,8 +35,6 @@ def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namesp
         planner = replace(planner, config=config.model_copy(update={"model": model}))
     else:
         machines = [this_machine(Path(config.output_dir), config.model.device)]
-    if options.run:
-        return _simulate(planner, machines[0], options)
     load, status = "" if options.on else load_note(torch.get_num_threads()), 0
     for number, machine in enumerate(machines):
         plan = planner.on(machine)
@@ -56,12 +46,3 @@ def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namesp
     if load:
         print(load)
     return status
-
-
-def _simulate(planner: Planner, machine: Machine, options: Namespace) -> int:
-    question = make_question(planner, machine, options.run, is_here=not options.on)
-    numbers = options.gpus or ((machine.num_gpus,) if options.on and machine.num_gpus > 1 else GPUS)
-    device = machine.device.name if options.on else "devices like that of the run"
-    outcomes = [choose(question, num) for num in numbers]
-    print(*pipeline_report(question, outcomes, device, options.price), sep="\n")
-    return 0
