@@ -166,15 +166,13 @@ def _place_lines(plan: Plan, places: Sequence[Place]) -> Iterator[str]:
     yield f"memory of {_device(place, plan)}" + "".join(f" and of {one.device}" for one in places[1:])
     for one in place.processes:
         yield f"  {one.name}"
-        if one.base:
-            yield "  " + _row(
-                "CUDA context and kernels" if one.device != "cpu" else "Python, PyTorch, transformers", one.base
-            )
+        base = "CUDA context and kernels" if one.device != "cpu" else "Python, PyTorch, transformers"
+        yield "  " + _row(base, one.base)
         for phase in ("always", *PHASES):
             note = "" if phase == "always" else f" ({NAMES[phase]})"
             parts = [part for part in one.parts if part.phase == phase and part.bytes >= LEAST_SHOWN]
             yield from ("  " + _row(f"{part.name}{note}", part.bytes) for part in parts)
-        if one.parts and one.base:  # processes of other programs have no `base`, and need no sums
+        if one.parts:
             yield "  " + _row(f"most at once, {NAMES[one.widest]}", one.least)
             yield "  " + _row("with what the allocator keeps", one.peak)
     yield f"{_row('expected', place.expected, 2)} of {_gb(place.capacity)}{_limit(plan, place)}"
