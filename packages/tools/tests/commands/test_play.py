@@ -5,16 +5,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slimrl.config.play import PlayConfig
 from slimrl.config.reading.load import load
 from slimrl.errors import UserError
-from slimrl.types import Message, Rollout, Task
+from slimrl.types import Message, Task
 from slimrl_tools.commands.play import as_read, in_order, run_play
 from slimrl_tools.play.terminal import Terminal
 
@@ -146,18 +144,6 @@ def test_leaving_in_the_middle_closes_the_episode(typed: str, own: str, capsys: 
     await_closed(capsys)
 
 
-@pytest.mark.slow
-def test_what_went_wrong_is_told_in_the_words_of_evaluation(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(taskset: Any, config: PlayConfig) -> Callable[[Task], Any]:
-        type(taskset).failure_kind = lambda self, rollout: f"turned {rollout.metrics['turns']:.0f} times"
-        return taskset.environment
-
-    monkeypatch.setattr("slimrl_tools.commands.play.seat_model", told)
-    seen = played(["--id", own, "--model.name", "x"], "a\n\nb\n\n")
-    assert "An evaluation would call it: turned 2 times" in seen
-    assert Rollout("t", (), (), (), (), 0.5).reward == 0.5  # without tokens there are no turns to have earned it
-
-
 def test_the_seed_decides_the_order_and_a_task_goes_first() -> None:
     tasks = [Task(f"train/{n}", {}) for n in range(20)]
 
@@ -179,9 +165,6 @@ def test_the_seed_decides_the_order_and_a_task_goes_first() -> None:
         ([*REVERSE, "--split", "validation"], "has no tasks in split = validation. Try another `--split`: train, "),
         ([*REVERSE, "--task", "10000"], "task = 10000 is no task of `reverse-text` in split = train. It has 10000, "),
         ([*REVERSE, "--task", "nonsense"], "with the numbers 0 to 9999 and ids such as `train/"),
-        ([*REVERSE, "--model.dtype", "float32"], "model cannot act, because no model plays. Name one with model.name"),
-        ([*REVERSE, "--sampling.temperature", "2", "--seq_len", "9"], "sampling and seq_len cannot act"),
-        ([*REVERSE, "--model.name", "x", "--sampling.max_tokens", "5000"], "leaves no room for a prompt"),
         ([], "id is not set"),
     ],
 )
