@@ -74,14 +74,6 @@ def test_the_picture_of_one_run_is_its_training_picture(tmp_path, capsys):
     assert titles(draw_runs([directory])) == ["reward", "policy entropy (nats)"]
 
 
-def test_smoothing_is_chosen_and_zero_leaves_values_as_they_are(tmp_path):
-    directory = write_run(tmp_path / "run")
-    [axes] = draw_runs([directory], ["reward/mean"], reach=0).axes
-    assert axes.lines[0].get_ydata().tolist() == axes.lines[1].get_ydata().tolist()
-    [axes] = draw_runs([directory], ["reward/mean"], reach=5).axes
-    assert axes.lines[1].get_ydata()[0] == pytest.approx(0.125)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["svg", "pdf", "webp"])
 def test_the_ending_of_the_file_is_its_format(tmp_path, ending):
@@ -96,7 +88,6 @@ def test_the_ending_of_the_file_is_its_format(tmp_path, ending):
     [
         (("--metric", "reward/meen"), "Did you mean `reward/mean`?"),
         (("--output", "a.foo"), "--output a.foo does not end in a format of pictures, such as `.png`"),
-        (("--smooth", "-3"), "give the steps on each side"),
         (("nowhere",), "nowhere/metrics.jsonl cannot be read"),
     ],
 )

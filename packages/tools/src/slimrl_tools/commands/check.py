@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Collection
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.rollout import EnvConfig, LimitsConfig
 from slimrl.environments.find import load_taskset, prepare_taskset
+from slimrl.io.invocation import show
 from slimrl.launch.tasksets import has_worker, load_tasksets
 from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.models.chat.template import ChatFormat
@@ -27,7 +29,7 @@ from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Taskset
 from slimrl_tools.check.run import NUM_STAGES, Check
 from slimrl_tools.check.trial import Trial
-from slimrl_tools.findings import findings_json, findings_table, has_problem, print_json, summary
+from slimrl_tools.findings import findings_table, has_problem, summary
 
 
 def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int:
@@ -45,13 +47,13 @@ def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int
             findings = check_env(env, config, chat, bar.advance)
         seconds = time.monotonic() - began
         status |= has_problem(findings)
-        report = {"environment": env.id, "args": env.args, "seconds": seconds, "findings": findings_json(findings)}
-        reports.append(report)
+        found = [asdict(one) for one in findings]
+        reports.append({"environment": env.id, "args": env.args, "seconds": seconds, "findings": found})
         if not as_json:
             console.show(findings_table(f"{env.id} {_spell(env.args)}".strip(), findings, console.is_live))
             console.note(f"{summary(findings)}; {seconds:.1f} s")
     if as_json:
-        print_json(reports)
+        show(json.dumps(reports, indent=1, ensure_ascii=False) + "\n")
     return int(status)
 
 

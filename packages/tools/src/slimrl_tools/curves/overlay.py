@@ -49,10 +49,10 @@ class Group:
     runs: Sequence[Mapping[str, Series]]
 
 
-def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = (), reach: int = -1) -> None:
+def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = ()) -> None:
     """Draw runs with `draw_runs`, and write the picture to `output`, whose suffix selects the format. Raises UserError
     for a run without metrics, for a metric that no run has, and for a file that cannot be written."""
-    figure = draw_runs(run_dirs, metrics, reach)
+    figure = draw_runs(run_dirs, metrics)
     kinds = FigureCanvasAgg(figure).get_supported_filetypes()
     if output.suffix.removeprefix(".").lower() not in kinds:
         known = ", ".join(sorted(kinds))
@@ -60,17 +60,16 @@ def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = (
     save_figure(figure, output)
 
 
-def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int = -1) -> Figure:
-    """Return a figure of the `metrics`, by default of the metrics in a training plot. Values are smoothed over `reach`
-    steps on each side; -1 means one fortieth of a run. Raises UserError for a run without metrics, and for a metric
-    that no run has."""
+def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = ()) -> Figure:
+    """Return a figure of the `metrics`, by default of the metrics in a training plot. Raises UserError for a run
+    without metrics, and for a metric that no run has."""
     groups = group_runs(run_dirs)
     known = {name for group in groups for run in group.runs for name in run}
     for name in metrics:
         if name not in known:
             raise UserError(f"no run has the metric `{name}`.{nearest(name, known)}")
     if len(run_dirs) == 1 and not metrics:
-        return draw_training(groups[0].runs[0], groups[0].label, reach)
+        return draw_training(groups[0].runs[0], groups[0].label)
     panels = [Panel(name, (name,)) for name in metrics] or _default_panels(groups)
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -80,7 +79,7 @@ def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int 
     for panel in panels:
         axes = next(cells)
         for number, group in enumerate(groups):
-            _draw_group(axes, group, panel.names[0], number, reach)
+            _draw_group(axes, group, panel.names[0], number)
         _style(axes, panel)
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles[label] = handle
@@ -135,7 +134,7 @@ def _default_panels(groups: Sequence[Group]) -> list[Panel]:
     ]
 
 
-def _draw_group(axes: Axes, group: Group, name: str, number: int, reach: int) -> None:
+def _draw_group(axes: Axes, group: Group, name: str, number: int) -> None:
     """Draw the metric `name` of a group: faint lines for the values, a thick line for their smoothed mean, and a band
     for the range of several runs. Few points are drawn as markers with intervals. `number` selects the colour and the
     marker."""
@@ -152,7 +151,7 @@ def _draw_group(axes: Axes, group: Group, name: str, number: int, reach: int) ->
         line = ":" if name.startswith("held_out/") else "-"
         draw_points(axes, (steps, values_RS.mean(axis=0)), (low, high), (label, colour, marker), line)
         return
-    smoothed_RS = np.array([smooth(row, reach) for row in values_RS])
+    smoothed_RS = np.array([smooth(row) for row in values_RS])
     for row in values_RS:
         axes.plot(steps, row, color=colour, linewidth=0.7, alpha=0.3)
     axes.plot(steps, smoothed_RS.mean(axis=0), color=colour, linewidth=1.8, label=label)
