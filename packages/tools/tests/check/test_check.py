@@ -31,7 +31,7 @@ def checked(taskset: Any, num_examples: int = 2, timeout_s: float = 1.5) -> list
     """What is found where all places are this process."""
     trial = Trial(taskset, CHAT, LimitsConfig(episode_timeout_s=timeout_s), seed=0)
     places = taskset, lambda: taskset, lambda seed: taskset
-    return Check(trial, *places, "train", num_examples, lambda: None).run()
+    return Check(trial, *places, "train", num_examples).run()
 
 
 WAITING = ("sleeps", "hangs", "never ends")  # these take seconds

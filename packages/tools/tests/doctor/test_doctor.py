@@ -31,7 +31,7 @@ def broken() -> list[Finding]:
 
 @pytest.mark.slow
 def test_the_machine_is_looked_at() -> None:
-    findings, _ = look(all_probes(), lambda: None)
+    findings, _ = look(all_probes())
     levels = {one.subject: one.level for one in findings}
     own = {"slimrl", "Python", "packages", "extras", "device", "number format", "memory", "disk", "cache", "hub"}
     assert {*own, "packaged model", *names(OF_PLUGINS)} <= levels.keys()
@@ -56,14 +56,14 @@ def test_probes_of_plug_ins_are_made_after_the_own_ones(of_plugins) -> None:
     assert own == [*PROBES]
     assert [one.subject for one in (broken_one, good_one)] == ["broken", "good"]
     assert not any(one.is_core for one in (broken_one, good_one))
-    findings, is_well = look([broken_one, good_one], lambda: None)
+    findings, is_well = look([broken_one, good_one])
     assert findings[1:] == good() and is_well
     assert findings[0].level is Level.PROBLEM and "libcudart.so.12" in findings[0].found
 
 
 def test_a_plug_in_that_cannot_be_loaded_is_a_finding_with_its_name(of_plugins) -> None:
     (*_, gone) = of_plugins(gone="no_such_module:probe")
-    (found,), is_well = look([gone], lambda: None)
+    (found,), is_well = look([gone])
     assert (found.subject, found.level) == ("gone", Level.PROBLEM) and is_well
     assert "the probe `gone` of an unknown distribution cannot be loaded" in found.found
 
@@ -77,13 +77,13 @@ def test_a_probe_that_fails_or_hangs_is_told_with_its_reason() -> None:
 
     began = time.monotonic()
     looks = {"broken": broken, "refused": refused, "exits": exits, "gone": partial(call, "no_such_module:probe")}
-    findings, is_well = look(probes(**looks, hangs=lambda: time.sleep(30), good=good), lambda: None)
+    findings, is_well = look(probes(**looks, hangs=lambda: time.sleep(30), good=good))
     assert time.monotonic() - began < 20
     assert [one.level for one in findings] == [Level.PROBLEM] * 4 + [Level.NOTE, Level.OK]
     told = ("libcudart.so.12", "password", "3", "no_such_module", "within 0.3 s", "it is")
     assert all(text in one.found for text, one in zip(told, findings, strict=True))
     assert is_well  # none of them is of the core
-    assert not look([replace(probes(broken=broken)[0], is_core=True)], lambda: None)[1]
+    assert not look([replace(probes(broken=broken)[0], is_core=True)])[1]
 
 
 def test_a_problem_of_the_core_gives_the_exit_status(

@@ -85,12 +85,6 @@ def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
     assert verdict(plan).startswith("It does not fit")
 
 
-def test_proposals_are_put_together_where_none_suffices(large: Path) -> None:
-    made = planner(settings(large, "--seq_len", "8192", "--inference.max_slots", "128"))
-    *_, last = proposals(made, on(made.config, "rtx4090x1"))
-    assert last.fits == (last.price == "all together") == (len(last.settings) > 1)
-
-
 def test_memory_at_most_is_that_of_full_conversations() -> None:
     config = settings(MODEL, "--seq_len", "128")
     (place,) = on(config, cpu(64)).places

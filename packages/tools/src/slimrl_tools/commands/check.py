@@ -27,7 +27,7 @@ from slimrl.plugins import call
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Taskset
-from slimrl_tools.check.run import NUM_STAGES, Check
+from slimrl_tools.check.run import Check
 from slimrl_tools.check.trial import Trial
 from slimrl_tools.findings import findings_table, has_problem, summary
 
@@ -43,8 +43,9 @@ def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int
     for env in config.env:
         began = time.monotonic()
         # The output of an environment in this process must not mix with the findings.
-        with console.progress(f"trying {env.id}", NUM_STAGES) as bar, redirect_stdout(sys.stderr):
-            findings = check_env(env, config, chat, bar.advance)
+        console.note(f"trying {env.id} ...")
+        with redirect_stdout(sys.stderr):
+            findings = check_env(env, config, chat)
         seconds = time.monotonic() - began
         status |= has_problem(findings)
         found = [asdict(one) for one in findings]
@@ -57,9 +58,8 @@ def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int
     return int(status)
 
 
-def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Callable[[], None]) -> list[Finding]:
-    """Return all findings on one environment. `advance` is called after each stage. Raises UserError if the environment
-    cannot be made."""
+def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat) -> list[Finding]:
+    """Return all findings on one environment. Raises UserError if the environment cannot be made."""
     timeout_s = config.episode_timeout_s
     (taskset,) = load_tasksets([env], timeout_s)
     here, is_worker = taskset, has_worker(env)
@@ -70,7 +70,7 @@ def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Ca
     worker = partial(_worker, env, timeout_s)
     in_worker: Callable[[], Taskset] = (lambda: taskset) if is_worker else worker
     elsewhere = partial(_elsewhere, env, timeout_s)
-    return Check(trial, here, in_worker, elsewhere, config.split, config.num_examples, advance).run()
+    return Check(trial, here, in_worker, elsewhere, config.split, config.num_examples).run()
 
 
 def _worker(env: EnvConfig, timeout_s: float) -> Taskset:

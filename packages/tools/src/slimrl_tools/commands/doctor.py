@@ -39,9 +39,9 @@ def run_doctor(argv: Sequence[str]) -> int:
     for wrong arguments."""
     raw = argparse.RawDescriptionHelpFormatter
     argparse.ArgumentParser(prog="slimrl doctor", description=ABOUT, formatter_class=raw).parse_args(argv)
-    began, console, probes = time.monotonic(), RunConsole(), all_probes()
-    with console.progress("looking at this machine", len(probes)) as bar:
-        findings, is_well = look(probes, bar.advance)
+    began, console = time.monotonic(), RunConsole()
+    console.note("looking at this machine ...")
+    findings, is_well = look(all_probes())
     console.show(findings_table("this machine", findings, console.is_live))
     core = "" if is_well else " Something that every run needs is broken."
     console.note(f"{summary(findings)}; {time.monotonic() - began:.1f} s.{core}")
@@ -81,15 +81,13 @@ def _look_of_plugin(name: str) -> Iterable[Finding]:
     return findings
 
 
-def look(probes: Sequence[Probe], advance: Callable[[], None]) -> tuple[list[Finding], bool]:
-    """Return all findings, in the order of the probes, and True if the core has no problem. `advance` is called after
-    each probe."""
+def look(probes: Sequence[Probe]) -> tuple[list[Finding], bool]:
+    """Return all findings, in the order of the probes, and True if the core has no problem."""
     found, is_well = list[Finding](), True
     for probe in probes:
         findings = _findings_of(probe)
         is_well &= not (probe.is_core and has_problem(findings))
         found += findings
-        advance()
     return found, is_well
 
 

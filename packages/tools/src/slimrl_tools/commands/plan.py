@@ -9,7 +9,7 @@ import torch
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.models.device import set_threads
-from slimrl_tools.plan.devices import find_machines
+from slimrl_tools.plan.devices import find_machine
 from slimrl_tools.plan.measure import measure, this_machine
 from slimrl_tools.plan.plan import make_planner, what_is_left
 from slimrl_tools.plan.report import full_report, proposals
@@ -17,8 +17,8 @@ from slimrl_tools.system import load_note, own_memory
 
 
 def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namespace) -> int:
-    """Print the plan of a run on this machine, or on the machines in `options.on`. Returns 1 if the run does not fit
-    one of these machines, else 0."""
+    """Print the plan of a run on this machine, or on the machine `options.on`. Returns 1 if the run does not fit this
+    machine, else 0."""
     config = resolved.config
     if isinstance(config, RLConfig) and config.resume:
         config = what_is_left(config)
@@ -26,23 +26,21 @@ def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namesp
             steps = resolved.config.max_steps
             print(f"Nothing is left to do: the run in {config.output_dir} has made its {steps} steps.")
             return 0
-    machines = find_machines(options.on) if options.on else []
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())
-    if machines:
+    if options.on:
         # On another machine, `auto` selects device and dtype anew.
         model = config.model.model_copy(update={"device": "auto"})
         planner = replace(planner, config=config.model_copy(update={"model": model}))
+        plan, load = planner.on(find_machine(options.on)), ""
     else:
-        machines = [this_machine(Path(config.output_dir), config.model.device)]
-    load, status = "" if options.on else load_note(torch.get_num_threads()), 0
-    for number, machine in enumerate(machines):
+        load = load_note(torch.get_num_threads())
+        machine = this_machine(Path(config.output_dir), config.model.device)
         plan = planner.on(machine)
-        if options.measures and not options.on and not plan.cannot_fit:
+        if options.measures and not plan.cannot_fit:
             plan = planner.on(machine, measure(plan))
-        found = proposals(planner, plan) if plan.tightest.may_not_fit else []
-        print(*[""] * (number > 0), *full_report(plan, found), sep="\n")
-        status |= plan.cannot_fit
+    found = proposals(planner, plan) if plan.tightest.may_not_fit else []
+    print(*full_report(plan, found), sep="\n")
     if load:
         print(load)
-    return status
+    return int(plan.cannot_fit)

@@ -4,6 +4,7 @@ The check compares the training reward at every step, the held-out rewards befor
 verdict is wrong for about one in a hundred normal runs (`tolerance.CHANCE`).
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from slimrl.errors import UserError
 from slimrl.monitor.metrics import select_held_out_rewards
 from slimrl.monitor.series import Series, load_series, smooth
 from slimrl_tools.curves.reference import Difference, Mean, Recipe, all_recipes, evaluations_of, recognise
-from slimrl_tools.curves.tolerance import Band, Level, curve_band, level_halves
+from slimrl_tools.curves.tolerance import Band, curve_band, level_half
 
 REWARD = "reward/mean"
 Verdict = Literal["behaves", "differs", "void"]
@@ -124,13 +125,11 @@ def _compare_held_out(
     names = select_held_out_rewards(recipe.curves)
     modes = {name: found for name in names if (found := evaluations_of(series, name))}
     kinds = QUANTITIES if is_whole else (BEFORE,)
-    for kind in kinds if modes else ():
-        seeds = {name: [_quantity(kind, pair) for pair in recipe.evaluations(name)] for name in modes}
-        levels = [Level([value for value, _ in one], fmean(error for _, error in one)) for one in seeds.values()]
-        extra = [level.error if other_tasks else 0.0 for level in levels]
-        halves = level_halves(levels, extra, len(modes) * len(kinds))
-        for (name, pair), level, half in zip(modes.items(), levels, halves, strict=True):
-            yield Finding(f"{name}, {kind}", _quantity(kind, pair)[0], level.mid - half, level.mid + half)
+    for kind, (name, pair) in itertools.product(kinds, modes.items()):
+        values, errors = zip(*(_quantity(kind, seed) for seed in recipe.evaluations(name)), strict=True)
+        extra = fmean(errors) if other_tasks else 0.0
+        middle, half = fmean(values), level_half(values, fmean(errors), extra, len(modes) * len(kinds))
+        yield Finding(f"{name}, {kind}", _quantity(kind, pair)[0], middle - half, middle + half)
 
 
 def _quantity(kind: str, pair: tuple[Mean, Mean]) -> Mean:

@@ -6,7 +6,6 @@
 import json
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,6 @@ from slimrl.monitor.series import Series, common_steps, load_series, smooth
 
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*"
-SEED = re.compile(r"[_-]?seed[_-]?\d+$")
 PICTURE = "metrics.png"  # the picture of one run, in the run's directory
 
 
@@ -90,36 +88,24 @@ def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = ()) -> Figure:
 
 
 def group_runs(run_dirs: Sequence[Path]) -> list[Group]:
-    """Group runs whose settings are equal except for the seed. The groups keep the order of `run_dirs`. Runs without a
-    config.toml, such as stored results, form one group if their names differ only in `seed_N`."""
+    """Group runs whose settings are equal except for the seed, and name each group by its first run. The groups keep
+    the order of `run_dirs`. A run without a config.toml is a group of its own."""
     by_key: dict[str, list[Path]] = {}
-    for run_dir in run_dirs:
+    for run_dir in map(Path.resolve, run_dirs):
         by_key.setdefault(_group_key(run_dir), []).append(run_dir)
-    places = [_place_of(paths[0]) for paths in by_key.values()]
-    if len({*places}) < len(places):  # runs with the same name but different settings
-        places = [paths[0].resolve() for paths in by_key.values()]
     # Labels omit the directories that all paths have in common.
-    common = Path(os.path.commonpath([place.parent for place in places]))
+    common = os.path.commonpath([paths[0].parent for paths in by_key.values()])
     return [
-        Group(str(place.relative_to(common)), [load_series(path) for path in paths])
-        for place, paths in zip(places, by_key.values(), strict=True)
+        Group(str(paths[0].relative_to(common)), [load_series(path) for path in paths]) for paths in by_key.values()
     ]
 
 
 def _group_key(run_dir: Path) -> str:
     if not RunDir(run_dir).settings.is_file():
-        return str(_place_of(run_dir))
+        return str(run_dir)
     config = read_run_config(run_dir)
     settings = {key: value for key, value in flat_settings(config).items() if not NO_RECIPE.fullmatch(key)}
     return json.dumps([config.command, settings], sort_keys=True, default=str)
-
-
-def _place_of(run_dir: Path) -> Path:
-    """Return the path without `seed_N` at the end of its name. If the name is only `seed_N`, return the parent's
-    path."""
-    path = run_dir.resolve()
-    name = SEED.sub("", path.name)
-    return path.with_name(name) if name else path.parent
 
 
 def _default_panels(groups: Sequence[Group]) -> list[Panel]:

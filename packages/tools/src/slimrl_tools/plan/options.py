@@ -10,7 +10,7 @@ from slimrl.errors import UserError
 from slimrl.io.invocation import HELP, show
 from slimrl.launch.start import run_command
 from slimrl.plugins import call
-from slimrl_tools.plan.devices import find_machines
+from slimrl_tools.plan.devices import find_machine
 
 PAGE = """\
 usage: slimrl plan @ FILE [--key VALUE ...] [--on DEVICES] [--no-measure]
@@ -19,25 +19,20 @@ Says what a run takes before it begins: memory by part on each device, disk, the
 what most of the time goes to, and, where it does not fit, what to change and how much each change saves. FILE and the
 settings are those of `slimrl rl` or `slimrl sft`; put `plan` in the place of `rl`.
 
-Nothing is loaded and no weights are downloaded. The model's shape comes from its config.json, or a `.gguf` file's
-header. How long rollouts get is not known before: it is taken from the rollouts of an earlier run in the same
-output_dir, else from a recorded run of the same environment, else assumed; the report says which. Two numbers for
-memory: what is expected, and what it is at most, if every conversation fills seq_len. With `--resume true` it is what
-the run in output_dir has still to do.
+Nothing is loaded and no weights are downloaded. Two numbers for memory: what is expected, and what it is at most, if
+every conversation fills seq_len. With `--resume true` it is what the run in output_dir has still to do.
 
   --no-measure      estimate times. Else a decoding step and a training pack are timed on this machine, with random
                     weights of the real shape: ten seconds, or two minutes on a slow CPU; once for each model, as
                     `slimrl rl` takes the times from here
-  --on DEVICES      plan for other machines, such as `rtx3090x1,h100x8`: their times are estimated. A name that is not
-                    known is answered with the list of those that are
+  --on DEVICES      plan for another machine, such as `h100x8`: its times are estimated. A name that is not known is
+                    answered with the list of those that are
 
 `slimrl rl` begins with two lines of this, refuses a run that cannot fit (`--plan warn` lets it try, `--plan off` plans
 nothing), and sets the numbers beside the truth in its closing table. docs/plan.md says what each part is.
 
-  slimrl plan @ examples/reverse_text/rl.toml
-  slimrl plan @ examples/reverse_text/rl.toml --model.name Qwen/Qwen3-1.7B --on rtx3090x1,h100x1
-  slimrl plan @ examples/wordle/rl.toml --model.lora.rank 16 --no-measure
-  slimrl plan @ examples/wordle/sft.toml
+  slimrl plan @ examples/reverse_text/rl.toml --model.name Qwen/Qwen3-1.7B --on rtx3090
+  slimrl plan @ examples/wordle/sft.toml --no-measure
 """
 
 
@@ -47,7 +42,7 @@ def run_plan_words(argv: Sequence[str]) -> int:
         return show(PAGE)
     words, options = read_options(argv)
     if options.on:
-        find_machines(options.on)  # rejects an unknown name
+        find_machine(options.on)  # rejects an unknown name
     # Only files of `sft` have a section `data`.
     is_sft = names_section(words, "data") and not names_section(words, "orchestrator")
     config_class: type[Any] = SFTConfig if is_sft else RLConfig

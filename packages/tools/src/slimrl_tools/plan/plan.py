@@ -104,7 +104,10 @@ class Planner:
     def on(self, machine: Machine, speeds: Speeds | None = None) -> Plan:
         """Return the plan of the run on a machine, for which each `auto` in the settings is resolved. Without `speeds`,
         estimate them."""
-        return self.placed(place_for(self.config, machine), machine, speeds)
+        config = self.config
+        if isinstance(config, RLConfig):
+            config = place(config, lambda text: None, num_gpus=machine.num_gpus)
+        return self.placed(config, machine, speeds)
 
     def placed(self, config: Configs, machine: Machine, speeds: Speeds | None = None) -> Plan:
         """Return the plan of a run without `auto` in its settings. Without `speeds`, estimate them."""
@@ -136,11 +139,6 @@ def make_planner(config: Configs, base: float) -> Planner:
     """Return the planner of a run. Raises UserError for a model without an accessible config."""
     shape = read_shape(config.model.name, config.model.lora)
     return Planner(config, shape, expect_workload(config), base)
-
-
-def place_for(config: Configs, machine: Machine) -> Configs:
-    """Return the settings with each `auto` resolved for a machine."""
-    return config if isinstance(config, SFTConfig) else place(config, lambda text: None, num_gpus=machine.num_gpus)
 
 
 def what_is_left(config: RLConfig) -> RLConfig:
