@@ -5,7 +5,9 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -14,7 +16,6 @@ from slimrl.config.reading.load import load
 from slimrl.errors import UserError
 from slimrl.types import Message, Task
 from slimrl_tools.commands.play import as_read, in_order, run_play
-from slimrl_tools.play.terminal import Terminal
 
 REVERSE = ["--id", "reverse-text"]
 OWN = """
@@ -73,9 +74,8 @@ def own(tmp_path: Path) -> str:
 
 def played(argv: list[str], typed: str) -> str:
     """What the person saw."""
-    screen = io.StringIO()
-    terminal = Terminal(io.StringIO(typed), screen)
-    assert run_play(load(PlayConfig, argv, {}), terminal) == 0
+    with redirect_stdout(io.StringIO()) as screen, patch("sys.stdin", io.StringIO(typed)):
+        assert run_play(load(PlayConfig, argv, {})) == 0
     return screen.getvalue()
 
 

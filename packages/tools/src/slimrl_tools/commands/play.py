@@ -35,9 +35,9 @@ Type what the policy would write, with its tags. An empty line ends your reply, 
 A reply that is to begin with a slash begins with two."""
 
 
-def run_play(resolved: Resolved[PlayConfig], terminal: Terminal | None = None) -> int:
+def run_play(resolved: Resolved[PlayConfig]) -> int:
     """Run the `play` command: one task after the other, until the person stops."""
-    config, terminal = resolved.config, terminal or Terminal()
+    config, terminal = resolved.config, Terminal()
     terminal.note(f"making the tasks of {config.id} ...")
     (taskset,) = load_tasksets([environment_to_play(config)], config.episode_timeout_s)
     found = tasks_of(taskset, config.split)
