@@ -133,13 +133,6 @@ def test_a_call_of_the_expert_that_is_answered_by_an_error_is_a_note(frame: str)
     assert "a call of the expert was answered by `Error: `number` is missing.` on task" in note.found
 
 
-def test_an_environment_is_named_in_every_way(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ("reverse-text --args.style word", "--env.0.id reverse-text --env.0.args.style word"):
-        assert run(["check", *words.split(), "--dry-run"]) == 0
-        out = capsys.readouterr().out
-        assert 'id = "reverse-text"' in out and 'args = {style = "word"}' in out
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "message"),

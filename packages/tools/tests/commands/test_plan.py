@@ -37,16 +37,7 @@ def plan_words(model: Path, *more: str) -> list[str]:
     return ["plan", "--model.name", str(model), "--orchestrator.env.0.id", "reverse-text", *more]
 
 
-BIG = [
-    "8,030 million weights",
-    "masters",
-    "moments of AdamW",
-    "KV cache",
-    "activations",
-    "disk",
-    "to the end",
-    "It fits",
-]
+BIG = "8,030 million weights", "masters", "moments of AdamW", "KV cache", "activations", "disk", "to the end", "It fits"
 
 
 @pytest.mark.parametrize(

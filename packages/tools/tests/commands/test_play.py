@@ -53,8 +53,6 @@ class Episode:
         self.turns += 1
         if self.fault == "hangs":
             await asyncio.Event().wait()
-        if self.fault == "no number":
-            return Turn(done=True, reward=float("nan"))
         if self.turns == 1:
             return Turn(done=False, messages=[{"role": "user", "content": f"you said {reply}"}], reward=0.25)
         return Turn(done=True, reward=0.5, metrics={"turns": self.turns})
@@ -121,7 +119,6 @@ def await_closed(capsys: pytest.CaptureFixture[str]) -> None:
     ("fault", "reason"),
     [
         ("start raises", "environment_error): ZeroDivisionError: by zero"),
-        pytest.param("no number", "nonfinite_reward): the environment gave reward nan", marks=pytest.mark.slow),
         ("hangs", "timeout): the environment took longer than episode_timeout_s = 0.2 s"),
     ],
 )

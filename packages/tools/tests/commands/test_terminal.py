@@ -10,30 +10,15 @@ from slimrl.errors import UserError
 from slimrl_tools.play.terminal import Terminal
 
 
-class Stream(io.StringIO):
-    """A keyboard or a screen, which may be one of a terminal."""
-
-    def __init__(self, text: str = "", is_terminal: bool = False) -> None:
-        super().__init__(text)
-        self.isatty = lambda: is_terminal  # type: ignore[method-assign]
-
-
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Terminal]:
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Terminal]:
     """A function that makes the terminal of a person who types a text."""
 
-    def make(typed: str, is_terminal: bool = False) -> Terminal:
-        monkeypatch.setattr(sys, "stdin", Stream(typed))
-        monkeypatch.setattr(sys, "stdout", Stream(is_terminal=is_terminal))
-        monkeypatch.setenv("TERM", "xterm")
+    def make(typed: str) -> Terminal:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
         return Terminal()
 
     return make
-
-
-def shown() -> str:
-    assert isinstance(sys.stdout, Stream)
-    return sys.stdout.getvalue()
 
 
 def all_read(terminal: Terminal) -> list[str]:
@@ -64,34 +49,33 @@ def all_read(terminal: Terminal) -> list[str]:
         ("", []),
     ],
 )
-def test_what_is_typed_is_read(typed: str, read: list[str], made: Callable[..., Terminal]) -> None:
+def test_what_is_typed_is_read(typed: str, read: list[str], made: Callable[[str], Terminal]) -> None:
     assert all_read(made(typed)) == read
 
 
-def test_a_command_that_is_none_is_answered_with_those_that_are(made: Callable[..., Terminal]) -> None:
+def test_a_command_that_is_none_is_answered_with_those_that_are(made: Callable[[str], Terminal], capsys) -> None:
     assert all_read(made("/exprt\n")) == []
-    assert "There is no command /exprt. Known: /quit, /help, /expert." in shown()
+    assert "There is no command /exprt. Known: /quit, /help, /expert." in capsys.readouterr().out
 
 
-def test_bytes_that_are_no_text_are_passed_over(made: Callable[..., Terminal], monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = made("")
+def test_bytes_that_are_no_text_are_passed_over(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\xff\n\n"), encoding="utf-8"))
-    assert terminal.read({}) is None
-    assert "no UTF-8" in shown()
+    assert Terminal().read({}) is None
+    assert "no UTF-8" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("typed", "yes"), [("\n", True), ("y\n", True), ("YES\n", True), ("n\n", False), ("/quit\n", False), ("", False)]
 )
-def test_enter_alone_agrees(typed: str, yes: bool, made: Callable[..., Terminal]) -> None:
+def test_enter_alone_agrees(typed: str, yes: bool, made: Callable[[str], Terminal]) -> None:
     assert made(typed).agrees("Another?") is yes
 
 
-def test_a_pipe_gets_plain_text_with_what_was_typed(made: Callable[..., Terminal]) -> None:
+def test_a_pipe_gets_plain_text_with_what_was_typed(made: Callable[[str], Terminal], capsys) -> None:
     terminal = made("my reply\n\n")
     terminal.message("user", "[bold]asked[/bold]\nin two lines")
     terminal.read({})
-    assert shown().splitlines() == [
+    assert capsys.readouterr().out.splitlines() == [
         "--- user ---",
         "[bold]asked[/bold]",
         "in two lines",
@@ -101,10 +85,13 @@ def test_a_pipe_gets_plain_text_with_what_was_typed(made: Callable[..., Terminal
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_a_message_cannot_repaint_the_screen(is_terminal: bool, made: Callable[..., Terminal]) -> None:
-    made("", is_terminal).message("tool", "a\x1b[2J\x07\x9b\tb\r\nc\rd")
-    assert "\x1b[2J" not in shown() and "\\x1b[2J\\x07\\x9b" in shown() and "c\\rd" in shown()
-    assert ("╭─ tool ─" in shown()) is is_terminal
+def test_a_message_cannot_repaint_the_screen(is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    Terminal().message("tool", "a\x1b[2J\x07\x9b\tb\r\nc\rd")
+    shown = capsys.readouterr().out
+    assert "\x1b[2J" not in shown and "\\x1b[2J\\x07\\x9b" in shown and "c\\rd" in shown
+    assert ("╭─ tool ─" in shown) is is_terminal
 
 
 def test_without_a_keyboard_there_is_nothing_to_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from packages.tools.tests.plan.made import BASE, MODEL, cpu, on, part, planner, settings, sft_settings
-from slimrl_tools.plan.report import full_report, proposals, two_lines, verdict
+from packages.tools.tests.plan.made import BASE, MODEL, cpu, on, part, planner, settings
+from slimrl_tools.plan.report import full_report, proposals, verdict
 from slimrl_tools.plan.timing import Speeds, times_of
 from slimrl_tools.plan.workload import Workload, sample_of
 
@@ -94,12 +94,6 @@ def test_memory_at_most_is_that_of_full_conversations() -> None:
     assert "not if every conversation" in verdict(short)
 
 
-def test_sft_has_no_engine(large: Path) -> None:
-    plan = on(sft_settings(large), "h200x1")
-    assert part(plan, "KV cache") == 0
-    assert [*plan.times.step] == ["forward and backward", "update"]
-
-
 def test_times_add_up_by_hand() -> None:
     config = settings(MODEL, "--max_steps", "10", "--eval.num_examples", "4", "--eval.temperatures", "[0.0]")
     # Two rollouts of 2 and 4 sampled tokens: four steps of the engine, of which two have both and two have one.
@@ -118,12 +112,6 @@ def test_times_add_up_by_hand() -> None:
     # Two evaluations of 4 episodes, which is one step's rollouts each.
     sampling = times.step["decoding"] + times.step["prefill"] + times.step["environments"]
     assert times.run["2 evaluations of 4 episodes"] == pytest.approx(2 * sampling)
-
-
-def test_two_lines_say_memory_and_time() -> None:
-    memory, time = two_lines(on(settings(MODEL), cpu(24)))
-    assert memory.startswith("plan: ") and "of main memory" in memory
-    assert "a step" in time and "to the end" in time
 
 
 def test_a_cache_that_is_a_small_part_of_a_gpu_stays_while_the_model_trains() -> None:

@@ -30,12 +30,7 @@ def finished_run(directory: Path, *flags: str, adapter: bool = False) -> Path:
         estimate = {"mean": mean, "low": mean - 0.03125, "high": mean + 0.03125, "num": 200}
         content = {"name": name, "held_out": {"greedy": estimate}, "metrics": {"held_out/exact_greedy": mean / 2}}
         (directory / "held_out" / f"{slug}.json").write_text(json.dumps(content))
-    summary = {
-        "duration_s": 90.0,
-        "tokens_sampled": 1200,
-        "tokens_trained": 1000,
-        "weights": str(directory / "weights"),
-    }
+    summary = {"duration_s": 90.0, "tokens_sampled": 1200, "tokens_trained": 1000}
     (directory / "summary.json").write_text(json.dumps(summary))
     plot_run(directory)
     save_weights(directory, adapter)
