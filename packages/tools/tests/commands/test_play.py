@@ -20,35 +20,22 @@ from slimrl_tools.commands.play import as_read, in_order, run_play
 REVERSE = ["--id", "reverse-text"]
 OWN = """
 import asyncio
-
-from slimrl.types import Turn
-from slimrl.types import Task
+from slimrl.types import Task, Turn
 
 
 class Own:
-    '''Does what its `fault` says.'''
-
-    def __init__(self, fault=""):
-        self.fault = fault
-
+    def __init__(self, fault=""): self.fault = fault
     def tasks(self, split):
         return [] if split == "validation" else [Task(f"{split}/{n}", {"n": n}) for n in range(5)]
-
-    def environment(self, task):
-        return Episode(task, self.fault)
+    def environment(self, task): return Episode(task, self.fault)
 
 
 class Episode:
-    closed = 0
-
-    def __init__(self, task, fault):
-        self.task, self.fault, self.turns = task, fault, 0
-
+    def __init__(self, task, fault): self.task, self.fault, self.turns = task, fault, 0
     async def start(self):
         if self.fault == "start raises":
             raise ZeroDivisionError("by zero")
         return [{"role": "user", "content": f"say {self.task.data['n']}"}]
-
     async def step(self, reply):
         self.turns += 1
         if self.fault == "hangs":
@@ -56,10 +43,7 @@ class Episode:
         if self.turns == 1:
             return Turn(done=False, messages=[{"role": "user", "content": f"you said {reply}"}], reward=0.25)
         return Turn(done=True, reward=0.5, metrics={"turns": self.turns})
-
-    async def close(self):
-        Episode.closed += 1
-        print("closed")
+    async def close(self): print("closed")
 """
 
 
