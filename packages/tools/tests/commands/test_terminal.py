@@ -91,7 +91,7 @@ def test_a_message_cannot_repaint_the_screen(is_terminal: bool, monkeypatch: pyt
     Terminal().message("tool", "a\x1b[2J\x07\x9b\tb\r\nc\rd")
     shown = capsys.readouterr().out
     assert "\x1b[2J" not in shown and "\\x1b[2J\\x07\\x9b" in shown and "c\\rd" in shown
-    assert ("╭─ tool ─" in shown) is is_terminal
+    assert ("╭─" in shown) is is_terminal
 
 
 def test_without_a_keyboard_there_is_nothing_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
