@@ -118,7 +118,7 @@ BUDGETS = {
     "slimrl_sandbox": 1_960,
     "slimrl_search": 3_760,
     "slimrl_serve": 3_670,
-    "slimrl_tools": 7_590,
+    "slimrl_tools": 6_070,
     "slimrl_view": 2_300,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -46,18 +47,54 @@ def test_an_environment_needs_no_flag_and_must_be_named(
     )
 
 
+SLOW = """
+import asyncio
+from slimrl.types import Task
+class Slow:
+    def tasks(self, split): return [Task(split, {})]
+    def environment(self, task): return self
+    async def start(self):
+        print("working", flush=True)
+        await asyncio.sleep(600)
+    async def step(self, reply): ...
+    async def close(self): print("closed", flush=True)
+"""
+
+
 @pytest.mark.parametrize("gap_s", [0.0, *(pytest.param(gap_s, marks=pytest.mark.slow) for gap_s in (0.003, 0.05))])
 def test_a_second_interrupt_brings_no_traceback(gap_s: float) -> None:
-    command = [sys.executable, "-m", "slimrl", "play", "reverse-text"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with play("reverse-text") as process:
+        read_to(process, "Task ")
         process.send_signal(signal.SIGINT)
         time.sleep(gap_s)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT)
-    assert b"KeyboardInterrupt" not in err
+    assert "KeyboardInterrupt" not in out
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_with_one_line_while_the_person_types_and_while_the_environment_works(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    for words, reached in ((["reverse-text"], "Task "), ([f"{tmp_path / 'slow.py'}:Slow"], "working")):
+        with play(*words) as process:
+            read_to(process, reached)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=10)
+        assert process.returncode == 130
+        assert "Interrupted. To play again: " in out and f"slimrl play {words[0]}" in out and "Traceback" not in out
+    assert "closed" in out
+
+
+def play(*words: str) -> subprocess.Popen[str]:
+    """The running command, whose errors go to its output."""
+    command = [sys.executable, "-m", "slimrl", "play", *words]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def read_to(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdout is not None
+    assert any(text in line for line in process.stdout)
 
 
 ASCII = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "1"}

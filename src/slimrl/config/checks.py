@@ -12,7 +12,6 @@ from typing import Any
 from slimrl.config.base import SECRET, CommandConfig, Config
 from slimrl.config.data import ExpertDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.model import ModelConfig
-from slimrl.config.play import PlayConfig
 from slimrl.config.reading.formats import flatten
 from slimrl.config.reading.schema import Path
 from slimrl.config.rules import (
@@ -20,7 +19,6 @@ from slimrl.config.rules import (
     deployment_rules,
     device_rule,
     distillation_rules,
-    find_changed,
     idle,
     loss_rules,
     monitor_rules,
@@ -177,19 +175,6 @@ def _serve_rules(config: ServeConfig) -> Rules:
     )
 
 
-def _play_rules(config: PlayConfig) -> Rules:
-    if config.model.name:
-        yield from _model_rules(config.model, is_trained=False)
-        yield from _length_rules(config.sampling.max_tokens, config.seq_len, "sampling.max_tokens")
-        return
-    given = find_changed(config, ["model", "sampling", "seq_len"])
-    yield (
-        given,
-        f"{' and '.join(f'<{key}>' for key in given)} cannot act, because no model plays. Name one with model.name to "
-        "seat it at the other side, or remove it.",
-    )
-
-
 def _model_rules(model: ModelConfig, is_trained: bool = True) -> Rules:
     """Yield the rules about the device and the date, and against LoRA if the model is not trained (`is_trained`)."""
     yield from device_rule("model.device", model.device, "auto")
@@ -242,5 +227,4 @@ RULES: dict[type[CommandConfig], Callable[[Any], Rules]] = {
     SFTConfig: _sft_rules,
     EvalRunConfig: _eval_rules,
     ServeConfig: _serve_rules,
-    PlayConfig: _play_rules,
 }

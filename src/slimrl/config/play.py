@@ -5,18 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.model import ModelConfig
-from slimrl.config.rollout import SamplingConfig, Worker
-
-
-class SeatConfig(ModelConfig):
-    """The model that plays the other side, in an environment with self-play. Without a model, the environment's own
-    partner plays."""
-
-    name: str = Field(default="")
-    """The weights of the other side, as in `eval`: `smollm2-135m`, a run's `weights/step_N`, a `.gguf` file or an id on
-    the Hub. If empty, the environment's own partner plays. For matching-game also set `--args.partner self`, and your
-    side with `--args.role`."""
+from slimrl.config.rollout import Worker
 
 
 class PlayConfig(CommandConfig):
@@ -30,7 +19,6 @@ class PlayConfig(CommandConfig):
         "slimrl play reverse-text --args.style word --split test --task 3",
         "slimrl play wiki-search --args.num_pages 100 --args.num_train 50",
         "slimrl play matching-game --args.n 3 --args.role 2",
-        "slimrl play matching-game --args.n 3 --args.partner self --model.name outputs/matching_game/weights/step_14",
     )
 
     id: str = Field(min_length=1)
@@ -51,13 +39,7 @@ class PlayConfig(CommandConfig):
     """The first task: its id, or its number in the split, from 0. If empty, take the first in the order of `seed`."""
 
     seed: int = Field(default=0, ge=0)
-    """Sets the order of the tasks, and every token that the model samples."""
+    """Sets the order of the tasks."""
 
     episode_timeout_s: float = Field(default=300.0, gt=0)
-    """Maximum wait for the environment's answer, in seconds, including a model on the other side. You have no limit."""
-
-    model: SeatConfig = SeatConfig()
-    sampling: SamplingConfig = SamplingConfig()
-
-    seq_len: int = Field(default=2048, ge=2)
-    """Longest conversation that the model reads, in tokens; beyond it the game is over."""
+    """Maximum wait for the environment's answer, in seconds. You have no limit."""

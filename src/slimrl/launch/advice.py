@@ -66,7 +66,7 @@ class EnvironmentShare:
         if self._num == SHARE_STEPS and share >= LARGE_SHARE:
             self._note(
                 f"the environment takes {share:.0%} of a step, in which nothing is sampled or trained: "
-                "`--max_async_level 1` trains meanwhile (`slimrl plan --run DIR` predicts the gain)"
+                "`--max_async_level 1` trains meanwhile"
             )
 
     def close(self, failed: bool = False) -> None:

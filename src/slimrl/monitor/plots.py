@@ -55,8 +55,8 @@ def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
     return panels + [Panel(name, (name,)) for name in own[:MAX_OWN]]
 
 
-def draw_training(series: Mapping[str, Series], title: str, reach: int = -1) -> Figure:
-    """Draw a grid of panels: the reward, then the panels of `choose_panels`. `reach` is passed to `smooth`."""
+def draw_training(series: Mapping[str, Series], title: str) -> Figure:
+    """Draw a grid of panels: the reward, then the panels of `choose_panels`."""
     panels = choose_panels(series)
     num = len(panels) + has_reward(series)  # one more panel for the reward
     columns = min(3, max(1, num))
@@ -66,11 +66,11 @@ def draw_training(series: Mapping[str, Series], title: str, reach: int = -1) -> 
     cells = iter(figure.subplots(rows, columns, squeeze=False).flat)
     if has_reward(series):
         axes = next(cells)
-        _draw_reward(axes, series, reach)
+        _draw_reward(axes, series)
         axes.set_title("reward", loc="left", fontsize=9.5, color=INK)
         axes.legend(frameon=False, fontsize=6.5, ncols=2, loc="lower right")
     for panel in panels:
-        _draw_panel(next(cells), series, panel, reach)
+        _draw_panel(next(cells), series, panel)
     # The grid is filled row by row; the last row may have empty cells.
     for unused in cells:
         unused.set_axis_off()
@@ -93,15 +93,15 @@ def style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, st
     }
 
 
-def _draw_reward(axes: Axes, series: Mapping[str, Series], reach: int = -1) -> None:
+def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
     if "reward/mean" in series:
         steps, mean = series["reward/mean"]
         # If only some steps have a standard deviation, omit the band, because its edges would belong to other steps.
         if "reward/std" in series and len(series["reward/std"][1]) == len(mean):
-            middle, spread = (_smooth_long(values, reach) for values in (mean, series["reward/std"][1]))
+            middle, spread = (_smooth_long(values) for values in (mean, series["reward/std"][1]))
             label = "± 1 std of rollouts"
             axes.fill_between(steps, middle - spread, middle + spread, color=BLUE, alpha=0.10, linewidth=0, label=label)
-        _draw_line(axes, (steps, mean), BLUE, "training", reach, width=2.0)
+        _draw_line(axes, (steps, mean), BLUE, "training", width=2.0)
     for name, look in style_held_out(series).items():
         # Without bounds, the error bars have length 0.
         low, high = (series.get(f"{name}_{end}", series[name])[1] for end in ("low", "high"))
@@ -110,18 +110,20 @@ def _draw_reward(axes: Axes, series: Mapping[str, Series], reach: int = -1) -> N
     axes.set_ylabel("reward", color=INK)
 
 
-def _smooth_long(values: np.ndarray, reach: int) -> np.ndarray:
-    return values if len(values) < FEW else smooth(values, reach)
+def _smooth_long(values: np.ndarray) -> np.ndarray:
+    return values if len(values) < FEW else smooth(values)
 
 
-def _draw_line(axes: Axes, series: Series, colour: str, label: str, reach: int, width: float = 1.6) -> None:
+def _draw_line(
+    axes: Axes, series: Series, colour: str, label: str, width: float = 1.6, is_smoothed: bool = True
+) -> None:
     """Draw a series as a line. A short series has markers. A long series is a smoothed line over a faint line of the
-    values. If `reach` is 0, do not smooth."""
+    values, unless `is_smoothed` is False."""
     steps, values = series
     is_short = len(values) < FEW
-    if not is_short and reach:
+    if not is_short and is_smoothed:
         axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.4)
-    shown, marker = _smooth_long(values, reach), "o" if is_short else ""
+    shown, marker = _smooth_long(values) if is_smoothed else values, "o" if is_short else ""
     axes.plot(steps, shown, color=colour, linewidth=width, marker=marker, markersize=3.5, label=label)
 
 
@@ -138,7 +140,7 @@ def draw_points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str
     )  # fmt: skip
 
 
-def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel, reach: int) -> None:
+def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel) -> None:
     is_log = panel.log and any((series[name][1] > 0).any() for name in panel.names if name in series)
     for name, colour in zip(panel.names, (BLUE, ORANGE), strict=False):
         if name not in series:
@@ -146,7 +148,7 @@ def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel, reach: i
         steps, values = series[name]
         # A logarithmic axis cannot show 0 or less: such points become gaps.
         values = np.where(values > 0, values, np.nan) if is_log else values
-        _draw_line(axes, (steps, values), colour, name, 0 if panel.exact else reach)
+        _draw_line(axes, (steps, values), colour, name, is_smoothed=not panel.exact)
     if is_log:
         axes.set_yscale("log")
         axes.tick_params(which="minor", labelsize=7, colors="#555555")

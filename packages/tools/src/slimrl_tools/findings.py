@@ -1,21 +1,11 @@
-"""Prints the findings of `doctor` and `check`, as a table or as JSON.
+"""Shows the findings of `doctor` and `check` as a table."""
 
-For example, these are two findings in the format of `findings_json`:
-
-    {"subject": "disk", "level": "ok", "found": "55 GB free in outputs", "remedy": ""}
-    {"subject": "compiler", "level": "note", "found": "there is none", "remedy": "apt install g++"}
-"""
-
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from slimrl.errors import visible
-from slimrl.io.invocation import show
 from slimrl.monitor.findings import Finding, Level
 from slimrl.monitor.tables import empty_table
 
@@ -52,13 +42,3 @@ def summary(findings: Sequence[Finding]) -> str:
     notes = f"{num[Level.NOTE]} note{'' if num[Level.NOTE] == 1 else 's'}"
     problems = {0: "no problem", 1: "1 problem"}.get(num[Level.PROBLEM], f"{num[Level.PROBLEM]} problems")
     return f"{num[Level.OK]} ok, {notes}, {problems}"
-
-
-def print_json(value: Any) -> None:
-    """Print JSON on standard output. It is not an error if the reader closes the output early, as `head` does."""
-    show(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
-
-
-def findings_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Convert the findings to JSON objects."""
-    return [asdict(one) for one in findings]

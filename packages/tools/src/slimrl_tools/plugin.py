@@ -11,7 +11,7 @@ DOCTOR = Command(
     "look at this machine: what will be used, why, and what mends it", run="slimrl_tools.commands.doctor:run_doctor"
 )
 PUSH = Command(
-    "upload weights with their model card, or a run, to the Hugging Face Hub",
+    "upload weights with their model card to the Hugging Face Hub",
     run="slimrl_tools.commands.push:run_push",
     again="go on, without what is there already",
 )

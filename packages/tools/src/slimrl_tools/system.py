@@ -57,26 +57,13 @@ def cpu_limit(root: Path = ROOT) -> float:
 def load_note(num_threads: int) -> str:
     """Return a warning if other programs leave too few cores for `num_threads`, else an empty text. The measurement
     takes `LOOK_S` seconds, in which this process must not compute."""
-    busy, num = busy_cores(), num_cores()
-    if num_threads - (num - busy) <= LITTLE * num_threads:
-        return ""
-    return f"other programs use {busy:.1f} of {num} cores: everything takes longer than on a quiet machine"
-
-
-def busy_cores() -> float:
-    """Sleep for `LOOK_S`, and return the number of busy cores among the cores that this process may use."""
-    percent: list[float] = psutil.cpu_percent(LOOK_S, percpu=True)
-    return sum(percent[core] for core in _own_cores() if core < len(percent)) / 100
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(_own_cores())
-
-
-def _own_cores() -> set[int]:
     # macOS has no CPU affinity, so use all cores.
-    return os.sched_getaffinity(0) if "sched_getaffinity" in vars(os) else {*range(os.cpu_count() or 1)}
+    cores = os.sched_getaffinity(0) if "sched_getaffinity" in vars(os) else {*range(os.cpu_count() or 1)}
+    percent: list[float] = psutil.cpu_percent(LOOK_S, percpu=True)
+    busy = sum(percent[core] for core in cores if core < len(percent)) / 100
+    if num_threads - (len(cores) - busy) <= LITTLE * num_threads:
+        return ""
+    return f"other programs use {busy:.1f} of {len(cores)} cores: everything takes longer than on a quiet machine"
 
 
 def _read_groups(name: str, root: Path) -> Iterator[list[str]]:

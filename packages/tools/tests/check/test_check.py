@@ -31,7 +31,7 @@ def checked(taskset: Any, num_examples: int = 2, timeout_s: float = 1.5) -> list
     """What is found where all places are this process."""
     trial = Trial(taskset, CHAT, LimitsConfig(episode_timeout_s=timeout_s), seed=0)
     places = taskset, lambda: taskset, lambda seed: taskset
-    return Check(trial, *places, "train", num_examples, lambda: None).run()
+    return Check(trial, *places, "train", num_examples).run()
 
 
 WAITING = ("sleeps", "hangs", "never ends")  # these take seconds
@@ -131,13 +131,6 @@ def test_a_call_of_the_expert_that_is_answered_by_an_error_is_a_note(frame: str)
     (note,) = [one for one in checked(CallsWrongly(frame), num_examples=1) if one.level is not Level.OK]
     assert (note.subject, note.level) == ("expert's calls", Level.NOTE)
     assert "a call of the expert was answered by `Error: `number` is missing.` on task" in note.found
-
-
-def test_an_environment_is_named_in_every_way(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ("reverse-text --args.style word", "--env.0.id reverse-text --env.0.args.style word"):
-        assert run(["check", *words.split(), "--dry-run"]) == 0
-        out = capsys.readouterr().out
-        assert 'id = "reverse-text"' in out and 'args = {style = "word"}' in out
 
 
 @pytest.mark.slow

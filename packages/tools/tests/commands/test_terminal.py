@@ -1,7 +1,8 @@
-"""The person's screen and keyboard, without a terminal. With one: `test_play_terminal.py` of slimrl-envs."""
+"""The person's screen and keyboard."""
 
 import io
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -9,9 +10,15 @@ from slimrl.errors import UserError
 from slimrl_tools.play.terminal import Terminal
 
 
-def made(typed: str) -> tuple[Terminal, io.StringIO]:
-    screen = io.StringIO()
-    return Terminal(io.StringIO(typed), screen), screen
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Terminal]:
+    """A function that makes the terminal of a person who types a text."""
+
+    def make(typed: str) -> Terminal:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        return Terminal()
+
+    return make
 
 
 def all_read(terminal: Terminal) -> list[str]:
@@ -42,35 +49,33 @@ def all_read(terminal: Terminal) -> list[str]:
         ("", []),
     ],
 )
-def test_what_is_typed_is_read(typed: str, read: list[str]) -> None:
-    assert all_read(made(typed)[0]) == read
+def test_what_is_typed_is_read(typed: str, read: list[str], made: Callable[[str], Terminal]) -> None:
+    assert all_read(made(typed)) == read
 
 
-def test_a_command_that_is_none_is_answered_with_those_that_are() -> None:
-    terminal, screen = made("/exprt\n")
-    assert all_read(terminal) == []
-    assert "There is no command /exprt. Known: /quit, /help, /expert." in screen.getvalue()
+def test_a_command_that_is_none_is_answered_with_those_that_are(made: Callable[[str], Terminal], capsys) -> None:
+    assert all_read(made("/exprt\n")) == []
+    assert "There is no command /exprt. Known: /quit, /help, /expert." in capsys.readouterr().out
 
 
-def test_bytes_that_are_no_text_are_passed_over() -> None:
-    screen = io.StringIO()
-    keyboard = io.TextIOWrapper(io.BytesIO(b"a\xff\n\n"), encoding="utf-8")
-    assert Terminal(keyboard, screen).read({}) is None
-    assert "no UTF-8" in screen.getvalue()
+def test_bytes_that_are_no_text_are_passed_over(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\xff\n\n"), encoding="utf-8"))
+    assert Terminal().read({}) is None
+    assert "no UTF-8" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("typed", "yes"), [("\n", True), ("y\n", True), ("YES\n", True), ("n\n", False), ("/quit\n", False), ("", False)]
 )
-def test_enter_alone_agrees(typed: str, yes: bool) -> None:
-    assert made(typed)[0].agrees("Another?") is yes
+def test_enter_alone_agrees(typed: str, yes: bool, made: Callable[[str], Terminal]) -> None:
+    assert made(typed).agrees("Another?") is yes
 
 
-def test_a_pipe_gets_plain_text_with_what_was_typed() -> None:
-    terminal, screen = made("my reply\n\n")
+def test_a_pipe_gets_plain_text_with_what_was_typed(made: Callable[[str], Terminal], capsys) -> None:
+    terminal = made("my reply\n\n")
     terminal.message("user", "[bold]asked[/bold]\nin two lines")
     terminal.read({})
-    assert screen.getvalue().splitlines() == [
+    assert capsys.readouterr().out.splitlines() == [
         "--- user ---",
         "[bold]asked[/bold]",
         "in two lines",
@@ -79,10 +84,14 @@ def test_a_pipe_gets_plain_text_with_what_was_typed() -> None:
     ]
 
 
-def test_a_message_cannot_repaint_the_screen() -> None:
-    screen = io.StringIO()
-    Terminal(io.StringIO(), screen).message("tool", "a\x1b[2J\x07\x9b\tb\r\nc\rd")
-    assert screen.getvalue().endswith("a\\x1b[2J\\x07\\x9b        b\nc\\rd\n")
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_message_cannot_repaint_the_screen(is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    Terminal().message("tool", "a\x1b[2J\x07\x9b\tb\r\nc\rd")
+    shown = capsys.readouterr().out
+    assert "\x1b[2J" not in shown and "\\x1b[2J\\x07\\x9b" in shown and "c\\rd" in shown
+    assert ("╭─" in shown) is is_terminal
 
 
 def test_without_a_keyboard_there_is_nothing_to_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """`slimrl doctor`, and how it makes its probes."""
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -31,18 +30,12 @@ def broken() -> list[Finding]:
 
 
 @pytest.mark.slow
-def test_the_machine_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
-    status = run(["doctor", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert status == int(not told["is_well"])
-    subjects = [one["subject"] for one in told["findings"]]
-    assert {"slimrl", "Python", "packages", "extras", "device", "number format", "memory", "disk", "cache"} <= {
-        *subjects
-    }
-    assert {"hub", "packaged model"} <= {*subjects}
-    assert {*names(OF_PLUGINS)} <= {*subjects}, "a subject of a plug-in was not looked at"
-    (packages,) = [one for one in told["findings"] if one["subject"] == "packages"]
-    assert packages["level"] == "ok"
+def test_the_machine_is_looked_at() -> None:
+    findings, _ = look(all_probes())
+    levels = {one.subject: one.level for one in findings}
+    own = {"slimrl", "Python", "packages", "extras", "device", "number format", "memory", "disk", "cache", "hub"}
+    assert {*own, "packaged model", *names(OF_PLUGINS)} <= levels.keys()
+    assert levels["packages"] is Level.OK
 
 
 @pytest.fixture
@@ -59,20 +52,14 @@ def of_plugins(monkeypatch: pytest.MonkeyPatch):
 
 def test_probes_of_plug_ins_are_made_after_the_own_ones(of_plugins) -> None:
     assert of_plugins() == [*PROBES]
-    (*own, broken_one, good_one) = of_plugins(good=f"{__name__}:good", broken=f"{__name__}:broken")
+    places = {"good": f"{__name__}:good", "broken": f"{__name__}:broken", "gone": "no_such_module:probe"}
+    (*own, broken_one, gone, good_one) = of_plugins(**places)
     assert own == [*PROBES]
-    assert [one.subject for one in (broken_one, good_one)] == ["broken", "good"]
-    assert not any(one.is_core for one in (broken_one, good_one))
-    findings, is_well = look([broken_one, good_one], lambda: None)
-    assert findings[1:] == good() and is_well
-    assert findings[0].level is Level.PROBLEM and "libcudart.so.12" in findings[0].found
-
-
-def test_a_plug_in_that_cannot_be_loaded_is_a_finding_with_its_name(of_plugins) -> None:
-    (*_, gone) = of_plugins(gone="no_such_module:probe")
-    (found,), is_well = look([gone], lambda: None)
-    assert (found.subject, found.level) == ("gone", Level.PROBLEM) and is_well
-    assert "the probe `gone` of an unknown distribution cannot be loaded" in found.found
+    findings, is_well = look([broken_one, gone, good_one])
+    assert findings[2:] == good() and is_well
+    assert [(one.subject, one.level) for one in findings[:2]] == [("broken", Level.PROBLEM), ("gone", Level.PROBLEM)]
+    assert "libcudart.so.12" in findings[0].found
+    assert "the probe `gone` of an unknown distribution cannot be loaded" in findings[1].found
 
 
 def test_a_probe_that_fails_or_hangs_is_told_with_its_reason() -> None:
@@ -84,31 +71,24 @@ def test_a_probe_that_fails_or_hangs_is_told_with_its_reason() -> None:
 
     began = time.monotonic()
     looks = {"broken": broken, "refused": refused, "exits": exits, "gone": partial(call, "no_such_module:probe")}
-    findings, is_well = look(probes(**looks, hangs=lambda: time.sleep(30), good=good), lambda: None)
+    findings, is_well = look(probes(**looks, hangs=lambda: time.sleep(30), good=good))
     assert time.monotonic() - began < 20
     assert [one.level for one in findings] == [Level.PROBLEM] * 4 + [Level.NOTE, Level.OK]
     told = ("libcudart.so.12", "password", "3", "no_such_module", "within 0.3 s", "it is")
     assert all(text in one.found for text, one in zip(told, findings, strict=True))
     assert is_well  # none of them is of the core
-    assert not look([replace(probes(broken=broken)[0], is_core=True)], lambda: None)[1]
+    assert not look([replace(probes(broken=broken)[0], is_core=True)])[1]
 
 
-def test_a_problem_of_the_core_gives_the_exit_status(
+def test_a_problem_of_the_core_gives_the_exit_status_and_cannot_command_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad = [Finding("cache", Level.PROBLEM, "it cannot be written to", "Mend it.")]
+    bad = [Finding("cache", Level.PROBLEM, "\x1b[2J[red]not\u202e writable", "Mend it.")]
     for is_core, status in ((True, 1), (False, 0)):
         probe = Probe("bad", lambda: bad, is_core=is_core)
         monkeypatch.setattr("slimrl_tools.commands.doctor.all_probes", lambda probe=probe: [probe])
         assert run(["doctor"]) == status
         out = capsys.readouterr().out
         assert "cache" in out and "-> Mend it." in out and "1 problem" in out
+        assert "\x1b" not in out and "\u202e" not in out and "[red]not" in out
         assert ("every run needs" in out) is is_core
-
-
-def test_what_others_say_cannot_command_the_terminal(monkeypatch, capsys) -> None:
-    made = probes(odd=lambda: [Finding("judge", Level.NOTE, "\x1b[2J[red]hello\u202e")])
-    monkeypatch.setattr("slimrl_tools.commands.doctor.all_probes", lambda: made)
-    assert run(["doctor"]) == 0
-    out = capsys.readouterr().out
-    assert "\x1b" not in out and "\u202e" not in out and "[red]hello" in out

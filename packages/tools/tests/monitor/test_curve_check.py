@@ -73,16 +73,14 @@ def test_a_run_that_learns_nothing_is_below_the_band(tmp_path, name):
     assert any("rise by RL" in one.what for one in check.outside)
 
 
-def test_a_collapse_is_dated_and_its_cause_named(tmp_path):
+def test_a_collapse_is_dated(tmp_path):
     recipe = RECIPES["reverse_text"]
     series = seed_of(recipe, 1)
-    for name, value in ((REWARD, 0.1), ("loss/entropy", 0.0)):
-        steps, values = series[name]
-        series[name] = steps, np.where(steps >= 20, value, values)
+    steps, values = series[REWARD]
+    series[REWARD] = steps, np.where(steps >= 20, 0.1, values)
     check = check_curve(write_run(tmp_path, recipe, series=series))
     [curve] = [one for one in check.outside if one.what == REWARD]
     assert curve.direction == "below" and 18 <= curve.step <= 21
-    assert any("loss/entropy is below its band" in cause for cause in check.causes)
 
 
 def test_a_run_that_is_too_good_from_its_first_step_is_told(tmp_path):
@@ -91,7 +89,6 @@ def test_a_run_that_is_too_good_from_its_first_step_is_told(tmp_path):
     series[REWARD] = series[REWARD][0], np.minimum(1.0, series[REWARD][1] + 0.3)
     check = check_curve(write_run(tmp_path, recipe, series=series))
     assert (check.outside[0].direction, check.outside[0].step) == ("above", 0)
-    assert any("from the beginning" in cause for cause in check.causes)
 
 
 def test_a_run_that_is_going_on_is_compared_as_far_as_it_is(tmp_path, capsys):
@@ -106,19 +103,10 @@ def test_other_settings_make_the_comparison_void_and_are_named(tmp_path, capsys)
     changes = ["--trainer.optim.lr", "1e-3", "--eval.num_examples", "8", "--seed", "9", "--model.num_threads", "1"]
     changes += ["--monitors.enabled", "false", "--inference.port", "8011", "--trainer.guard.max_logprob_gap", "9"]
     directory = write_run(tmp_path, RECIPES["reverse_text"], changes)
-    assert run(["check-curve", str(directory), "--json"]) == 2
-    found = json.loads(capsys.readouterr().out)
-    assert found["verdict"] == "void"
-    assert [(one["setting"], one["loose"]) for one in found["differences"]] == [
-        ("trainer.optim.lr", False), ("eval.num_examples", True),
-    ]  # fmt: skip
+    differences = [(one.key, one.loose) for one in check_curve(directory).differences]
+    assert differences == [("trainer.optim.lr", False), ("eval.num_examples", True)]
     assert run(["check-curve", str(directory)]) == 2
     assert "trainer.optim.lr = 0.001 instead of 2e-05" in capsys.readouterr().out
-
-
-def test_fewer_held_out_tasks_are_a_loose_comparison(tmp_path):
-    check = check_curve(write_run(tmp_path, RECIPES["reverse_text"], ["--eval.num_examples", "50"]))
-    assert check.verdict == "behaves" and [one.key for one in check.differences] == ["eval.num_examples"]
 
 
 def test_what_cannot_be_compared_is_a_clear_error(tmp_path):

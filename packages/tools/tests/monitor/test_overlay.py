@@ -15,9 +15,8 @@ from slimrl_tools.curves.overlay import draw_runs, group_runs
 ENV = ["--orchestrator.env", '[{id="reverse-text"}]']
 
 
-def write_run(directory, *flags, num_steps=20, configured=True, **extra):
-    if configured:
-        write_config(load(RLConfig, [*ENV, "--output_dir", str(directory), *flags], {}), directory)
+def write_run(directory, *flags, num_steps=20, **extra):
+    write_config(load(RLConfig, [*ENV, "--output_dir", str(directory), *flags], {}), directory)
     with Monitor([JsonlSink(directory / "metrics.jsonl")]) as monitor:
         for step in range(num_steps):
             monitor.log(step, {"reward/mean": step / 20, "loss/entropy": 1 - step / 40, **extra})
@@ -33,10 +32,10 @@ def titles(figure):
 def test_runs_that_differ_in_the_seed_alone_are_one_band(tmp_path):
     seeds = [write_run(tmp_path / f"lr_seed_{seed}", "--seed", str(seed)) for seed in range(3)]
     other = write_run(tmp_path / "high", "--trainer.optim.lr", "1e-3")
-    assert [(group.label, len(group.runs)) for group in group_runs([*seeds, other])] == [("lr", 3), ("high", 1)]
+    assert [(group.label, len(group.runs)) for group in group_runs([*seeds, other])] == [("lr_seed_0", 3), ("high", 1)]
     figure = draw_runs([*seeds, other], ["reward/mean"])
     [axes] = figure.axes
-    assert axes.get_legend_handles_labels()[1] == ["lr (3 runs)", "high"]
+    assert axes.get_legend_handles_labels()[1] == ["lr_seed_0 (3 runs)", "high"]
     assert len(axes.collections) == 1  # the band of the seeds; one run has none
 
 
@@ -46,13 +45,6 @@ def test_a_few_steps_are_a_line_and_evaluations_are_dotted(tmp_path):
     lines = [axes.lines[0] for axes in figure.axes]
     assert [(line.get_linestyle(), line.get_marker()) for line in lines] == [("-", "o"), (":", "o")]
     assert lines[0].get_ydata().tolist() == [0.0, 0.05, 0.1, 0.15]
-
-
-def test_kept_results_without_settings_are_grouped_by_their_names(tmp_path):
-    runs = [
-        write_run(tmp_path / name / f"seed_{seed}", configured=False) for name in ("first", "second") for seed in (0, 1)
-    ]
-    assert [(group.label, len(group.runs)) for group in group_runs(runs)] == [("first", 2), ("second", 2)]
 
 
 def test_directories_of_one_name_are_told_apart_by_those_around_them(tmp_path):
@@ -74,14 +66,6 @@ def test_the_picture_of_one_run_is_its_training_picture(tmp_path, capsys):
     assert titles(draw_runs([directory])) == ["reward", "policy entropy (nats)"]
 
 
-def test_smoothing_is_chosen_and_zero_leaves_values_as_they_are(tmp_path):
-    directory = write_run(tmp_path / "run")
-    [axes] = draw_runs([directory], ["reward/mean"], reach=0).axes
-    assert axes.lines[0].get_ydata().tolist() == axes.lines[1].get_ydata().tolist()
-    [axes] = draw_runs([directory], ["reward/mean"], reach=5).axes
-    assert axes.lines[1].get_ydata()[0] == pytest.approx(0.125)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["svg", "pdf", "webp"])
 def test_the_ending_of_the_file_is_its_format(tmp_path, ending):
@@ -96,7 +80,6 @@ def test_the_ending_of_the_file_is_its_format(tmp_path, ending):
     [
         (("--metric", "reward/meen"), "Did you mean `reward/mean`?"),
         (("--output", "a.foo"), "--output a.foo does not end in a format of pictures, such as `.png`"),
-        (("--smooth", "-3"), "give the steps on each side"),
         (("nowhere",), "nowhere/metrics.jsonl cannot be read"),
     ],
 )

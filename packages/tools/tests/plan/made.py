@@ -5,7 +5,7 @@ from pathlib import Path
 
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl_tools.plan.devices import Device, Machine, find_machines
+from slimrl_tools.plan.devices import Device, Machine, find_machine
 from slimrl_tools.plan.plan import Plan, Planner, make_planner
 
 BASE = 0.8e9
@@ -49,7 +49,7 @@ def cpu(gigabytes: float) -> Machine:
 
 
 def on(config: RLConfig | SFTConfig, machine: str | Machine) -> Plan:
-    return planner(config).on(find_machines(machine)[0] if isinstance(machine, str) else machine)
+    return planner(config).on(find_machine(machine) if isinstance(machine, str) else machine)
 
 
 def part(plan: Plan, name: str) -> float:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 import torch
 
@@ -12,26 +11,12 @@ from packages.tools.tests.plan.made import MODEL, planner, settings, sft_setting
 from slimrl.errors import UserError
 from slimrl.models.names import find_packaged_file, read_packaged_config
 from slimrl.models.resolve import resolve
-from slimrl_tools.plan.devices import DEVICES, find_machines
+from slimrl_tools.plan.devices import DEVICES, find_machine
 from slimrl_tools.plan.measure import this_machine
 from slimrl_tools.plan.report import full_report
 from slimrl_tools.plan.shape import read_shape
-from slimrl_tools.system import free_disk, usable_memory
-from tests.fake_root import fake_root
 
 pytestmark = pytest.mark.nightly
-
-TOTAL = 8 * 2**30
-
-
-@pytest.mark.parametrize(("limit", "is_limited"), [(2**30, True), (2**40, False)])
-def test_a_limit_of_a_control_group_counts_if_it_is_below_the_memory(
-    tmp_path: Path, limit: int, is_limited: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=TOTAL))
-    memory, name = usable_memory(fake_root(tmp_path, "0::/\n", {"memory.max": str(limit)}))
-    assert (memory, bool(name)) == (min(limit, TOTAL), is_limited)
-    assert free_disk(tmp_path / "not" / "yet") > 0  # of a directory that does not exist yet
 
 
 @pytest.fixture
@@ -90,7 +75,7 @@ def test_a_number_for_each_layer_is_read_as_the_largest(tmp_path: Path) -> None:
 
 
 def test_machines_are_named_by_device_and_number() -> None:
-    found = find_machines("rtx3090x1, h100x8,RTX4060TI16G,l40sx2")
+    found = [find_machine(name) for name in ("rtx3090x1", "h100x8", "RTX4060TI16G", "l40sx2")]
     named = [(one.device.name, one.num_gpus) for one in found]
     assert named == [("rtx3090", 1), ("h100", 8), ("rtx4060ti16g", 1), ("l40s", 2)]
     assert found[1].device.memory == 80 * 2**30
@@ -103,7 +88,7 @@ def test_machines_are_named_by_device_and_number() -> None:
 )
 def test_an_unknown_device_is_answered_with_the_nearest(text: str, shown: str) -> None:
     with pytest.raises(UserError, match=shown):
-        find_machines(text)
+        find_machine(text)
 
 
 def test_the_packaged_models_shape_is_known_before_it_is_fetched() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from packages.tools.tests.plan.made import BASE, MODEL, cpu, on, part, planner, settings, sft_settings
-from slimrl_tools.plan.report import full_report, proposals, two_lines, verdict
+from packages.tools.tests.plan.made import BASE, MODEL, cpu, on, part, planner, settings
+from slimrl_tools.plan.report import full_report, proposals, verdict
 from slimrl_tools.plan.timing import Speeds, times_of
 from slimrl_tools.plan.workload import Workload, sample_of
 
@@ -85,12 +85,6 @@ def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
     assert verdict(plan).startswith("It does not fit")
 
 
-def test_proposals_are_put_together_where_none_suffices(large: Path) -> None:
-    made = planner(settings(large, "--seq_len", "8192", "--inference.max_slots", "128"))
-    *_, last = proposals(made, on(made.config, "rtx4090x1"))
-    assert last.fits == (last.price == "all together") == (len(last.settings) > 1)
-
-
 def test_memory_at_most_is_that_of_full_conversations() -> None:
     config = settings(MODEL, "--seq_len", "128")
     (place,) = on(config, cpu(64)).places
@@ -98,12 +92,6 @@ def test_memory_at_most_is_that_of_full_conversations() -> None:
     short = on(config, cpu(place.expected / 1e9 + 0.3))
     assert short.fits
     assert "not if every conversation" in verdict(short)
-
-
-def test_sft_has_no_engine(large: Path) -> None:
-    plan = on(sft_settings(large), "h200x1")
-    assert part(plan, "KV cache") == 0
-    assert [*plan.times.step] == ["forward and backward", "update"]
 
 
 def test_times_add_up_by_hand() -> None:
@@ -124,12 +112,6 @@ def test_times_add_up_by_hand() -> None:
     # Two evaluations of 4 episodes, which is one step's rollouts each.
     sampling = times.step["decoding"] + times.step["prefill"] + times.step["environments"]
     assert times.run["2 evaluations of 4 episodes"] == pytest.approx(2 * sampling)
-
-
-def test_two_lines_say_memory_and_time() -> None:
-    memory, time = two_lines(on(settings(MODEL), cpu(24)))
-    assert memory.startswith("plan: ") and "of main memory" in memory
-    assert "a step" in time and "to the end" in time
 
 
 def test_a_cache_that_is_a_small_part_of_a_gpu_stays_while_the_model_trains() -> None:

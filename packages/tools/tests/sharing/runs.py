@@ -30,18 +30,8 @@ def finished_run(directory: Path, *flags: str, adapter: bool = False) -> Path:
         estimate = {"mean": mean, "low": mean - 0.03125, "high": mean + 0.03125, "num": 200}
         content = {"name": name, "held_out": {"greedy": estimate}, "metrics": {"held_out/exact_greedy": mean / 2}}
         (directory / "held_out" / f"{slug}.json").write_text(json.dumps(content))
-        (directory / "held_out" / f"{slug}_greedy.jsonl").write_text('{"reward": 1.0}\n')
-    summary = {
-        "duration_s": 90.0,
-        "tokens_sampled": 1200,
-        "tokens_trained": 1000,
-        "weights": str(directory / "weights"),
-    }
+    summary = {"duration_s": 90.0, "tokens_sampled": 1200, "tokens_trained": 1000}
     (directory / "summary.json").write_text(json.dumps(summary))
-    (directory / "rollouts").mkdir()
-    (directory / "rollouts" / "step_000000.jsonl").write_text('{"messages": []}\n')
-    (directory / "checkpoints" / "step_2").mkdir(parents=True)
-    (directory / "checkpoints" / "step_2" / "optimizer.safetensors").write_bytes(b"moments")
     plot_run(directory)
     save_weights(directory, adapter)
     return directory

@@ -14,7 +14,7 @@ from slimrl.io.checksums import check_sums
 from slimrl.monitor.sinks import JsonlSink, Monitor
 from slimrl_tools.sharing.card import write_card
 from slimrl_tools.sharing.facts import read_facts
-from slimrl_tools.sharing.places import shareable, shareable_text
+from slimrl_tools.sharing.places import shareable
 
 pytestmark = pytest.mark.slow
 
@@ -29,19 +29,13 @@ def weights(run):
     return run / "weights" / "step_2"
 
 
-def test_a_card_has_the_runs_numbers_as_text_and_as_metadata(run, weights):
+def test_a_card_has_the_runs_numbers(run, weights):
     assert write_card(run, weights) == weights / "README.md"
     card = ModelCard.load(weights / "README.md")
     assert (card.data.base_model, card.data.license) == ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0")
     assert card.data.to_dict()["library_name"] == "transformers" and {"slimrl", "aipo", "reverse-text"} <= set(
         card.data.tags
     )
-    [result] = card.data.eval_results
-    assert (result.metric_value, result.dataset_name, result.dataset_split) == (0.875, "reverse-text", "test")
-    assert result.metric_args == {
-        "decoding": "greedy", "mean": 0.875, "low_95": 0.84375, "high_95": 0.90625, "n": 200,
-        "before": {"weights": "base model", "mean": 0.0, "low_95": -0.03125, "high_95": 0.03125, "n": 200},
-    }  # fmt: skip
     assert "| greedy | after RL | 0.875 | 0.844 to 0.906 | 200 |" in card.text
     assert "tokens sampled | 1,200" in card.text and "## Not measured" in card.text
     assert "![The curves of its training](training.png)" in card.text
@@ -55,27 +49,24 @@ def test_a_card_damages_no_weights_and_tells_no_places(run, weights, tmp_path):
     assert str(tmp_path) not in (weights / "README.md").read_text()
 
 
-def test_a_card_is_renewed_until_somebody_edits_it(run, weights):
-    write_card(run, weights)
-    assert write_card(run, weights)
-    text = (weights / "README.md").read_text()
-    (weights / "README.md").write_text(text.replace("# SmolLM2", "# My SmolLM2"))
+def test_a_card_that_is_there_is_left_as_it_is(run, weights):
+    (weights / "README.md").write_text("Mine.\n")
     assert write_card(run, weights) is None
-    assert "# My SmolLM2" in (weights / "README.md").read_text()
+    assert (weights / "README.md").read_text() == "Mine.\n"
 
 
 def test_a_card_of_a_step_that_was_not_evaluated_says_so(run, weights):
     os.rename(weights, run / "weights" / "step_1")
     card = ModelCard.load(write_card(run, run / "weights" / "step_1"))
-    assert card.data.eval_results is None
     assert "The weights of step 1 themselves were not evaluated" in card.text
     assert "time, evaluations" not in card.text  # which is that of the whole run
 
 
 def test_damaged_files_of_a_run_leave_out_what_they_would_tell(run, weights):
     (run / "held_out" / "final.json").write_text("{")
-    card = ModelCard.load(write_card(run, weights))
-    assert card.data.eval_results is None and "not evaluated" in card.text
+    card = write_card(run, weights)
+    assert "not evaluated" in card.read_text()
+    card.unlink()
     (run / "summary.json").write_text("[")
     with pytest.raises(UserError, match=r"summary\.json is no JSON"):
         write_card(run, weights)
@@ -118,12 +109,11 @@ def test_what_is_no_directory_of_weights_is_refused(tmp_path):
     ("text", "shared"),
     [
         ('name = "/data/models/own"', 'name = "own"'),
-        ("args = {path = '/a/b/c.txt', n = 3}", "args = {path = 'c.txt', n = 3}"),
         ('name = "~/models/own"', 'name = "own"'),
         (r"name = 'C:\Users\me\own'", 'name = "own"'),
         (f'key = "{KEY}"', 'key = "[key]"'),
         ('stop = ["</answer>", "a / b"]', 'stop = ["</answer>", "a / b"]'),
-        ('name = "Qwen/Qwen3-0.6B"  # --model.name', 'name = "Qwen/Qwen3-0.6B"'),
+        ('name = "Qwen/Qwen3-0.6B"', 'name = "Qwen/Qwen3-0.6B"'),
         ('base_url = "http://localhost:8000/v1"', 'base_url = "http://localhost:8000/v1"'),
         ('base_url = "http://10.1.2.3:8000/v1"', 'base_url = "http://host.invalid:8000/v1"'),
         ('base_url = "http://[fd00::1]:8000"', 'base_url = "http://host.invalid:8000"'),
@@ -131,21 +121,16 @@ def test_what_is_no_directory_of_weights_is_refused(tmp_path):
         ('host = "gpu3"', 'host = "host.invalid"'),
         ('server = "10.1.2.3:8000"', 'server = "host.invalid:8000"'),
         ('server = "vllm"', 'server = "vllm"'),
-        ('base_url = ""', 'base_url = ""'),
-        ('corpus = "file:///home/me/x"', 'corpus = "x"'),
         ('anything = "file:///home/me/x"', 'anything = "x"'),
         ('note = "sqlite:////home/me/a.db"', 'note = "a.db"'),
         ('_name_or_path = "/home/me/my models/own/"', '_name_or_path = "own"'),
         (r'path = "\\\\server\\share\\own"', 'path = "own"'),
-        ("path = '/home/me/a#b'  # /home/me/my runs/rl.toml:12, --seed", "path = 'a#b'"),
         ('baselines = ["/home/me/x", "random", "a/b"]', 'baselines = ["x", "random", "a/b"]'),
         ('data_dir = "/home/me"', 'data_dir = "~"'),
-        ('path = """/home/me/x"""', 'path = "x"'),
     ],
 )
 def test_texts_are_shared_without_places_and_secrets(text, shared):
     assert shareable(tomllib.loads(text)) == tomllib.loads(shared)
-    assert tomllib.loads(shareable_text(text, ".toml")) == tomllib.loads(shared)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +139,6 @@ def test_texts_are_shared_without_places_and_secrets(text, shared):
         'prompt = "Answer with yes / or /b/c here"',
         'prompt = "/no_think Answer with yes/no"',
         'prompt = "Path = /home/me/x, url = http://10.1.2.3/v1 # no \\"comment\\" /b/c"',
-        'prompt = """\nSay "/b/c" or\n/b/c = "/b/c d"\n"""',
         'stop = ["/think", "/answer/done", "//"]',
         'note = "see http://10.1.2.3:8000/v1"',
     ],
@@ -165,20 +149,6 @@ def test_free_text_is_shared_as_it_is(text):
 
 def test_secrets_in_free_text_are_hidden():
     assert shareable({"prompt": f"Say yes / or /b/c and {KEY}"}) == {"prompt": "Say yes / or /b/c and [key]"}
-
-
-@pytest.mark.parametrize(
-    ("suffix", "text", "shared"),
-    [
-        (".json", '{"a": 1.50}', '{"a": 1.50}'),
-        (".json", '{"_name_or_path": "/a/b"}', '{\n  "_name_or_path": "b"\n}\n'),
-        (".jsonl", '{"n": 1.50}\n{"path": "/a/b"}\n', '{"n": 1.50}\n{"path": "b"}\n'),
-        (".jsonl", '{"n": 1}\n{"path": "/a/b', '{"n": 1}\n'),
-        (".toml", 'a = {}\nb = [{c = "~/d"}]\n', 'a = {}\n\n[[b]]\nc = "d"\n'),
-    ],
-)
-def test_files_are_shared_in_their_own_format(suffix, text, shared):
-    assert shareable_text(text, suffix) == shared
 
 
 def test_a_cards_settings_are_the_runs_but_for_places(tmp_path):

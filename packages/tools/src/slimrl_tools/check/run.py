@@ -27,13 +27,10 @@ from slimrl_tools.check.plays import (
 from slimrl_tools.check.subjects import problem, verdict
 from slimrl_tools.check.trial import Played, Trial
 
-NUM_STAGES = 5
-
 
 @dataclass(slots=True)
 class Check:
-    """The check of the environment in `trial`, on `num_examples` tasks of a split. `advance` is called after each of
-    the `NUM_STAGES` stages.
+    """The check of the environment in `trial`, on `num_examples` tasks of a split.
 
     `here` is the environment in this process. `worker` starts the environment in a worker process, and `elsewhere` in a
     process with the given Python hash seed. Both functions raise UserError if the start fails.
@@ -45,20 +42,16 @@ class Check:
     elsewhere: Callable[[str], Taskset]
     split: Split
     num_examples: int
-    advance: Callable[[], None]
     findings: list[Finding] = field(default_factory=list)
 
     def run(self) -> list[Finding]:
         """Return all findings. Raises UserError if the split has no tasks."""
         found = self._check_tasks()
-        self.advance()
         if found:
             chosen = spread(found, self.num_examples)
             scripts = run_episodes(play_scripts(self.trial, chosen))
-            self.advance()
             played = [*scripts, *run_episodes(play_useless(self.trial, chosen, scripts))]
             self.findings += self._report(played)
-            self.advance()
             if samples := choose_samples(played, chosen):
                 self._check_course(samples)
         # Omit a good finding if its subject also has a problem.
@@ -105,7 +98,6 @@ class Check:
         pairs = [(first, other) for first, *others in again for other in others]
         fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")
         self.findings.append(verdict("repeatable", fault))
-        self.advance()
         if not fault:  # episodes that vary cannot be compared
             pairs = run_episodes(play_beside(self.trial, [first for first, *_ in again]))
             fault = course.deviation(pairs, "beside another episode, {who} gave {what}")
@@ -113,7 +105,6 @@ class Check:
             if not self._is_broken("ids", "json", "crash"):
                 self.findings += self._check_places(samples)
         self.findings += course.time_findings(again)
-        self.advance()
 
     def _check_places(self, samples: Sequence[Played]) -> Iterator[Finding]:
         """Compare episodes in this process with episodes in a worker process, and with episodes on tasks stored as

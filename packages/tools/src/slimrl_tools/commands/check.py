@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Collection
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.rollout import EnvConfig, LimitsConfig
 from slimrl.environments.find import load_taskset, prepare_taskset
+from slimrl.io.invocation import show
 from slimrl.launch.tasksets import has_worker, load_tasksets
 from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.models.chat.template import ChatFormat
@@ -25,9 +27,9 @@ from slimrl.plugins import call
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Taskset
-from slimrl_tools.check.run import NUM_STAGES, Check
+from slimrl_tools.check.run import Check
 from slimrl_tools.check.trial import Trial
-from slimrl_tools.findings import findings_json, findings_table, has_problem, print_json, summary
+from slimrl_tools.findings import findings_table, has_problem, summary
 
 
 def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int:
@@ -41,23 +43,23 @@ def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int
     for env in config.env:
         began = time.monotonic()
         # The output of an environment in this process must not mix with the findings.
-        with console.progress(f"trying {env.id}", NUM_STAGES) as bar, redirect_stdout(sys.stderr):
-            findings = check_env(env, config, chat, bar.advance)
+        console.note(f"trying {env.id} ...")
+        with redirect_stdout(sys.stderr):
+            findings = check_env(env, config, chat)
         seconds = time.monotonic() - began
         status |= has_problem(findings)
-        report = {"environment": env.id, "args": env.args, "seconds": seconds, "findings": findings_json(findings)}
-        reports.append(report)
+        found = [asdict(one) for one in findings]
+        reports.append({"environment": env.id, "args": env.args, "seconds": seconds, "findings": found})
         if not as_json:
             console.show(findings_table(f"{env.id} {_spell(env.args)}".strip(), findings, console.is_live))
             console.note(f"{summary(findings)}; {seconds:.1f} s")
     if as_json:
-        print_json(reports)
+        show(json.dumps(reports, indent=1, ensure_ascii=False) + "\n")
     return int(status)
 
 
-def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Callable[[], None]) -> list[Finding]:
-    """Return all findings on one environment. `advance` is called after each stage. Raises UserError if the environment
-    cannot be made."""
+def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat) -> list[Finding]:
+    """Return all findings on one environment. Raises UserError if the environment cannot be made."""
     timeout_s = config.episode_timeout_s
     (taskset,) = load_tasksets([env], timeout_s)
     here, is_worker = taskset, has_worker(env)
@@ -68,7 +70,7 @@ def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Ca
     worker = partial(_worker, env, timeout_s)
     in_worker: Callable[[], Taskset] = (lambda: taskset) if is_worker else worker
     elsewhere = partial(_elsewhere, env, timeout_s)
-    return Check(trial, here, in_worker, elsewhere, config.split, config.num_examples, advance).run()
+    return Check(trial, here, in_worker, elsewhere, config.split, config.num_examples).run()
 
 
 def _worker(env: EnvConfig, timeout_s: float) -> Taskset:

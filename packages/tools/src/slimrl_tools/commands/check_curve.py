@@ -1,13 +1,9 @@
 """The `check-curve` command: checks whether a run behaves like the recorded seeds of its recipe."""
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from slimrl.io.files import without_nan
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.tables import Cells, for_terminal
 from slimrl_tools.curves.curve_check import CurveCheck, Finding, check_curve
@@ -17,14 +13,13 @@ STYLES = {"behaves": "bold green", "differs": "bold red", "void": "bold yellow"}
 EPILOG = """\
 Runs of the recipes in examples/ have been recorded on several seeds (benchmarks/results/). A run of such a recipe is
 recognised by its settings, and compared with them: the training reward at every step, smoothed, and the held-out
-rewards before RL, after it, and their difference. Where it leaves the band, the step and the direction are named, and
-what else is unusual. A run that behaves is called otherwise about once in a hundred times. The run may still be going
-on: then what is there is compared.
+rewards before RL, after it, and their difference. Where it leaves the band, the step and the direction are named. A run
+that behaves is called otherwise about once in a hundred times. The run may still be going on: then what is there is
+compared.
 
 Exit status: 0 the run behaves, 1 it differs, 2 it cannot be told, as its settings are not the recipe's.
 
   slimrl check-curve outputs/reverse_text
-  slimrl check-curve outputs/reverse_text --json
 """
 
 
@@ -36,29 +31,9 @@ def run_check_curve(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("run", type=Path, metavar="RUN", help="the output directory of a run of `slimrl rl`")
-    parser.add_argument("--json", action="store_true", help="print one JSON object in place of the text")
-    arguments = parser.parse_args(argv)
-    check = check_curve(arguments.run)
-    if arguments.json:
-        print(json.dumps(without_nan(content_of(check)), indent=1, allow_nan=False))
-    else:
-        _show(check, RunConsole())
+    check = check_curve(parser.parse_args(argv).run)
+    _show(check, RunConsole())
     return STATUS[check.verdict]
-
-
-def content_of(check: CurveCheck) -> dict[str, Any]:
-    """Return the comparison as plain data for JSON."""
-    recipe = check.recipe
-    return {
-        "verdict": check.verdict,
-        **{"recipe": recipe.name, "config": recipe.config_file, "source": recipe.source, "num_seeds": recipe.num_seeds},
-        **{"num_steps": check.num_steps, "recipe_steps": recipe.num_steps, "blind": check.blind},
-        "differences": [
-            {"setting": one.key, "recipe": one.recipe, "run": one.run, "loose": one.loose} for one in check.differences
-        ],
-        "compared": [{**asdict(one), "direction": one.direction} for one in check.findings],
-        "causes": list(check.causes),
-    }
 
 
 def sentences(check: CurveCheck) -> Iterator[str]:
@@ -80,9 +55,6 @@ def sentences(check: CurveCheck) -> Iterator[str]:
         yield f"{check.num_steps} of {recipe.num_steps} steps are there: the rest is not judged"
     if check.blind:
         yield "the recorded seeds are so far apart that a run which learns nothing could pass: look at the curves"
-    if check.causes:
-        yield "what may be behind it:"
-        yield from (f"  {cause}" for cause in check.causes)
 
 
 def _describe(finding: Finding) -> str:

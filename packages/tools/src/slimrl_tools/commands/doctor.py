@@ -6,7 +6,6 @@ downloaded or changed, except that kernels are compiled into the cache, as in a 
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,14 +17,14 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.findings import Finding, Level
 from slimrl.plugins import PROBES as OF_PLUGINS
 from slimrl.plugins import call, load, names
-from slimrl_tools.findings import findings_json, findings_table, has_problem, print_json, summary
+from slimrl_tools.findings import findings_table, has_problem, summary
 
 PLUGIN_LIMIT_S = 30.0
 ABOUT = """\
-Looks at this machine: versions, device and number format with their measured speed, compiler and kernels, GPUs, memory,
-disk, the packaged model, the Hub, a judge, isolation, containers and search. For each it says what slimrl will use and
-why, and behind an arrow what to do or what there is besides. Nothing is downloaded, and nothing is started but small
-probes; the kernels are compiled if they are not yet.
+Looks at this machine: versions, device and number format with their measured speed, kernels, GPUs, memory, disk, the
+packaged model, the Hub, a judge, isolation, containers and search. For each it says what slimrl will use and why, and
+behind an arrow what to do or what there is besides. Nothing is downloaded, and nothing is started but small probes; the
+kernels are compiled if they are not yet.
 
 ok       as it should be
 note     it works, and could be better, or one feature is not here
@@ -39,21 +38,13 @@ def run_doctor(argv: Sequence[str]) -> int:
     """Run the `doctor` command. Returns 1 if the core has a problem, and 0 otherwise. Raises SystemExit for --help and
     for wrong arguments."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="slimrl doctor", description=ABOUT, formatter_class=raw)
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    as_json = parser.parse_args(argv).json
-    began = time.monotonic()
-    console = RunConsole(sys.stderr if as_json else None)
-    probes = all_probes()
-    with console.progress("looking at this machine", len(probes)) as bar:
-        findings, is_well = look(probes, bar.advance)
-    seconds = time.monotonic() - began
-    if as_json:
-        print_json({"is_well": is_well, "seconds": seconds, "findings": findings_json(findings)})
-    else:
-        console.show(findings_table("this machine", findings, console.is_live))
-        core = "" if is_well else " Something that every run needs is broken."
-        console.note(f"{summary(findings)}; {seconds:.1f} s.{core}")
+    argparse.ArgumentParser(prog="slimrl doctor", description=ABOUT, formatter_class=raw).parse_args(argv)
+    began, console = time.monotonic(), RunConsole()
+    console.note("looking at this machine ...")
+    findings, is_well = look(all_probes())
+    console.show(findings_table("this machine", findings, console.is_live))
+    core = "" if is_well else " Something that every run needs is broken."
+    console.note(f"{summary(findings)}; {time.monotonic() - began:.1f} s.{core}")
     return int(not is_well)
 
 
@@ -71,7 +62,6 @@ class Probe:
 PROBES = (
     Probe("software", partial(call, "slimrl_tools.doctor.machine:software"), is_core=True),
     Probe("device", partial(call, "slimrl_tools.doctor.devices:compute"), 60.0, is_core=True),
-    Probe("CPU", partial(call, "slimrl_tools.doctor.machine:cpu")),
     Probe("kernels", partial(call, "slimrl_tools.doctor.devices:kernels"), 300.0),
     Probe("GPU", partial(call, "slimrl_tools.doctor.devices:gpu"), 60.0),
     Probe("memory", partial(call, "slimrl_tools.doctor.machine:memory")),
@@ -91,15 +81,13 @@ def _look_of_plugin(name: str) -> Iterable[Finding]:
     return findings
 
 
-def look(probes: Sequence[Probe], advance: Callable[[], None]) -> tuple[list[Finding], bool]:
-    """Return all findings, in the order of the probes, and True if the core has no problem. `advance` is called after
-    each probe."""
+def look(probes: Sequence[Probe]) -> tuple[list[Finding], bool]:
+    """Return all findings, in the order of the probes, and True if the core has no problem."""
     found, is_well = list[Finding](), True
     for probe in probes:
         findings = _findings_of(probe)
         is_well &= not (probe.is_core and has_problem(findings))
         found += findings
-        advance()
     return found, is_well
 
 

@@ -8,21 +8,17 @@ import torch
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl.errors import UserError
 from slimrl.models.device import set_threads
-from slimrl_tools.plan.devices import Machine, find_machines
+from slimrl_tools.plan.devices import find_machine
 from slimrl_tools.plan.measure import measure, this_machine
-from slimrl_tools.plan.pipeline import choose, make_question, pipeline_report
-from slimrl_tools.plan.plan import Planner, make_planner, what_is_left
+from slimrl_tools.plan.plan import make_planner, what_is_left
 from slimrl_tools.plan.report import full_report, proposals
 from slimrl_tools.system import load_note, own_memory
 
-GPUS = 1, 2, 4, 8  # default numbers of GPUs of the simulated pipelines
-
 
 def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namespace) -> int:
-    """Print the plan of a run on this machine, or on the machines in `options.on`. Returns 1 if the run does not fit
-    one of these machines, else 0."""
+    """Print the plan of a run on this machine, or on the machine `options.on`. Returns 1 if the run does not fit this
+    machine, else 0."""
     config = resolved.config
     if isinstance(config, RLConfig) and config.resume:
         config = what_is_left(config)
@@ -30,38 +26,21 @@ def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namesp
             steps = resolved.config.max_steps
             print(f"Nothing is left to do: the run in {config.output_dir} has made its {steps} steps.")
             return 0
-    machines = find_machines(options.on) if options.on else []
-    if options.run and not isinstance(config, RLConfig):
-        raise UserError("--run simulates the pipeline of `rl`, and these are settings of `sft`: remove it.")
-    if options.run and len(machines) > 1:
-        raise UserError(f"--run simulates GPUs of one kind, and --on names {len(machines)} machines: name one.")
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())
-    if machines:
+    if options.on:
         # On another machine, `auto` selects device and dtype anew.
         model = config.model.model_copy(update={"device": "auto"})
         planner = replace(planner, config=config.model_copy(update={"model": model}))
+        plan, load = planner.on(find_machine(options.on)), ""
     else:
-        machines = [this_machine(Path(config.output_dir), config.model.device)]
-    if options.run:
-        return _simulate(planner, machines[0], options)
-    load, status = "" if options.on else load_note(torch.get_num_threads()), 0
-    for number, machine in enumerate(machines):
+        load = load_note(torch.get_num_threads())
+        machine = this_machine(Path(config.output_dir), config.model.device)
         plan = planner.on(machine)
-        if options.measures and not options.on and not plan.cannot_fit:
+        if options.measures and not plan.cannot_fit:
             plan = planner.on(machine, measure(plan))
-        found = proposals(planner, plan) if plan.tightest.may_not_fit else []
-        print(*[""] * (number > 0), *full_report(plan, found), sep="\n")
-        status |= plan.cannot_fit
+    found = proposals(planner, plan) if plan.tightest.may_not_fit else []
+    print(*full_report(plan, found), sep="\n")
     if load:
         print(load)
-    return status
-
-
-def _simulate(planner: Planner, machine: Machine, options: Namespace) -> int:
-    question = make_question(planner, machine, options.run, is_here=not options.on)
-    numbers = options.gpus or ((machine.num_gpus,) if options.on and machine.num_gpus > 1 else GPUS)
-    device = machine.device.name if options.on else "devices like that of the run"
-    outcomes = [choose(question, num) for num in numbers]
-    print(*pipeline_report(question, outcomes, device, options.price), sep="\n")
-    return 0
+    return int(plan.cannot_fit)

@@ -1,8 +1,7 @@
 """The `play` command: a person plays any environment in the terminal, in place of the policy.
 
-PyTorch is loaded only if a model is the opponent (`play/opponent.py`); otherwise a game starts at once. The command
-does not use the agent loop, because nothing is sampled or stored. If an environment fails, the episode stops, and the
-command prints the reason that training would record.
+No PyTorch is loaded, so a game starts at once. The command does not use the agent loop, because nothing is sampled or
+stored. If an environment fails, the episode stops, and the command prints the reason that training would record.
 """
 
 import asyncio
@@ -14,16 +13,14 @@ from typing import Any, TypeVar
 
 from slimrl.config.play import PlayConfig
 from slimrl.config.reading.load import Resolved
-from slimrl.environments.base import SUCCESS
-from slimrl.environments.find import failure_kind_of, tasks_of
+from slimrl.environments.find import tasks_of
 from slimrl.environments.scripts import demonstrate
 from slimrl.errors import RolloutError, UserError
 from slimrl.launch.tasksets import environment_to_play, load_tasksets
 from slimrl.models.chat.excerpt import shorten
-from slimrl.plugins import call
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
-from slimrl.types import Environment, Message, Rollout, Task, Taskset, Turn
+from slimrl.types import Environment, Message, Task, Taskset, Turn
 from slimrl_tools.play.terminal import QUIT, Terminal
 
 T = TypeVar("T")
@@ -38,19 +35,18 @@ Type what the policy would write, with its tags. An empty line ends your reply, 
 A reply that is to begin with a slash begins with two."""
 
 
-def run_play(resolved: Resolved[PlayConfig], terminal: Terminal | None = None) -> int:
+def run_play(resolved: Resolved[PlayConfig]) -> int:
     """Run the `play` command: one task after the other, until the person stops."""
-    config, terminal = resolved.config, terminal or Terminal()
+    config, terminal = resolved.config, Terminal()
     terminal.note(f"making the tasks of {config.id} ...")
     (taskset,) = load_tasksets([environment_to_play(config)], config.episode_timeout_s)
     found = tasks_of(taskset, config.split)
     tasks = in_order(found, config)
-    if taskset.roles and not config.model.name:
+    if taskset.roles:
         raise UserError(
-            f"with these `args` a model has the other side of {config.id}: name one with `--model.name`, or leave "
-            "`args.partner` away."
+            f"with these `args` the policy has the other side of {config.id}, too: leave `args.partner` away, or name "
+            "the server of a model (`--args.partner llm --args.llm.base_url ...`)."
         )
-    make = seat_model(taskset, config) if config.model.name else taskset.environment
     terminal.note(taskset.purpose or config.id, "bold")
     terminal.note(f"{len(tasks)} tasks in {config.split}. You are the policy: what follows is all that it reads.")
     terminal.note(_help_text(taskset))
@@ -61,17 +57,11 @@ def run_play(resolved: Resolved[PlayConfig], terminal: Terminal | None = None) -
             # asyncio handles Ctrl-C only while its event loop runs. It runs while the environment answers, not while
             # the person types.
             game = _Game(taskset, task, terminal, runner, config.episode_timeout_s)
-            if not game.play(make):
+            if not game.play():
                 break
             if place + 1 < len(tasks) and not terminal.agrees("Another task?"):
                 break
     return 0
-
-
-def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]:
-    """Return a function that makes the person's environment of a task, in which a model plays the other roles."""
-    found: Callable[[Task], Environment] = call("slimrl_tools.play.opponent:seat_model", taskset, config)
-    return found
 
 
 def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
@@ -113,11 +103,11 @@ class _Game:
     runner: asyncio.Runner
     timeout_s: float
 
-    def play(self, make: Callable[[Task], Environment]) -> bool:
+    def play(self) -> bool:
         """Play the episode. Return False if the person left it, and True if it finished or failed. The environment is
         closed in any case, also after Ctrl-C."""
         try:
-            environment = self._wait(_make(make, self.task))
+            environment = self._wait(_make(self.taskset, self.task))
             try:
                 return self._converse(environment)
             finally:
@@ -166,11 +156,6 @@ class _Game:
         width = max(map(len, turn.metrics), default=0)
         for name, value in turn.metrics.items():
             self.terminal.note(f"  {name:<{width}}  {value:.6g}")
-        if reward < SUCCESS:
-            metrics = {**turn.metrics, "unfinished": 0.0}
-            rollout = Rollout(self.task.id, (), (), (), (), reward, metrics=metrics, task_data=self.task.data)
-            if (kind := failure_kind_of(self.taskset, rollout)) is not None:
-                self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a call of the environment, and return its result. Raises RolloutError if the call fails, as in
@@ -178,8 +163,8 @@ class _Game:
         return self.runner.run(run_with_timeout(work, "environment", self.timeout_s))
 
 
-async def _make(make: Callable[[Task], Environment], task: Task) -> Environment:
-    return make(task)
+async def _make(taskset: Taskset, task: Task) -> Environment:
+    return taskset.environment(task)
 
 
 def as_read(message: Message) -> str:

@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from slimrl.errors import UserError
 from slimrl_tools.curves.overlay import PICTURE, plot_runs
 
 EPILOG = """\
@@ -15,7 +14,7 @@ be going on.
 
   slimrl plot outputs/reverse_text
   slimrl plot outputs/a outputs/b --metric reward/mean --metric loss/entropy
-  slimrl plot outputs/seed_0 outputs/seed_1 outputs/seed_2 outputs/other --output seeds.svg --smooth 5
+  slimrl plot outputs/seed_0 outputs/seed_1 outputs/seed_2 outputs/other --output seeds.svg
 
 docs/metrics.md says what each metric means; an unknown name is answered with those that the runs have.
 """
@@ -35,15 +34,9 @@ def run_plot(argv: Sequence[str]) -> int:
         "--output", type=Path, metavar="FILE", help="the picture; its ending is its format (png, svg, pdf, webp ...). "
         f"Without, RUN/{PICTURE}, or plot.png here for several runs",
     )  # fmt: skip
-    parser.add_argument(
-        "--smooth", type=int, default=-1, metavar="STEPS",
-        help="average over so many steps on each side; 0 draws values as they are. Without, a fortieth of the run",
-    )  # fmt: skip
     arguments = parser.parse_args(argv)
-    if arguments.smooth < -1:
-        raise UserError(f"--smooth is {arguments.smooth}: give the steps on each side, from 0 on, as in `--smooth 5`.")
     only = arguments.run[0] if len(arguments.run) == 1 else None
     output = arguments.output or (only / PICTURE if only else Path("plot.png"))
-    plot_runs(arguments.run, output, arguments.metric, arguments.smooth)
+    plot_runs(arguments.run, output, arguments.metric)
     print(output)
     return 0

@@ -9,7 +9,7 @@ from typing import Any
 
 from slimrl.config.reading.load import resolve
 from slimrl.config.reading.names import names_of, print_note
-from slimrl.config.reading.sources import Setting, from_file
+from slimrl.config.reading.sources import from_file
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, visible
 from slimrl.io.files import replace_file
@@ -17,7 +17,6 @@ from slimrl.io.secrets import redact
 from slimrl_tools.prime_rl.dialect import PRIME_RL, Translation
 from slimrl_tools.toml_text import toml_lines
 
-COMMANDS_THERE = ("rl", "sft")
 EPILOG = """\
 The file may be written for prime-rl up to v0.5, for prime-rl since v0.6, or for the hosted `prime train`. Lists show
 what became of its keys: taken as it is, renamed, not needed here, cannot be done; and what the file leaves open with
@@ -26,7 +25,6 @@ another default here. A key that cannot be done stops the translation: remove it
 `slimrl rl @ THEIR.toml` reads such a file directly, and prints the same lists.
 
   slimrl translate rl.toml -o mine.toml
-  slimrl translate sft.toml --command sft
 """
 
 
@@ -41,14 +39,14 @@ def run_translate(argv: Sequence[str]) -> int:
     )
     parser.add_argument("file", help="the settings file, in TOML, YAML or JSON")
     parser.add_argument("-o", "--output", help="where to write the translation; without it, it is printed")
-    parser.add_argument("--command", choices=COMMANDS_THERE, help="what the file is for; without it, its keys tell")
     args = parser.parse_args(argv)
     output = Path(args.output) if args.output else None
     if output and output.exists():
         raise UserError(f"{output} exists, and is not overwritten. Give -o another name, or delete it.")
 
     source = from_file(args.file)
-    command = args.command or _command_of(source)
+    # Only files of `sft` have a section `data`.
+    command = "sft" if any(one.path[0] == "data" for one in source) else "rl"
     config_class = COMMANDS[command]
     names = names_of(config_class, print_note)
     if not PRIME_RL.is_foreign(source, command, names.is_known):
@@ -69,22 +67,13 @@ def run_translate(argv: Sequence[str]) -> int:
     return 0
 
 
-def _command_of(source: Sequence[Setting]) -> str:
-    """Return the command of a settings file: `sft` if the file has a section `data`, else `rl`."""
-    return "sft" if any(one.path[0] == "data" for one in source) else "rl"
-
-
 def _toml(translation: Translation, name: str) -> str:
-    """Return the text of the translated file, with comments on the keys that were not needed or are left to
-    defaults."""
+    """Return the text of the translated file."""
     tree: dict[str, Any] = {}
     for one in translation.settings:
         _set(tree, one.path, one.value)
-    lines = [f"# slimrl {translation.command}, translated from {name}, which was written for prime-rl."]
-    for title, name_of_list in (("Not needed here", "not_needed"), ("Left to defaults", "left_open")):
-        entries = translation.report[name_of_list]
-        lines += [f"# {title}:", *(f"#   {entry}" for entry in entries)] if entries else []
-    return "\n".join([*lines, *toml_lines(tree)]) + "\n"
+    header = f"# slimrl {translation.command}, translated from {name}, which was written for prime-rl."
+    return "\n".join([header, *toml_lines(tree)]) + "\n"
 
 
 def _set(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:

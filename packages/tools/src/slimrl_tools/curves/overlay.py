@@ -6,7 +6,6 @@
 import json
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,6 @@ from slimrl.monitor.series import Series, common_steps, load_series, smooth
 
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*"
-SEED = re.compile(r"[_-]?seed[_-]?\d+$")
 PICTURE = "metrics.png"  # the picture of one run, in the run's directory
 
 
@@ -49,10 +47,10 @@ class Group:
     runs: Sequence[Mapping[str, Series]]
 
 
-def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = (), reach: int = -1) -> None:
+def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = ()) -> None:
     """Draw runs with `draw_runs`, and write the picture to `output`, whose suffix selects the format. Raises UserError
     for a run without metrics, for a metric that no run has, and for a file that cannot be written."""
-    figure = draw_runs(run_dirs, metrics, reach)
+    figure = draw_runs(run_dirs, metrics)
     kinds = FigureCanvasAgg(figure).get_supported_filetypes()
     if output.suffix.removeprefix(".").lower() not in kinds:
         known = ", ".join(sorted(kinds))
@@ -60,17 +58,16 @@ def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = (
     save_figure(figure, output)
 
 
-def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int = -1) -> Figure:
-    """Return a figure of the `metrics`, by default of the metrics in a training plot. Values are smoothed over `reach`
-    steps on each side; -1 means one fortieth of a run. Raises UserError for a run without metrics, and for a metric
-    that no run has."""
+def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = ()) -> Figure:
+    """Return a figure of the `metrics`, by default of the metrics in a training plot. Raises UserError for a run
+    without metrics, and for a metric that no run has."""
     groups = group_runs(run_dirs)
     known = {name for group in groups for run in group.runs for name in run}
     for name in metrics:
         if name not in known:
             raise UserError(f"no run has the metric `{name}`.{nearest(name, known)}")
     if len(run_dirs) == 1 and not metrics:
-        return draw_training(groups[0].runs[0], groups[0].label, reach)
+        return draw_training(groups[0].runs[0], groups[0].label)
     panels = [Panel(name, (name,)) for name in metrics] or _default_panels(groups)
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -80,7 +77,7 @@ def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int 
     for panel in panels:
         axes = next(cells)
         for number, group in enumerate(groups):
-            _draw_group(axes, group, panel.names[0], number, reach)
+            _draw_group(axes, group, panel.names[0], number)
         _style(axes, panel)
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles[label] = handle
@@ -91,36 +88,24 @@ def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int 
 
 
 def group_runs(run_dirs: Sequence[Path]) -> list[Group]:
-    """Group runs whose settings are equal except for the seed. The groups keep the order of `run_dirs`. Runs without a
-    config.toml, such as stored results, form one group if their names differ only in `seed_N`."""
+    """Group runs whose settings are equal except for the seed, and name each group by its first run. The groups keep
+    the order of `run_dirs`. A run without a config.toml is a group of its own."""
     by_key: dict[str, list[Path]] = {}
-    for run_dir in run_dirs:
+    for run_dir in map(Path.resolve, run_dirs):
         by_key.setdefault(_group_key(run_dir), []).append(run_dir)
-    places = [_place_of(paths[0]) for paths in by_key.values()]
-    if len({*places}) < len(places):  # runs with the same name but different settings
-        places = [paths[0].resolve() for paths in by_key.values()]
     # Labels omit the directories that all paths have in common.
-    common = Path(os.path.commonpath([place.parent for place in places]))
+    common = os.path.commonpath([paths[0].parent for paths in by_key.values()])
     return [
-        Group(str(place.relative_to(common)), [load_series(path) for path in paths])
-        for place, paths in zip(places, by_key.values(), strict=True)
+        Group(str(paths[0].relative_to(common)), [load_series(path) for path in paths]) for paths in by_key.values()
     ]
 
 
 def _group_key(run_dir: Path) -> str:
     if not RunDir(run_dir).settings.is_file():
-        return str(_place_of(run_dir))
+        return str(run_dir)
     config = read_run_config(run_dir)
     settings = {key: value for key, value in flat_settings(config).items() if not NO_RECIPE.fullmatch(key)}
     return json.dumps([config.command, settings], sort_keys=True, default=str)
-
-
-def _place_of(run_dir: Path) -> Path:
-    """Return the path without `seed_N` at the end of its name. If the name is only `seed_N`, return the parent's
-    path."""
-    path = run_dir.resolve()
-    name = SEED.sub("", path.name)
-    return path.with_name(name) if name else path.parent
 
 
 def _default_panels(groups: Sequence[Group]) -> list[Panel]:
@@ -135,7 +120,7 @@ def _default_panels(groups: Sequence[Group]) -> list[Panel]:
     ]
 
 
-def _draw_group(axes: Axes, group: Group, name: str, number: int, reach: int) -> None:
+def _draw_group(axes: Axes, group: Group, name: str, number: int) -> None:
     """Draw the metric `name` of a group: faint lines for the values, a thick line for their smoothed mean, and a band
     for the range of several runs. Few points are drawn as markers with intervals. `number` selects the colour and the
     marker."""
@@ -152,7 +137,7 @@ def _draw_group(axes: Axes, group: Group, name: str, number: int, reach: int) ->
         line = ":" if name.startswith("held_out/") else "-"
         draw_points(axes, (steps, values_RS.mean(axis=0)), (low, high), (label, colour, marker), line)
         return
-    smoothed_RS = np.array([smooth(row, reach) for row in values_RS])
+    smoothed_RS = np.array([smooth(row) for row in values_RS])
     for row in values_RS:
         axes.plot(steps, row, color=colour, linewidth=0.7, alpha=0.3)
     axes.plot(steps, smoothed_RS.mean(axis=0), color=colour, linewidth=1.8, label=label)

@@ -66,36 +66,17 @@ def curve_band(values_RS: np.ndarray) -> Band:
     return Band(np.nanmean(smoothed_RS, axis=0), max(half, MIN_HALF * min(1.0, scale)), reach)
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One quantity, such as the held-out reward after RL, with its value in each recorded run. `error` is the standard
-    error of one value."""
+def level_half(values: Sequence[float], error: float, extra: float, num_comparisons: int) -> float:
+    """Return the largest allowed distance of a further run from the mean of `values`, which has one quantity, such as
+    the held-out reward after RL, of each recorded run. `error` is the standard error of one value.
 
-    values: Sequence[float]
-    error: float
-
-    @property
-    def mid(self) -> float:
-        """Return the mean of `values`."""
-        return math.fsum(self.values) / len(self.values)
-
-
-def level_halves(levels: Sequence[Level], errors: Sequence[float], num_comparisons: int) -> list[float]:
-    """Return for each level the largest allowed distance of a further run from the level's mean. The levels measure the
-    same quantity, and share one estimate of the spread.
-
-    `errors` has an additional standard error for each level. It is 0 if the run was evaluated on the same tasks as the
-    recorded runs, because their difficulty is the same.
+    `extra` is an additional standard error. It is 0 if the run was evaluated on the same tasks as the recorded runs,
+    because their difficulty is the same.
     """
-    squares = sum((value - level.mid) ** 2 for level in levels for value in level.values)
-    freedom = sum(len(level.values) - 1 for level in levels)
-    prior = math.fsum(level.error**2 for level in levels) / len(levels)
-    pooled = (PRIOR * prior + squares) / (PRIOR + freedom)
+    freedom = len(values) - 1
+    pooled = (PRIOR * error**2 + freedom * float(np.var(values, ddof=1))) / (PRIOR + freedom)
     width = _quantile(PRIOR + freedom, num_comparisons)
-    return [
-        max(MIN_HALF, width * math.sqrt(pooled * (1 + 1 / len(level.values)) + error**2))
-        for level, error in zip(levels, errors, strict=True)
-    ]
+    return max(MIN_HALF, width * math.sqrt(pooled * (1 + 1 / len(values)) + extra**2))
 
 
 def _quantile(freedom: float, num_comparisons: float) -> float:

@@ -1,9 +1,8 @@
-"""Contains the probes that need PyTorch: device, number format, threads, load, C++ compiler, CPU kernels and GPUs."""
+"""Contains the probes that need PyTorch: device, number format, threads, load, CPU kernels and GPUs."""
 
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -14,12 +13,11 @@ from slimrl.models.device import NARROW, TOKENS, WIDE, choose_device, choose_dty
 from slimrl.models.native import ops
 from slimrl.models.native.build import compile_kernels, find_compiler, first_error
 from slimrl.monitor.findings import Finding, Level
-from slimrl_tools.system import cpu_limit, load_note, num_cores
+from slimrl_tools.system import cpu_limit, load_note
 
 GB = 1e9
-TIMEOUT_S = 10.0  # time limit of a program that is called, such as nvidia-smi
+TIMEOUT_S = 10.0  # time limit of nvidia-smi
 PRODUCT = f"a product of {TOKENS} x {WIDE} by {WIDE} x {NARROW}"
-SLOW = 20.0  # GFLOP/s; even an old CPU core is faster if no other program uses it
 INSTALL = (
     "`uv sync --inexact --extra compiler` or `pip install 'slimrl[compiler]'` (Linux), `apt install g++` (Debian, "
     "Ubuntu), `dnf install gcc-c++` (Fedora), `xcode-select --install` (macOS)"
@@ -38,7 +36,7 @@ def compute() -> Iterator[Finding]:
     yield Finding("device", Level.OK, f"{device}: {why}; another by --model.device")
     yield dtype_finding(dtype_name(choice.dtype), choice.gflops)
     if device.type == "cpu":
-        yield threads_finding(torch.get_num_threads(), num_cores(), cpu_limit())
+        yield threads_finding(torch.get_num_threads(), cpu_limit())
     remedy = "End them, or wait (`top` lists them); the speeds above are measured beside them."
     yield Finding("load", Level.NOTE, load, remedy) if load else Finding("load", Level.OK, "the cores are free")
 
@@ -51,56 +49,38 @@ def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
         return Finding("number format", Level.OK, f"{dtype}, {why}")
     speeds = ", ".join(f"{name} {speed:.0f}" for name, speed in gflops.items())
     ratio = gflops["bfloat16"] / gflops["float32"]
-    why = f"bfloat16 is {ratio:.1f} times as fast" if dtype == "bfloat16" else "bfloat16 is not clearly faster"
-    text = f"{dtype}, since {why} in {PRODUCT} (GFLOP/s: {speeds})"
-    if gflops[dtype] < SLOW:
-        remedy = "Run it again when nothing else computes here: two busy programs slow each other down many times."
-        return Finding("number format", Level.NOTE, text, remedy)
+    text = f"{dtype}, since bfloat16 is {ratio:.1f} times as fast in {PRODUCT} (GFLOP/s: {speeds})"
     return Finding("number format", Level.OK, text)
 
 
-def threads_finding(num_threads: int, num_cores: int, limit: float) -> Finding:
-    """Return a finding that compares `num_threads` with the number of cores, and with a container's `limit` in cores. A
-    `limit` of 0 means no limit."""
+def threads_finding(num_threads: int, limit: float) -> Finding:
+    """Return a finding that compares `num_threads` with a container's `limit` in cores. A `limit` of 0 means no
+    limit."""
     if 0 < limit < num_threads:
         text = f"{num_threads} threads, and this container may use {limit:g} cores: they wait for each other"
         return Finding("threads", Level.NOTE, text, f"--model.num_threads {max(1, int(limit))}")
-    if num_threads > num_cores:
-        text = f"{num_threads} threads on {num_cores} cores wait for each other"
-        return Finding("threads", Level.NOTE, text, f"--model.num_threads {num_cores}, or mend OMP_NUM_THREADS")
-    text = f"{num_threads} on {num_cores} logical cores; more or fewer by --model.num_threads"
-    return Finding("threads", Level.OK, text)
+    return Finding("threads", Level.OK, f"{num_threads}; more or fewer by --model.num_threads")
 
 
 def kernels() -> Iterator[Finding]:
-    """Examine the C++ compiler, and compile slimrl's kernels for this CPU with it."""
+    """Compile slimrl's kernels for this CPU, as a run does."""
     command = find_compiler()
     if command is None:
         text = (
-            "there is none: no kernels for this CPU, so a step takes up to twice as long there; and on a GPU no "
+            "there is no C++ compiler, so a step takes up to twice as long on this CPU; and on a GPU there is no "
             "FlexAttention, whose Triton needs one too"
         )
-        yield Finding("compiler", Level.NOTE, text, f"{INSTALL}, or name one in $CXX")
+        yield Finding("kernels", Level.NOTE, text, f"{INSTALL}, or name one in $CXX")
         return
-    if shutil.which(command[0]) is None:
-        text = f"$CXX names `{shlex.join(command)}`, which is not on the PATH"
-        yield Finding("compiler", Level.PROBLEM, text, f"Mend or unset CXX; or {INSTALL}")
-        return
-    version = (_lines_of(*command, "--version") or ["of no known version"])[0]
-    yield Finding("compiler", Level.OK, f"{shlex.join(command)}: {version}")
-    began = time.perf_counter()
     try:
-        path = compile_kernels(command, cache_root() / "kernels")
-    except UserError as error:  # the message explains how to repair the cache
-        yield Finding("kernels", Level.PROBLEM, str(error))
-    except (OSError, subprocess.SubprocessError) as error:
-        slower = "PyTorch's operations are used, which takes up to twice as long"
-        text = f"they cannot be compiled, so {slower}: {first_error(error)}"
+        compile_kernels(command, cache_root() / "kernels")
+    except (OSError, subprocess.SubprocessError, UserError) as error:
+        text = f"`{shlex.join(command)}` cannot compile them, so a step takes up to twice as long: {first_error(error)}"
         yield Finding("kernels", Level.PROBLEM, text, f"Another compiler, named in $CXX; or {INSTALL}")
     else:
         tiles = ops.has_tiles(torch.zeros(1, dtype=torch.bfloat16))
         use = "with tiles of AMX or AVX512-BF16" if tiles else "for vectors; this CPU has no tiles"
-        yield Finding("kernels", Level.OK, f"{use}, ready in {time.perf_counter() - began:.1f} s ({path.parent})")
+        yield Finding("kernels", Level.OK, use)
 
 
 def gpu() -> Iterator[Finding]:

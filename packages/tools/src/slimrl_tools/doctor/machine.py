@@ -1,5 +1,4 @@
-"""Contains the probes that need no PyTorch: installed packages, CPU, memory, disk, packaged models, Hugging Face
-Hub."""
+"""Contains the probes that need no PyTorch: installed packages, memory, disk, packaged models, Hugging Face Hub."""
 
 import os
 import platform
@@ -25,16 +24,6 @@ from slimrl_tools.system import memory_limit
 
 GB = 1e9
 SHOWN = ("torch", "transformers")
-CPUINFO = Path("/proc/cpuinfo")
-# CPU flags in /proc/cpuinfo, best first, and the names of the features.
-FEATURES = {
-    "amx_bf16": "AMX",
-    "avx512_bf16": "AVX512-BF16",
-    "avx512f": "AVX-512",
-    "avx2": "AVX2",
-    "bf16": "BF16 of ARM",
-    "asimd": "NEON",
-}
 BYTES_PER_WEIGHT = 14  # in full fine-tuning: weights, gradients, and the optimizer's master weights and moments
 SPARE = 1.5e9  # bytes for the program itself and the key-value cache of a small model
 LOW_MEMORY = 4e9
@@ -99,32 +88,11 @@ def core_finding() -> Finding:
 
 
 def extras_finding(extras: Sequence[str]) -> Finding:
-    """Return a finding on which `extras` are installed, not installed, or installed in wrong versions."""
-    found: dict[str, list[str]] = {"installed": [], "not installed": [], "in other versions": []}
-    for extra in extras:
-        faults = faults_of(extra)
-        if not faults:
-            found["installed"].append(extra)
-        elif all(fault.endswith("is missing") for fault in faults):
-            found["not installed"].append(extra)
-        else:
-            found["in other versions"].append(f"{extra} ({'; '.join(faults)})")
+    """Return a finding on which `extras` are installed, with all their requirements in the required versions."""
+    lacking = [extra for extra in extras if faults_of(extra)]
+    found = {"installed": [extra for extra in extras if extra not in lacking], "not installed": lacking}
     text = "; ".join(f"{word}: {', '.join(names)}" for word, names in found.items() if names)
-    broken = found["in other versions"]
-    lacking = [name.partition(" ")[0] for name in (*broken, *found["not installed"])]
-    remedy = f"What you need of them: {install_hint(lacking[0])}" if lacking else ""
-    return Finding("extras", Level.NOTE if broken else Level.OK, text, remedy)
-
-
-def cpu() -> Iterator[Finding]:
-    """Examine the CPU's vector and matrix units."""
-    fields = (line.partition(":") for line in CPUINFO.read_text().splitlines()) if CPUINFO.is_file() else ()
-    values = {name.strip(): value.strip() for name, _, value in fields}
-    flags = (values.get("flags") or values.get("Features") or "").split()
-    units = ", ".join(name for flag, name in FEATURES.items() if flag in flags) or "no vector units that are used"
-    has_tiles = "amx_bf16" in flags or "avx512_bf16" in flags
-    use = "sampling and training multiply bfloat16 in tiles" if has_tiles else "bfloat16 is no faster here"
-    yield Finding("CPU", Level.OK, f"{values.get('model name', platform.machine())}: {units}; {use}")
+    return Finding("extras", Level.OK, text, f"What you need of them: {install_hint(lacking[0])}" if lacking else "")
 
 
 def memory() -> Iterator[Finding]:
@@ -183,9 +151,7 @@ def model() -> Iterator[Finding]:
 def hub() -> Iterator[Finding]:
     """Check whether the Hugging Face Hub is reachable, unless HF_HUB_OFFLINE is set. An answer with any HTTP status
     means that the Hub is reachable."""
-    cache, endpoint = Path(constants.HF_HUB_CACHE), constants.ENDPOINT
-    num = len(list(cache.glob("models--*"))) if cache.is_dir() else 0
-    kept = f"{num} model{'' if num == 1 else 's'} in its cache {cache}"
+    endpoint, kept = constants.ENDPOINT, f"its cache is {constants.HF_HUB_CACHE}"
     if constants.HF_HUB_OFFLINE:
         text = f"not to be asked (HF_HUB_OFFLINE); {kept}"
         yield Finding("hub", Level.OK, text, "Unset HF_HUB_OFFLINE to fetch other models.")

@@ -66,13 +66,10 @@ DEVICES = {
 }
 
 
-def find_machines(text: str) -> list[Machine]:
-    """Parse a list of machines, such as `rtx3090x1,h100x8`. Raises UserError, with the nearest name, for an unknown
+def find_machine(text: str) -> Machine:
+    """Parse a machine, such as `rtx3090` or `h100x8`. Raises UserError, with the nearest name, for an unknown
     device."""
-    return [_machine(part.strip().lower()) for part in text.split(",")]
-
-
-def _machine(text: str) -> Machine:
+    text = text.lower()
     found = None if text in DEVICES else re.fullmatch(r"(.+?)x(\d{1,3})", text)
     name, num = (found[1], int(found[2])) if found else (text, 1)
     if name not in DEVICES:

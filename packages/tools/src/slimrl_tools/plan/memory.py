@@ -8,7 +8,7 @@ A process that samples and trains in turn needs the memory of the larger phase, 
 phase reuses the memory that the other phase frees (`models/allocator.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -53,8 +53,7 @@ class ProcessMemory:
     """The memory of a process on one device, such as `cpu` or `cuda:0`, divided into parts.
 
     `base` is the bytes of Python and the libraries, or of the CUDA context. The process runs for `num_steps` training
-    steps. Each step leaves `hole` bytes in the heap that later steps cannot reuse. If `sleeps` is True, the process
-    uses the device only while the policy samples.
+    steps. Each step leaves `hole` bytes in the heap that later steps cannot reuse.
     """
 
     name: str
@@ -63,7 +62,6 @@ class ProcessMemory:
     parts: tuple[Part, ...]
     num_steps: int = 0
     hole: float = 0.0
-    sleeps: bool = False
 
     def inside(self, phase: Phase) -> float:
         """Return the bytes held only in this phase, without the parts that are always held."""
@@ -105,14 +103,6 @@ def process(
     steps, and the bytes that each step leaves in the heap."""
     own = RESERVED if device.startswith("cuda") else base + LOADING
     return ProcessMemory(name, device, own, tuple(part for part in parts if part.bytes), *steps)
-
-
-def at_once(processes: Sequence[ProcessMemory]) -> float:
-    """Return the peak bytes of the processes on a device. A process that `sleeps` counts only while the other processes
-    sample."""
-    awake = [one for one in processes if not one.sleeps]
-    beside = sum(one.least for one in processes if one.sleeps)
-    return max(sum(one.least for one in awake), beside + sum(one.base + one.bytes_in("sampling") for one in awake))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from slimrl.launch.placement import place
 from slimrl.models.native import ops
 from slimrl.trainer.checkpoint import read_progress
 from slimrl_tools.plan.devices import Machine
-from slimrl_tools.plan.memory import FLOAT, HALF, Compute, Demand, Part, ProcessMemory, at_once, process
-from slimrl_tools.plan.served import served_processes
+from slimrl_tools.plan.memory import FLOAT, HALF, Compute, Demand, Part, ProcessMemory, process
 from slimrl_tools.plan.shape import Shape, read_shape
 from slimrl_tools.plan.timing import Speeds, Times, rough_speeds, times_of
 from slimrl_tools.plan.workload import Rows, Workload, expect_workload, worst_rows
@@ -105,16 +104,18 @@ class Planner:
     def on(self, machine: Machine, speeds: Speeds | None = None) -> Plan:
         """Return the plan of the run on a machine, for which each `auto` in the settings is resolved. Without `speeds`,
         estimate them."""
-        return self.placed(place_for(self.config, machine), machine, speeds)
+        config = self.config
+        if isinstance(config, RLConfig):
+            config = place(config, lambda text: None, num_gpus=machine.num_gpus)
+        return self.placed(config, machine, speeds)
 
     def placed(self, config: Configs, machine: Machine, speeds: Speeds | None = None) -> Plan:
         """Return the plan of a run without `auto` in its settings. Without `speeds`, estimate them."""
         micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
-        beside = served_processes(config, "cuda:0" if machine.num_gpus else "cpu")
 
         def processes(demand: Demand) -> dict[str, list[ProcessMemory]]:
             by_device: dict[str, list[ProcessMemory]] = {}
-            for one in [*processes_of(config, demand, self.base), *beside]:
+            for one in processes_of(config, demand, self.base):
                 by_device.setdefault(one.device, []).append(one)
             return by_device
 
@@ -122,8 +123,9 @@ class Planner:
             is_cpu = device == "cpu"
             capacity = machine.memory * (1 - KEPT_FREE) if is_cpu else machine.device_at(device).memory
             # Each process on a GPU has its own CUDA context, which `ProcessMemory.base` includes.
-            expected, most = (at_once(some) + sum(one.peak - one.least for one in some) for some in (found, worst))
-            return Place(device, tuple(found), at_once(found), expected, max(expected, most), capacity)
+            least, expected = sum(one.least for one in found), sum(one.peak for one in found)
+            most = max(expected, sum(one.peak for one in worst))
+            return Place(device, tuple(found), least, expected, most, capacity)
 
         demand = demand_of(config, self.shape, self.workload.rows(micro), machine)
         worst = processes(demand_of(config, self.shape, worst_rows(config), machine))
@@ -137,11 +139,6 @@ def make_planner(config: Configs, base: float) -> Planner:
     """Return the planner of a run. Raises UserError for a model without an accessible config."""
     shape = read_shape(config.model.name, config.model.lora)
     return Planner(config, shape, expect_workload(config), base)
-
-
-def place_for(config: Configs, machine: Machine) -> Configs:
-    """Return the settings with each `auto` resolved for a machine."""
-    return config if isinstance(config, SFTConfig) else place(config, lambda text: None, num_gpus=machine.num_gpus)
 
 
 def what_is_left(config: RLConfig) -> RLConfig:

@@ -36,8 +36,7 @@ class Proposal:
 
 
 def proposals(planner: Planner, plan: Plan) -> list[Proposal]:
-    """Return proposals that save memory, largest saving first. The run is planned again for each proposal. If no single
-    change suffices, append a proposal that combines changes until the run fits, if possible."""
+    """Return proposals that save memory, largest saving first. The run is planned again for each proposal."""
 
     def proposal(settings: dict[str, object], price: str) -> Proposal:
         changed = planner.placed(with_settings(plan.config, settings), plan.machine, plan.speeds)
@@ -46,16 +45,7 @@ def proposals(planner: Planner, plan: Plan) -> list[Proposal]:
         return Proposal(settings, before.expected - left, changed.fits, price)
 
     found = [one for one in itertools.starmap(proposal, _changes(plan)) if one.saves >= LEAST_SAVED]
-    found.sort(key=lambda one: -one.saves)
-    if plan.fits or any(one.fits for one in found):
-        return found
-    settings = dict[str, object]()
-    for one in found:  # add the changes one by one, until the run fits
-        settings |= one.settings
-        together = proposal(dict(settings), "all together")
-        if together.fits:
-            return [*found, together]
-    return found
+    return sorted(found, key=lambda one: -one.saves)
 
 
 def _changes(plan: Plan) -> Iterator[tuple[dict[str, object], str]]:
@@ -144,7 +134,7 @@ def full_report(plan: Plan, found: Sequence[Proposal]) -> Iterator[str]:
     yield ""
     if found:
         yield "what saves memory"
-        yield from (f"  {one.text}" for one in found[: SHOWN + 1])
+        yield from (f"  {one.text}" for one in found[:SHOWN])
     yield ""
     yield verdict(plan)
 
@@ -166,15 +156,13 @@ def _place_lines(plan: Plan, places: Sequence[Place]) -> Iterator[str]:
     yield f"memory of {_device(place, plan)}" + "".join(f" and of {one.device}" for one in places[1:])
     for one in place.processes:
         yield f"  {one.name}"
-        if one.base:
-            yield "  " + _row(
-                "CUDA context and kernels" if one.device != "cpu" else "Python, PyTorch, transformers", one.base
-            )
+        base = "CUDA context and kernels" if one.device != "cpu" else "Python, PyTorch, transformers"
+        yield "  " + _row(base, one.base)
         for phase in ("always", *PHASES):
             note = "" if phase == "always" else f" ({NAMES[phase]})"
             parts = [part for part in one.parts if part.phase == phase and part.bytes >= LEAST_SHOWN]
             yield from ("  " + _row(f"{part.name}{note}", part.bytes) for part in parts)
-        if one.parts and one.base:  # processes of other programs have no `base`, and need no sums
+        if one.parts:
             yield "  " + _row(f"most at once, {NAMES[one.widest]}", one.least)
             yield "  " + _row("with what the allocator keeps", one.peak)
     yield f"{_row('expected', place.expected, 2)} of {_gb(place.capacity)}{_limit(plan, place)}"

@@ -4,7 +4,7 @@ The source is `config.json` or the header of a `.gguf` file: nothing else is dow
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from slimrl.models.resolve import find_config
 
 Matrix = tuple[str, int, int]  # the name of a linear layer in the module, its inputs and its outputs
 SHORT, LONG = 64, 128  # tokens of two rows: the difference of their saved bytes gives the bytes per token
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,9 @@ class Shape:
     """The shape of a model. Widths are numbers per token and layer: `query` and `key` are summed over all heads.
 
     `matrices` are its linear layers except the head. `weights` is the number of all weights, with tied weights counted
-    once. `active` is the number of weights that a token is multiplied with, including the head. `saved` is the number
-    of bytes per token that the module's own forward keeps for the backward pass in bfloat16; 0 if unknown.
+    once. `active` is the number of weights that a token is multiplied with: all but embeddings that are not tied.
+    `saved` is the number of bytes per token that the module's own forward keeps for the backward pass in bfloat16; 0 if
+    unknown.
     """
 
     name: str
@@ -141,7 +141,7 @@ def shape_of(module: Any, name: str = "") -> Shape:
         heads=heads,
         vocab=len(head.weight),
         weights=weights,
-        active=weights - unread - _idle(module, settings),
+        active=weights - unread,
         is_fused=family in FUSED and settings.get("hidden_act") == "silu" and set(LINEARS) <= names,
         matrices=matrices,
         saved=_bytes_for_backward(module),
@@ -151,14 +151,6 @@ def shape_of(module: Any, name: str = "") -> Shape:
 def _most(number: float | Sequence[int]) -> int:
     """Return a number of a config, or the largest number if the config has one number per layer."""
     return int(number) if isinstance(number, int | float) else max(map(int, number))
-
-
-def _idle(module: nn.Module, settings: Mapping[str, Any]) -> int:
-    """Return the inactive expert weights per token: (1 - k / n) of all expert weights, with k of n experts active."""
-    num = next((_most(settings[key]) for key in EXPERTS if settings.get(key)), 0)
-    met = _most(settings.get("num_experts_per_tok") or num)
-    experts = sum(p.numel() for path, p in module.named_parameters() if ".experts." in path)
-    return int(experts * (1 - met / num)) if num else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,12 +60,6 @@ class Row:
         """Return the total sizes of `factor` rows like this row."""
         return Row(factor * self.tokens, factor * self.trained, factor * self.pairs)
 
-    def __add__(self, other: "Row") -> "Row":
-        return Row(self.tokens + other.tokens, self.trained + other.trained, self.pairs + other.pairs)
-
-
-NO_WORK = Row(0, 0, 0)
-
 
 @dataclass(frozen=True, slots=True)
 class Workload:

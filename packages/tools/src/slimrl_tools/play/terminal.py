@@ -7,7 +7,6 @@ hand is printed, too, so that a log is complete.
 import contextlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import TextIO
 
 from rich.panel import Panel
 from rich.text import Text
@@ -29,14 +28,11 @@ class Terminal:
         UserError: if standard input is closed.
     """
 
-    def __init__(self, keyboard: TextIO | None = None, screen: TextIO | None = None) -> None:
-        if keyboard is None and sys.stdin is None:
+    def __init__(self) -> None:
+        if sys.stdin is None:
             raise UserError("there is no keyboard to read from: standard input is closed.")
-        self._keyboard = keyboard or sys.stdin
-        self._console = RunConsole(screen)
-        self._typed_by_hand = self._keyboard.isatty()
-        # `input` offers line editing only with the real keyboard and the real screen.
-        self._edits_lines = self._typed_by_hand and self._keyboard is sys.stdin and screen is None
+        self._console = RunConsole()
+        self._typed_by_hand = sys.stdin.isatty()
 
     def note(self, text: str, style: str = "") -> None:
         """Print a text that is not part of the episode."""
@@ -88,16 +84,10 @@ class Terminal:
     def _line(self, prompt: str) -> str | None:
         """Return one line, or None at the end of the input. Characters that cannot be encoded as UTF-8 are replaced."""
         try:
-            if self._edits_lines:
-                line = input(prompt)
-            else:
-                if self._typed_by_hand:
-                    self._console.note(prompt.rstrip())
-                line = self._keyboard.readline()
-                if not line:
-                    return None
+            line = input(prompt if self._typed_by_hand else "")
         except EOFError:
-            self._console.note("")  # ends the line of the prompt
+            if self._typed_by_hand:
+                self._console.note("")  # ends the line of the prompt
             return None
         except UnicodeDecodeError:
             self.note("That was no UTF-8, and was passed over.", "yellow")

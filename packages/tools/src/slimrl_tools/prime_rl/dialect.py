@@ -39,11 +39,6 @@ class Translation:
     settings: Sequence[Setting]
     report: Mapping[str, Sequence[str]]
 
-    @property
-    def impossible(self) -> Sequence[str]:
-        """Return a line for each key that is impossible in slimrl."""
-        return self.report["impossible"]
-
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report: the lists that are not empty, each under its title."""
         for name, title in LISTS.items():
@@ -54,8 +49,8 @@ class Translation:
     def refuse_impossible(self, name: str) -> None:
         """Raise UserError with a list of the impossible keys, if there are any. `name` is the file's name in the
         message."""
-        if self.impossible:
-            entries = "\n".join(f"- {entry}" for entry in self.impossible)
+        if impossible := self.report["impossible"]:
+            entries = "\n".join(f"- {entry}" for entry in impossible)
             raise UserError(
                 f"{name} has names of prime-rl's, and asks for what slimrl cannot do:\n{entries}\n"
                 "Remove these keys, or change them."

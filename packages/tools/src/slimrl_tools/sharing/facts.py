@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from huggingface_hub import ModelCard, try_to_load_from_cache
+from huggingface_hub import ModelCard
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.data import ExpertDataConfig
@@ -109,8 +109,7 @@ def base_of(config: CommandConfig) -> BaseModel:
     except UserError:  # a directory that was moved after the run
         return BaseModel(Path(name).name)
     if kind is ModelKind.HUB:
-        card = try_to_load_from_cache(name, "README.md")
-        return BaseModel(name, name, _of_card(Path(card), "license") if isinstance(card, str) else "")
+        return BaseModel(name, name)
     path = Path(name).expanduser().resolve()
     readme = path / "README.md"
     if kind is ModelKind.DIRECTORY and readme.is_file():

@@ -22,8 +22,6 @@ class CardHook:
         if write_card(output_dir, weights):
             share = f"{command_prefix()}slimrl push {weights} OWNER/NAME"
             console.note(f"model card: {weights / FILE_NAME}; `{share}` uploads both")
-        else:
-            console.note(f"{weights / FILE_NAME} is not slimrl's, or was edited: left as it is")
 
 
 HOOK = CardHook()

@@ -4,14 +4,12 @@ A value is changed if its key refers to a path or an address, or if the whole va
 such as prompts, stay unchanged, because every word of a prompt can matter.
 """
 
-import json
 import re
-import tomllib
+from pathlib import PureWindowsPath
 from typing import Any
 
 from slimrl.io.secrets import HIDDEN, names_secret, redact
 from slimrl.io.urls import is_this_machine
-from slimrl_tools.toml_text import toml_lines
 
 HOST = "host.invalid"  # replaces a host in an address; no network has this name (RFC 2606)
 # The starts of absolute paths: POSIX, a home, Windows, a network share, and addresses of files, which have no host.
@@ -45,25 +43,6 @@ def shareable(value: Any, key: str = "") -> Any:
     return value
 
 
-def shareable_text(text: str, suffix: str) -> str:
-    """Return the text of a file without secrets, directories and hosts. `suffix` is `.toml`, `.json` or `.jsonl`. Clean
-    JSON stays unchanged. Comments in TOML and damaged JSON are dropped."""
-    if suffix == ".toml":
-        return "".join(f"{line}\n" for line in toml_lines(shareable(tomllib.loads(text))))
-    if suffix == ".jsonl":
-        return "".join(map(_shareable_json, text.splitlines(keepends=True)))
-    return _shareable_json(text, indent=2)
-
-
-def _shareable_json(text: str, indent: int | None = None) -> str:
-    try:
-        value = json.loads(text)
-    except ValueError:  # such as the last line that a killed run wrote
-        return ""
-    shared = shareable(value)
-    return text if shared == value else json.dumps(shared, indent=indent, ensure_ascii=False) + "\n"
-
-
 def shorten_value(key: str, value: str) -> str:
     """Return the value of a key without directories and hosts. The host of an address is replaced by a placeholder,
     unless the host is this machine. An absolute path is cut to its last part. A path with spaces is recognised only if
@@ -87,8 +66,8 @@ def shorten_value(key: str, value: str) -> str:
 
 def _last_part(path: str) -> str:
     """Return the last part of an absolute path. The other parts would reveal facts about this machine."""
-    is_windows = re.match(r"[A-Za-z]:[\\/]|\\\\", path) is not None
-    parts = [part for part in re.split(r"[\\/]" if is_windows else "/", path) if part]
-    if parts[:-1] in (["home"], ["Users"]):
-        return "~"  # the last part is somebody's name
-    return parts[-1] if len(parts) > 1 else path
+    if re.fullmatch(r"/*[^/\\]*", path):
+        return path  # such as `/think`, which may be no path
+    parsed = PureWindowsPath(path)  # it knows both kinds of slashes
+    is_home = parsed.parent.name in ("home", "Users")
+    return "~" if is_home else parsed.name or "."  # the last part of a home is somebody's name

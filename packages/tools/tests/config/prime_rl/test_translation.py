@@ -15,6 +15,7 @@ from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
 from slimrl_tools.commands.translate import run_translate
 from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS, Table, find_outcome, is_listed
+from tests.adversary.test_inputs import LEAKS, SECRET, refusal, write_leak
 from tests.project.distributions import ROOT
 from tests.project.pages import unknown_settings
 
@@ -63,14 +64,10 @@ def test_a_file_reads_as_it_stands_and_every_key_is_in_the_report(name, tmp_path
     [
         ("[buffer]\neasy_threshold = 0.8\n", "buffer.easy_threshold"),
         ('env_file = ["secrets.env"]\n', "env_file"),
-        ('trajectory_strategy = "branching"\n', "trajectory_strategy"),
         ("no_such_key = 1\n", "no_such_key"),
         ("[tokenizer]\nchat_template = 'x'\n", "tokenizer.chat_template"),
         ("[trainer.optim]\ntype = 'muon'\n", "trainer.optim.type"),
         ("[trainer.model.lora]\ndropout = 0.1\n", "trainer.model.lora.dropout"),
-        ("[trainer.loss]\nkl_tau = 0.001\n", "trainer.loss.kl_tau"),
-        ("[orchestrator]\ntoken_batch_size = 10000\n", "orchestrator.token_batch_size"),
-        ("[ckpt]\nkeep_interval = 100\n", "ckpt.keep_interval"),
         ("[ckpt]\nresume_step = 20\n", "ckpt.resume_step"),
         ("[inference]\nmax_slot = 3\n", "inference.max_slot"),
         ("[[eval.env]]\nid = 'primeintellect/aime2024'\n", "eval.env[0].id"),
@@ -145,6 +142,13 @@ def test_a_file_of_its_own_is_not_translated(tmp_path, capsys):
     (tmp_path / "own.toml").write_text('max_steps = 3\n[[orchestrator.env]]\nid = "reverse-text"\n')
     assert run_translate([str(tmp_path / "own.toml")]) == 0
     assert "is a settings file of slimrl's already" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leak", LEAKS)
+def test_no_secret_is_said(leak, tmp_path, capsys):
+    write_leak(leak, tmp_path / "a.json")
+    assert SECRET not in refusal(["translate", str(tmp_path / "a.json")], capsys)
 
 
 def test_a_translation_never_overwrites(tmp_path):
