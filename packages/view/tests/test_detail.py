@@ -1,12 +1,10 @@
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 
-from packages.view.tests.made import indexed, record_of, refresh, write_step
-from slimrl.monitor.rollouts import rollout_to_json
-from slimrl_view.detail import NO_TOKENIZER, NO_TOKENS, OTHER_TEXT, read_rollout
+from packages.view.tests.made import indexed, record_of, write_step
+from slimrl_view.detail import NO_TOKENIZER, OTHER_TEXT, read_rollout
 from slimrl_view.queries import Missing
 from tests.tiny import tiny_tokenizer
 
@@ -105,25 +103,3 @@ def test_a_file_that_changed_after_it_was_indexed_is_not_misread(run):
     write_step(run.directory.path, 0, [record_of("train/new", "words " * 100)] * 3)
     with pytest.raises(Missing, match="has changed"):
         read_rollout(run.directory.path, place)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"token_ids": [-1, 5, 6, 7, 8]},
-        {"token_ids": ["a"] * 5},
-        {"token_ids": None},
-        {"token_ids": [1]},
-        {"logprobs": [0.0]},
-        {"versions": [1]},
-        {"messages": [{"role": "assistant", "content": ["no text"]}, {"role": 5, "content": None}]},
-    ],
-)
-def test_a_line_of_another_program_is_shown_as_far_as_it_goes(run, changes):
-    path = run.directory.path / "rollouts" / "step_000001.jsonl"
-    path.write_text(json.dumps(rollout_to_json(record_of("train/odd")) | changes) + "\n")
-    refresh(run)
-    found = read(run, "train:1:0")
-    assert found["task"] == "train/odd"
-    if "messages" not in changes:
-        assert (found["tokens"], found["tokens_note"]) == (None, NO_TOKENS)

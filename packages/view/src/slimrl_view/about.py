@@ -96,11 +96,6 @@ def label_of(run: Path, name: str) -> str:
     return f"{stage}, {mode.replace('_', ' ')}" if mode else stage
 
 
-def has_result(run: Path, name: str) -> bool:
-    """Return True if the result of an evaluation exists. The result is written after all rollouts of the evaluation."""
-    return RunDir(run).stage(_slug_and_mode(name)[0]).is_file()
-
-
 def _slug_and_mode(name: str) -> tuple[str, str]:
     """Split an evaluation's name into its stage and its decoding mode. The mode is empty if it is missing."""
     slug, _, mode = name.rpartition("_")

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from slimrl.errors import UserError, nearest
 from slimrl.plugins import REFERENCES, load, names
-from slimrl_view.about import describe, has_result, label_of
+from slimrl_view.about import describe, label_of
 from slimrl_view.curves import registry
 from slimrl_view.detail import read_rollout
 from slimrl_view.queries import MAX_LIMIT, Missing, Selection, pair_up
@@ -34,7 +34,6 @@ class Api:
             "state": lambda query: self._state(),
             "runs": lambda query: [describe(run.directory, run.curves) for run in self._runs.values()],
             "registry": lambda query: registry(),
-            "compare": self._compare,
             "held_out_pairs": self._pair_evaluations,
         }
         self._of_run: dict[str, Callable[[Run, Query], Any]] = {
@@ -69,18 +68,9 @@ class Api:
     def _state(self) -> dict[str, Any]:
         runs = []
         for name, run in self._runs.items():
-            counts = run.index.counts()
-            empty = [one for one in run.index.empty_evaluations() if has_result(run.directory.path, one)]
-            numbers = {"metrics": run.curves.num_lines(), **counts, "monitors": len(_alarms(run))}
-            runs.append({"id": name, **numbers, "indexing": run.progress, "empty": empty, "problem": run.problem})
+            numbers = {"metrics": run.curves.num_lines(), **run.index.counts(), "monitors": len(_alarms(run))}
+            runs.append({"id": name, **numbers, "indexing": run.progress, "problem": run.problem})
         return {"version": version("slimrl"), "runs": runs}
-
-    def _compare(self, query: Query) -> dict[str, Any]:
-        answers = {}
-        for side in ("left", "right"):
-            name, _, key = _require(query, side).partition(":")
-            answers[side] = _rollout(self.run(name), key)
-        return answers
 
     def _pair_evaluations(self, query: Query) -> dict[str, Any]:
         sides = []

@@ -102,17 +102,12 @@ def _runs_within(path: Path) -> list[Path]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return a unique name for each path: its last component. Equal names get the parent directory's name as a prefix.
-    Names that are still equal get a number."""
-    short = [_plain(path.name) for path in paths]
-    longer = [f"{_plain(path.parent.name)}-{_plain(path.name)}" for path in paths]
-    counts = Counter(short)
-    names = [long if counts[one] > 1 else one for one, long in zip(short, longer, strict=True)]
-    taken = Counter[str]()
-    for number, name in enumerate(names):
-        taken[name] += 1
-        if taken[name] > 1:
-            names[number] = f"{name}-{taken[name]}"
+    """Return a name for each path: its last component, with a number from the second equal name on."""
+    counts = Counter[str]()
+    names = []
+    for name in (_plain(path.name) for path in paths):
+        counts[name] += 1
+        names.append(f"{name}-{counts[name]}" if counts[name] > 1 else name)
     return names
 
 

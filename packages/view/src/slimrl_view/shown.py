@@ -40,7 +40,7 @@ def open_run(directory: NamedRun) -> Run:
     path = index_path(directory.path)
     try:
         prepare(path)
-    except sqlite3.OperationalError as error:
+    except (sqlite3.OperationalError, OSError) as error:
         raise UserError(f"{path} cannot be written: {error}. Free some space there, or delete the file.") from None
     run = directory.path
     return Run(directory, Index(path), Curves(run), Growing(RunDir(run).alarms, list, list.append), Monitors(run))
@@ -75,15 +75,10 @@ def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
         for run.progress in update(path, index, *_facts(path)):
             if stopped.is_set():
                 break
-    except sqlite3.OperationalError as error:  # a full disk, or another viewer that writes for long
-        problem = f"the index cannot be written: {error}"
-    except sqlite3.DatabaseError as error:
-        remove(index)
-        problem = f"the index is damaged, and will be built again: {error}"
-    except UserError as error:
-        problem = str(error)
     except Exception as error:  # the other runs are still read, even after an unknown error
         problem = f"its rollouts cannot be read: {type(error).__name__}: {error}"
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            remove(index)  # it is damaged, and is built again
     run.problem, run.progress = problem, None
 
 
