@@ -1,4 +1,4 @@
-"""The findings on the container engine, the judge and the index; no test depends on the machine that it runs on."""
+"""The findings on the judge and the index; no test depends on the machine that it runs on."""
 
 from pathlib import Path
 
@@ -6,20 +6,10 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl.monitor.findings import Level
-from slimrl_search.doctor import container, judge, search
+from slimrl_search.doctor import judge, search
 from tests.io.replying import Answer, Asked, server
 
 NOWHERE = "http://127.0.0.1:9/v1"
-
-
-def test_an_engine_that_is_missing_or_does_not_run_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
-    (tmp_path / "docker").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert container.probe()[0].level is Level.NOTE
-    (tmp_path / "podman-compose").write_text("#!/bin/sh\nexit 0\n")
-    (tmp_path / "podman-compose").chmod(0o755)
-    assert container.probe()[0].level is Level.OK and "podman-compose" in container.probe()[0].found
 
 
 @pytest.fixture
@@ -68,5 +58,6 @@ def test_an_index_in_memory_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sentence_transformers")
     assert search.probe()[0].level is Level.OK
     monkeypatch.setattr(search, "try_chroma", lambda: ["far", "near"])
-    monkeypatch.setattr(search, "find_packaged", lambda name: None)
-    assert [one.level for one in search.probe()] == [Level.PROBLEM, Level.NOTE]
+    assert [one.level for one in search.probe()] == [Level.PROBLEM]
+    monkeypatch.setattr(search, "find_spec", lambda name: None)
+    assert [one.level for one in search.probe()] == [Level.NOTE]

@@ -18,7 +18,7 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl_search.retrieval.corpus import Corpus, build_corpus
-from slimrl_search.retrieval.index import ABOUT, DATABASE, UNFINISHED, TitleIndex, build_index, whole_in, writable
+from slimrl_search.retrieval.index import ABOUT, TitleIndex, build_index, whole_in, writable
 from slimrl_search.retrieval.pages import Page
 
 pytest.importorskip("chromadb", reason="the extra [search] is not installed")
@@ -37,7 +37,7 @@ class Letters:
     """Counts pairs of letters, in 256 places."""
 
     def __init__(self, fingerprint: str = "letters", delay_s: float = 0.0) -> None:
-        self.name = self.fingerprint = fingerprint
+        self.fingerprint = fingerprint
         self.embedded = 0
         self._delay_s = delay_s
 
@@ -141,24 +141,6 @@ def test_an_interrupted_build_goes_on_where_it_was(tmp_path, small_batches: None
     assert TitleIndex(tmp_path / "chroma", corpus, embedder).search("Page 349", 1)[0][0] == "page_349"
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
-        lambda content: content[:-40],
-        lambda content: b"",
-    ],
-)
-def test_a_damaged_batch_of_vectors_is_embedded_again(tmp_path, small_batches: None, damage: Any):
-    corpus, embedder = numbered(tmp_path, 350), Letters()
-    with pytest.raises(KeyboardInterrupt):
-        build_index(tmp_path / "chroma", corpus, embedder, Bars(lambda: signal.raise_signal(signal.SIGINT)))
-    path = tmp_path / "chroma" / "vectors" / "000000.npy"
-    path.write_bytes(damage(path.read_bytes()))
-    assert build_index(tmp_path / "chroma", corpus, embedder, Bars()) == 350
-    assert TitleIndex(tmp_path / "chroma", corpus, embedder).search("Page 7", 1)[0][0] == "page_7"
-
-
 KILLED = """
 import sys
 from pathlib import Path
@@ -194,7 +176,7 @@ def test_a_stale_index_is_refused_until_it_is_rebuilt(tmp_path):
     other = corpus_of(tmp_path, TITLES[:3])
     with pytest.raises(UserError, match=r"another corpus than the present one: run `uv run python scripts/setup"):
         TitleIndex(directory, other, Letters())
-    with pytest.raises(UserError, match=r"another corpus and embedder than .*setup_environment\.py --embedder new`"):
+    with pytest.raises(UserError, match=r"another corpus and embedder than "):
         build_index(directory, other, Letters("new"), Bars())
     assert build_index(directory, other, Letters("new"), Bars(), rebuild=True) == 3
     assert len(TitleIndex(directory, other, Letters("new")).search("x", 10)) == 3
@@ -226,6 +208,7 @@ def test_an_index_that_is_rebuilt_while_it_is_open_answers_anew(tmp_path):
         ("*/*/index_metadata.pickle", b"half"),  # as Chroma leaves it when it is killed
         ("*/*/data_level0.bin", b"half"),  # from which Chroma ends the process, or answers wrongly
         ("about.json", b"{"),
+        ("*/SHA256SUMS", b""),  # as in an index that was deleted in part
     ],
 )
 def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path, file: str, content: bytes):
@@ -238,16 +221,6 @@ def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path, file: str, conten
     assert TitleIndex(directory, corpus, Letters()).search("Page 7")[0] == ("page_7", "Page 7")
 
 
-@pytest.mark.slow
-def test_what_a_killed_rebuild_leaves_is_never_taken_for_whole(tmp_path):
-    directory, corpus = made(tmp_path)
-    built(tmp_path).rename(directory / UNFINISHED)
-    (directory / UNFINISHED / DATABASE).unlink()
-    with pytest.raises(UserError, match="is unfinished"):
-        TitleIndex(directory, corpus, Letters())
-    assert build_index(directory, corpus, Letters(), Bars()) == len(TITLES)
-
-
 def test_no_index_and_a_directory_that_cannot_be_written_to_are_named(tmp_path):
     corpus = corpus_of(tmp_path)
     with pytest.raises(UserError, match="there is no index"):
@@ -257,23 +230,16 @@ def test_no_index_and_a_directory_that_cannot_be_written_to_are_named(tmp_path):
         build_index(tmp_path / "file" / "chroma", corpus, Letters(), Bars())
 
 
-def test_of_an_index_that_cannot_be_written_to_the_database_alone_is_copied(tmp_path: Path, monkeypatch):
+def test_an_index_that_cannot_be_written_to_is_copied(tmp_path: Path, monkeypatch):
     directory, corpus = made(tmp_path)
     assert writable(directory) == directory
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever is root is let write anyway
-    place = built(tmp_path)
-    before = (place / DATABASE).read_bytes()
     copy = writable(directory)
     assert copy.is_relative_to(tmp_path / "tmp")
-    assert (copy / place.name / DATABASE).stat().st_size <= len(before)
-    vectors = [path for path in (copy / place.name).iterdir() if path.name != DATABASE]
-    assert vectors and all(path.is_symlink() for path in vectors)
-    index = TitleIndex(copy, corpus, Letters())
-    assert index.search("apollo eleven", 3)[0] == ("apollo_11", "Apollo 11")
-    index.close()
-    assert before == (place / DATABASE).read_bytes()
-    (place / DATABASE).write_bytes(b"no database" * 1000)
-    with pytest.raises(UserError, match=r"nor copied .*not a database.*DOCKER_TMP_LIMIT"):
+    assert TitleIndex(copy, corpus, Letters()).search("apollo eleven", 3)[0] == ("apollo_11", "Apollo 11")
+    (tmp_path / "tmp").rename(tmp_path / "gone")
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path / "corpus.sqlite" / prefix))
+    with pytest.raises(UserError, match=r"nor copied .*DOCKER_TMP_LIMIT"):
         writable(directory)

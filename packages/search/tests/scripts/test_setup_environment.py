@@ -62,7 +62,6 @@ def test_what_is_stale_missing_or_damaged_is_built_again_and_nothing_else(tmp_pa
     pages = tmp_path / "pages.jsonl"
     pages.write_text('{"id": "a", "title": "A", "content": "text"}\n')
     assert "1 pages in" in set_up(tmp_path, "--corpus", str(pages))
-    assert "another embedder" in set_up(tmp_path, "--corpus", str(pages), "--embedder", "another")
     set_up(tmp_path)
     shutil.rmtree(tmp_path / ".chroma_db")
     said = set_up(tmp_path)

@@ -114,7 +114,7 @@ def test_the_corpus_in_the_data_directory_is_used(built: str, used: str, tmp_pat
 
 @pytest.mark.parametrize("arguments", [("train", "--model_name"), ("eval", "--model")])
 def test_a_model_that_is_not_there_leaves_no_directory(arguments, tmp_path: Path, monkeypatch, capsys):
-    monkeypatch.setattr("slimrl_search.wiki_search.environment.SentenceEmbedder", lambda name: Letters())
+    monkeypatch.setattr("slimrl_search.wiki_search.environment.SentenceEmbedder", Letters)
     monkeypatch.setattr("dotenv.load_dotenv", lambda: None)  # a developer's own .env
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DEV", "1")

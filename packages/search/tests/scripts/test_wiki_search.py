@@ -20,7 +20,7 @@ pytest.importorskip("chromadb", reason="the extra [search] is not installed")
 @pytest.fixture
 def few_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment's variables; runs go to the current directory."""
-    monkeypatch.setattr("slimrl_search.wiki_search.environment.SentenceEmbedder", lambda name: Letters())
+    monkeypatch.setattr("slimrl_search.wiki_search.environment.SentenceEmbedder", Letters)
     monkeypatch.chdir(tmp_path)
     return {"DEV": "1", "DATA_DIR": str(tmp_path / "data")}
 

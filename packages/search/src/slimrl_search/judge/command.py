@@ -138,7 +138,7 @@ def _summary(calibrations: Sequence[Calibration]) -> Cells:
             (
                 one.judge,
                 _with_interval(counts.agreement),
-                _with_interval(counts.kappa),
+                "none" if math.isnan(counts.kappa) else f"{counts.kappa:.3f}",
                 f"{counts.false_yes} of {counts.false_yes + counts.true_no}",
                 f"{counts.false_no} of {counts.false_no + counts.true_yes}",
                 str(counts.failed),
@@ -183,7 +183,7 @@ def _plain(one: Calibration) -> dict[str, Any]:
     return {
         "judge": one.judge,
         "agreement": without_nan(asdict(one.confusion.agreement)),
-        "kappa": without_nan(asdict(one.confusion.kappa)),
+        "kappa": without_nan(one.confusion.kappa),
         "counts": asdict(one.confusion),
         "by_kind": {kind: asdict(counts) for kind, counts in one.by_kind.items()},
         "seconds": one.seconds,
