@@ -1,1 +1,1 @@
-"""The probes for `slimrl doctor`: the index and its embedder, and the judge."""
+"""The probe for `slimrl doctor`: the index and its embedder."""

