@@ -35,8 +35,8 @@ def test_two_runs_are_compared_at_their_ends_and_one_before_and_after(
         page.wait_for_selector(".diff ins")
         assert chosen(alone) == [f"{LONG}/start_greedy", f"{LONG}/final_greedy"]
         picker = page.locator(".picker select").first
-        assert picker.get_attribute("title") == f"{LONG}: start, greedy"
-        assert alone.texts(".picker option")[0] == "reverse_t…xxxxxxxx_seed7: start, greedy"
+        assert picker.get_attribute("title") == f"{LONG}: start greedy"
+        assert alone.texts(".picker option")[0] == "reverse_t…xxxxxxxx_seed7: start greedy"
         page = alone.open("#/groups")
         page.wait_for_selector(".row-link")
         assert page.locator(".picker select").first.get_attribute("title") == LONG

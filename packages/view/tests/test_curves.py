@@ -54,11 +54,6 @@ def test_lines_that_are_none_are_left_out_and_an_incomplete_one_waits(tmp_path):
     assert curves.since(None)["series"] == {"a/b": [[0, 1.0], [1, 2.0]]}
 
 
-def test_a_value_that_is_too_large_for_a_float_is_none(tmp_path):
-    append(tmp_path / "metrics.jsonl", {"step": 0, "a/b": 10**400, "a/c": 1.0}, {"step": 1, "a/b": 2.0})
-    assert Curves(tmp_path).since(None)["series"] == {"a/b": [[0, None], [1, 2.0]], "a/c": [[0, 1.0]]}
-
-
 def test_the_warm_up_adds_its_supervised_metrics_alone(tmp_path):
     (tmp_path / "warmup").mkdir()
     append(tmp_path / "warmup" / "metrics.jsonl", {"step": 0, "sft/loss": 2.0, "optim/lr": 1.0})

@@ -66,15 +66,6 @@ def test_a_character_of_several_tokens_goes_to_the_last(packaged):
     assert pieces == ["a", *[""] * (len(ids) - 3), "🏴", "b"]
 
 
-def test_special_tokens_are_pieces_of_their_own(packaged):
-    tokenizer, path = packaged
-    ids = tokenizer.encode("<|im_start|>user\n")
-    pieces = Pieces(path)
-    assert pieces.split(ids)[0] == "<|im_start|>"
-    assert ids[0] in pieces.special_ids
-    assert not {*ids[1:]} & pieces.special_ids
-
-
 def test_any_tokens_in_any_order_are_the_text_that_the_library_makes(packaged):
     tokenizer, path = packaged
     rng, pieces = random.Random(0), Pieces(path)

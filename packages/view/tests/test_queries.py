@@ -178,7 +178,8 @@ def test_evaluations_tasks_and_groups_are_apart(tmp_path):
     assert [(row["key"], row["step"], row["environment"]) for row in answer["rows"]] == [
         ("held_out/final_greedy:3:0", 3, "reverse-text")
     ]
-    assert run.index.files() == {"train": {"steps": [0, 1]}, "held_out": [("start_greedy", 1), ("final_greedy", 1)]}
+    held_out = [{"name": name, "num": 1} for name in ("start_greedy", "final_greedy")]
+    assert run.index.files() == {"train": {"steps": [0, 1]}, "held_out": held_out}
     with pytest.raises(Missing, match=r"Known: train, held_out/final_greedy, held_out/start_greedy"):
         run.index.rollouts(Selection(file="held_out/../../x"))
     keys = [row["key"] for row in run.index.task("reverse-text/test/a")["rows"]]

@@ -14,7 +14,7 @@ from packages.view.tests.made import indexed, line_of, make_run, opened, record_
 from packages.view.tests.test_lines import TOO_LARGE
 from slimrl.monitor.rollouts import rollout_to_json
 from slimrl_view.api import to_json
-from slimrl_view.index import change, connect, index_path, update
+from slimrl_view.index import connect, index_path, update
 from slimrl_view.queries import Selection
 from slimrl_view.shown import bring_up_to_date, keep_indexed
 
@@ -111,22 +111,6 @@ def test_rewards_whose_sum_is_too_large_have_no_mean(tmp_path):
     assert (group["mean"], group["std"], group["min"], group["max"]) == (None, None, int(1e308), int(1.7e308))
 
 
-def test_a_change_that_fails_leaves_nothing_behind(tmp_path):
-    run = indexed(make_run(tmp_path / "run"))
-    with connect(run.index.path) as connection:
-        with pytest.raises(OverflowError):
-            fail_half_way(connection)
-        with change(connection):  # the connection is as good as new
-            connection.execute("DELETE FROM rollouts WHERE held_out")
-    assert num_rollouts(run) == len(tasks(run)) == 8
-
-
-def fail_half_way(connection):
-    with change(connection):
-        connection.execute("DELETE FROM rollouts")
-        connection.execute("INSERT INTO texts VALUES (?, '')", (2**63,))
-
-
 def test_what_is_wrong_with_one_run_is_noted_and_the_others_are_read(tmp_path):
     bad, good = (make_run(tmp_path / name) for name in ("bad", "good"))
     runs = [opened(bad), opened(good)]
@@ -166,7 +150,7 @@ def test_a_pass_that_is_stopped_is_completed_by_the_next(tmp_path):
     stopped.set()
     bring_up_to_date(run, stopped)
     assert 0 < num_rollouts(run) < 8
-    seen = [one["done_bytes"] for one in update(tmp_path, run.index.path, 0, "")]
+    seen = [one["done_bytes"] for one in update(tmp_path, run.index.path, 0)]
     assert seen == sorted(seen) and seen[-1] == sum(path.stat().st_size for path in tmp_path.rglob("*.jsonl"))
     assert num_rollouts(run) == 8
 

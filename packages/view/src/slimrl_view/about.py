@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import time
 import tomllib
 from collections.abc import Mapping
@@ -82,26 +81,6 @@ def describe(run: NamedRun, curves: Curves) -> Json:
         # A run without settings counts as a separate experiment.
         "config_key": settings.key() if settings.tree else hashlib.sha256(str(run.path).encode()).hexdigest()[:16],
     }
-
-
-def label_of(run: Path, name: str) -> str:
-    """Return the label of an evaluation: the name of its stage and its decoding mode. The stage's name is read from the
-    result file."""
-    slug, mode = _slug_and_mode(name)
-    try:
-        content = json.loads(read_regular(RunDir(run).stage(slug), MAX_BYTES))
-        stage = str(content["name"])
-    except (UserError, ValueError, LookupError, TypeError, RecursionError):
-        stage = slug.replace("_", " ")
-    return f"{stage}, {mode.replace('_', ' ')}" if mode else stage
-
-
-def _slug_and_mode(name: str) -> tuple[str, str]:
-    """Split an evaluation's name into its stage and its decoding mode. The mode is empty if it is missing."""
-    slug, _, mode = name.rpartition("_")
-    if mode not in ("greedy", "sampled", "scripted"):
-        slug, _, mode = re.sub(r"_(sampled_[0-9.e+-]+)$", r"/\1", name).partition("/")
-    return slug, mode
 
 
 def last_change(run: Path) -> float:

@@ -11,7 +11,7 @@ PORT = 7717
 KEY = "SLIMRL_API_KEY"
 EPILOG = """\
 A RUN is the output_dir of `slimrl rl`, `sft` or `eval`, during a run or after it, also copied from another machine.
-A directory of runs stands for all of them. Without a RUN, those below outputs/ and runs/ are listed.
+A directory of runs stands for all of them. Without a RUN, those below outputs/ and runs/ are shown.
 
   slimrl view outputs/reverse_text           curves, rollouts and tokens of one run, live
   slimrl view outputs/before outputs/after   two runs, or several seeds, beside each other

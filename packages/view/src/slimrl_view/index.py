@@ -126,12 +126,10 @@ def change(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("UPDATE state SET changes = changes + 1")
 
 
-def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator[Json]:
+def update(run: Path, index: Path, last_step: int) -> Iterator[Json]:
     """Bring the index of a run up to date with its files. Yield the progress in bytes after each file that was read.
 
-    `last_step` is the training step of the final evaluation. `environment` is the name of the run's only RL
-    environment, empty if there are several. It is used for older files, which do not contain the name. Raises UserError
-    at the end if a file could not be read.
+    `last_step` is the training step of the final evaluation. Raises UserError at the end if a file could not be read.
     """
     files = {str(file.path.relative_to(run)): file for file in rollout_files(run, last_step)}
     stamps, total, problem = {path: _stamp(file) for path, file in files.items()}, 0, None
@@ -147,7 +145,7 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
                 continue
             try:
                 with change(connection):
-                    _read(connection, path, file, stamps[path], environment)
+                    _read(connection, path, file, stamps[path])
             except (UserError, OSError) as error:  # a pipe or a deleted file; the other files are still read
                 problem = problem or UserError(str(error))
             (done,) = connection.execute("SELECT coalesce(sum(size), 0) FROM files").fetchone()
@@ -175,9 +173,7 @@ def _forget(connection: sqlite3.Connection, path: str) -> None:
         connection.execute("DELETE FROM files WHERE id = ?", (file,))
 
 
-def _read(
-    connection: sqlite3.Connection, path: str, file: RolloutFile, stamp: tuple[str, int], environment: str
-) -> None:
+def _read(connection: sqlite3.Connection, path: str, file: RolloutFile, stamp: tuple[str, int]) -> None:
     """Read a file, and replace its rollouts in the index. Do nothing if another process has already read the file in
     this state."""
     if connection.execute("SELECT 1 FROM files WHERE (path, stamp) = (?, ?)", (path, stamp[0])).fetchone():
@@ -190,7 +186,7 @@ def _read(
     assert number is not None
     lines = damaged = 0
     with open_regular(file.path) as raw, io.BufferedReader(raw) as opened:
-        found = _rows(opened, file, number, environment)
+        found = _rows(opened, file, number)
         while rows := [*islice(found, BATCH)]:
             lines += len(rows)
             whole = [one for one in rows if one]
@@ -205,7 +201,7 @@ def _read(
     connection.execute("UPDATE files SET lines = ?, damaged = ? WHERE id = ?", (lines, damaged, number))
 
 
-def _rows(opened: IO[bytes], file: RolloutFile, number: int, environment: str) -> Iterator[Json]:
+def _rows(opened: IO[bytes], file: RolloutFile, number: int) -> Iterator[Json]:
     """Yield the columns of each complete line of a file; an empty dict for a damaged line."""
     begin = 0
     for line, raw in enumerate(opened):
@@ -219,8 +215,8 @@ def _rows(opened: IO[bytes], file: RolloutFile, number: int, environment: str) -
             # A step may draw a task more than once.
             draw, role = f"@{row['draw']}" if row["draw"] >= 0 else "", f" ({row['role']})" if row["role"] else ""
             # A task's name in an evaluation starts with the name of its environment.
-            theirs = environment if file.name == TRAIN else row["task"].partition("/")[0]
-            row |= {"environment": row["environment"] or theirs, "grp": f"{file.step}/{row['task']}{draw}{role}"}
+            environment = row["environment"] or row["task"].partition("/")[0]
+            row |= {"environment": environment, "grp": f"{file.step}/{row['task']}{draw}{role}"}
             row |= {"id": (number << 32) + line, "file": number, "held_out": file.name != TRAIN, "step": file.step}
             yield row | {"line": line, "begin": begin, "size": len(raw) - 1}
         begin += len(raw)

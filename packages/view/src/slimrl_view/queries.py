@@ -74,8 +74,10 @@ class Index:
         """Return the steps that have rollouts, and the evaluations with the number of their episodes."""
         files = self._files()
         steps = sorted(step for name, step, lines, _ in files if name == TRAIN and lines)
-        held_out = [(name.removeprefix(f"{HELD_OUT}/"), lines - bad) for name, _, lines, bad in files if name != TRAIN]
-        return {"train": {"steps": steps}, "held_out": sorted(held_out, key=lambda one: (*stage_of(one[0]), one[0]))}
+        counts = {name.removeprefix(f"{HELD_OUT}/"): lines - bad for name, _, lines, bad in files if name != TRAIN}
+        names = sorted(counts, key=lambda name: (*stage_of(name), name))
+        held_out = [{"name": name, "num": counts[name]} for name in names]
+        return {"train": {"steps": steps}, "held_out": held_out}
 
     def rollouts(self, selection: Selection, with_facets: bool = False) -> Json:
         """Return a page of the rollouts that meet the conditions, in order. With `with_facets`, add the number of

@@ -89,12 +89,12 @@ def stage_of(name: str) -> tuple[int, int]:
 
 def _runs_within(path: Path) -> list[Path]:
     if not path.exists():
-        raise UserError(f"{path} does not exist. `slimrl view` without a run lists those that it finds.")
+        raise UserError(f"{path} does not exist. `slimrl view` without a run shows those below outputs/ and runs/.")
     runs = find_runs([path])
     if not runs:
         raise UserError(
             f"{path} is no run: it has neither metrics.jsonl, nor rollouts/step_*.jsonl, nor held_out/*.jsonl. Name "
-            "the output_dir of a run; `slimrl view` without one lists those that it finds."
+            "the output_dir of a run."
         )
     if len(runs) > MANY_RUNS:
         raise UserError(f"{path} has {len(runs)} runs, more than the {MANY_RUNS} that one page shows. Name some.")

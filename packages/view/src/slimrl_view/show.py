@@ -11,21 +11,23 @@ from pathlib import Path
 
 from slimrl.errors import UserError, visible
 from slimrl.io.http_access import Access
-from slimrl.io.invocation import command_prefix
 from slimrl_view.api import Api
 from slimrl_view.command import KEY, PORT
-from slimrl_view.runs import PARENTS, find_runs, open_runs
+from slimrl_view.runs import MANY_RUNS, PARENTS, find_runs, open_runs
 from slimrl_view.server import bind
 from slimrl_view.shown import keep_indexed, open_run
 
-SHOWN_RUNS = 20
-
 
 def show(args: argparse.Namespace) -> int:
-    """Serve the page of the named runs until a signal. If no run is named, list the runs. Return the exit status."""
-    if not args.runs:
-        return _list_runs()
-    runs = [open_run(directory) for directory in open_runs(args.runs)]
+    """Serve the page of the named runs until a signal. If no run is named, serve those in the usual directories. Return
+    the exit status."""
+    named = args.runs or [str(path) for path in find_runs(map(Path, PARENTS))[:MANY_RUNS]]
+    if not named:
+        raise UserError(
+            "no run was named, and there is none below outputs/ or runs/. Name the output_dir of a run, as in "
+            "`slimrl view outputs/reverse_text`."
+        )
+    runs = [open_run(directory) for directory in open_runs(named)]
     access = Access(os.environ.get(KEY, ""), KEY)
     server = bind(PORT if args.port is None else args.port, Api(runs), access, is_chosen=args.port is not None)
     for number in (signal.SIGINT, signal.SIGTERM):  # even if a shell made this program ignore Ctrl-C
@@ -39,20 +41,6 @@ def show(args: argparse.Namespace) -> int:
             # On a thread, because some browsers do not return until they are closed.
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         server.serve_forever()
-    return 0
-
-
-def _list_runs() -> int:
-    """Print the runs in the usual directories, with the command to open a run."""
-    runs = find_runs(path for path in map(Path, PARENTS) if path.is_dir())
-    if not runs:
-        raise UserError(
-            "no run was named, and there is none below outputs/ or runs/. Name the output_dir of a run, as in "
-            "`slimrl view outputs/reverse_text`."
-        )
-    more = [f"  ... and {len(runs) - SHOWN_RUNS} more"] if len(runs) > SHOWN_RUNS else []
-    lines = ["Runs here, the newest first:", *(f"  {path}" for path in runs[:SHOWN_RUNS]), *more]
-    print(visible("\n".join([*lines, f"Open one, or several:\n  {command_prefix()}slimrl view {runs[0]}"])))
     return 0
 
 

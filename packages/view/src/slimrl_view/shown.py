@@ -72,7 +72,7 @@ def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
     path, index, problem = run.directory.path, run.index.path, ""
     try:
         prepare(index)  # the index may have been deleted
-        for run.progress in update(path, index, *_facts(path)):
+        for run.progress in update(path, index, _last_step(path)):
             if stopped.is_set():
                 break
     except Exception as error:  # the other runs are still read, even after an unknown error
@@ -82,10 +82,7 @@ def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
     run.problem, run.progress = problem, None
 
 
-def _facts(run: Path) -> tuple[int, str]:
-    """Return two settings of a run: its last step, 0 if unknown, and the name of its environment, empty if there are
-    several."""
-    settings = Settings(run)
-    environments, last_step = settings.environments(), settings.get("max_steps")
-    is_usable = isinstance(last_step, int) and 0 < last_step < 10**12
-    return last_step if is_usable else 0, environments[0] if len(environments) == 1 else ""
+def _last_step(run: Path) -> int:
+    """Return the last training step by a run's settings; 0 if it is unknown."""
+    last_step = Settings(run).get("max_steps")
+    return last_step if isinstance(last_step, int) and 0 < last_step < 10**12 else 0

@@ -111,7 +111,6 @@ export interface Reference {
 
 export interface HeldOut {
   name: string;
-  label: string;
   num: number;
 }
 

@@ -1,5 +1,5 @@
 /** What is known of a rollout beside its text. */
-import { NONE, number, signed } from "../format.ts";
+import { NONE, number, signed, worded } from "../format.ts";
 import { link } from "../route.ts";
 import { type Rollout, type Row, type Run } from "../data/types.ts";
 import { STOP } from "../groups/column.tsx";
@@ -49,7 +49,7 @@ export function Facts({ run, rollout, others }: { run: Run; rollout: Rollout; ot
 /** What a rollout is called where the task is known. */
 function nameOf(row: Row): string {
   const file = row.file;
-  return file === "train" ? `step ${row.step ?? NONE}, line ${row.line}` : file.replace("held_out/", "").replaceAll("_", " ");
+  return file === "train" ? `step ${row.step ?? NONE}, line ${row.line}` : worded(file.replace("held_out/", ""));
 }
 
 function Fact({ name, value }: { name: string; value: string }) {
