@@ -17,8 +17,7 @@ from slimrl_view.curves import Curves
 from slimrl_view.runs import NamedRun
 
 MAX_BYTES = 2**22
-SILENT_S = 120.0  # a run that has written nothing for this long counts as finished
-SILENT_STEPS = 5.0  # a run with long steps may be silent for the time of this many steps
+SILENT_S = 600.0  # a run that has written nothing for this long counts as finished
 Json = dict[str, Any]
 
 
@@ -75,7 +74,7 @@ def describe(run: NamedRun, curves: Curves) -> Json:
         "seed": settings.get("seed"),
         "max_steps": max_steps,
         "step": step,
-        "live": _is_live(run.path, updated, curves),
+        "live": _is_live(run.path, updated),
         "updated": int(updated),
         "settings": settings.in_words(),
         # A run without settings counts as a separate experiment.
@@ -90,13 +89,12 @@ def last_change(run: Path) -> float:
     return max(map(_mtime, (files.metrics, files.warmup.metrics, newest, files.held_out, files.summary)))
 
 
-def _is_live(run: Path, updated: float, curves: Curves) -> bool:
+def _is_live(run: Path, updated: float) -> bool:
     """Return True if a run seems to be active: its last change is recent, and was not the final summary or result."""
     files = RunDir(run)
     if _mtime(files.summary) >= _mtime(files.metrics) > 0 or _mtime(files.results) >= updated > 0:
         return False
-    patience_s = max(SILENT_S, SILENT_STEPS * (curves.latest("time/step_s") or 0.0))
-    return time.time() - updated < patience_s
+    return time.time() - updated < SILENT_S
 
 
 def _mtime(path: Path) -> float:
