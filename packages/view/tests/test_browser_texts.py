@@ -15,8 +15,8 @@ ELEMENTS = """() => {
   const names = new Set([...document.querySelectorAll("body *")].map((each) => each.localName));
   return [...names].sort().join(" ");
 }"""
-ALLOWED = """del ins aside figure figcaption canvas ul li table thead tbody tr th td wbr input label select option circle
-line svg title b"""  # elements of pages that the plain page lacks
+ALLOWED = """del ins aside figure figcaption canvas ul li table thead tbody tr th td wbr input label select option
+circle line svg title b"""  # elements of pages that the plain page lacks
 DANGEROUS = (
     "script, img, iframe, object, embed, style, link, meta, base, form, [autofocus], [onerror], [onload], [onfocus]"
 )

@@ -46,7 +46,7 @@ def test_what_is_stale_is_told_with_the_command_that_mends_it(tmp_path):
     with pytest.raises(UserError, match=f"made from generated, 20 pages, seed 0, .*{setup}"):
         prepare_corpus(tmp_path, Source(GENERATED, num_pages=20, seed=1), Bars())
     setup = f"--seed 0 --data-dir {tmp_path}`"
-    with pytest.raises(UserError, match=f"made from another embedder than .* {setup}"):
+    with pytest.raises(UserError, match=f"made from another .* {setup}"):
         prepare_index(tmp_path, corpus, Letters("a model"), Bars())
 
 

@@ -4,14 +4,14 @@ A build may be killed at any moment. If Chroma is killed during a write, its fil
 afterwards. So the vectors, which take most of the time, are first saved in a SQLite file, a transaction for each batch.
 When all vectors exist, the collection is built from them in one step. Its directory gets its final name when it is
 complete.
-Each build has a new name, because Chroma caches open collections by path and would answer from the old collection. A
-file beside the vectors stores the origin of the index: its corpus, its embedder and the Chroma version. An index of
-another origin is refused.
+Each build has a new name, because Chroma caches open collections by path and would answer from the old collection. The
+name has a digest of the origin of the index: its corpus, its embedder and the Chroma version. An index of another
+origin is refused.
 """
 
 import atexit
+import hashlib
 import importlib.metadata
-import json
 import os
 import shutil
 import sqlite3
@@ -28,16 +28,12 @@ import numpy as np
 
 from slimrl.errors import UserError, require
 from slimrl.io.checksums import SUMS, find_damage, write_sums
-from slimrl.io.files import replace_file
-from slimrl.io.regular_file import read_regular
 from slimrl_search.retrieval.corpus import Corpus, StaleError
 from slimrl_search.retrieval.embedding import Embedder
 
 COLLECTION = "wiki_titles"
-ABOUT, VECTORS = "about.json", "vectors.sqlite"
-WHOLE, UNFINISHED = "titles", "titles.unfinished"
+WHOLE, UNFINISHED = "index", "unfinished"
 METADATA = "index_metadata.pickle"  # Chroma no longer changes the other files of a folder that has this file
-MAX_ABOUT_BYTES = 2**20
 BATCH = 1000  # titles embedded between two writes; an interruption loses at most one batch
 NUM_RESULTS = 10
 REMEMBERED = 4096  # cached queries: the rollouts of a group often send the same queries
@@ -58,16 +54,16 @@ class TitleIndex:
     """A complete, open index of the corpus. `search(query, num_results)` returns (page id, title) pairs.
 
     Raises:
-        UserError: if the index is missing or incomplete.
+        UserError: if there is no complete index.
         StaleError: if the index is damaged, or has another corpus, embedder or Chroma version.
     """
 
     def __init__(self, directory: Path, corpus: Corpus, embedder: Embedder) -> None:
         command = corpus.command
-        _check(directory, _origin(corpus, embedder), command)
         place = whole_in(directory)
         if place is None:
-            raise UserError(f"the index in {directory} is unfinished: it was interrupted. Go on with `{command}`.")
+            raise UserError(f"there is no complete index in {directory}: run `{command}`.")
+        _check(place, corpus, embedder)
         if damage := find_damage(place):  # Chroma answers wrongly from damaged vectors, or ends the process
             raise StaleError(f"the index in {place} is damaged: {damage}", command)
         self._embedder = embedder
@@ -97,7 +93,7 @@ class TitleIndex:
 
 def whole_in(directory: Path) -> Path | None:
     """Return the directory of the complete index, or None. The origin of the index is not checked."""
-    return next((path for path in sorted(directory.glob(f"{WHOLE}*")) if path.name != UNFINISHED), None)
+    return next(directory.glob(f"{WHOLE}-*"), None)
 
 
 def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False) -> int:
@@ -107,22 +103,19 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
     With `rebuild`, an existing index is deleted first. Only one process at a time may call this function. Raises
     StaleError if the index has another origin, and UserError if the disk is full.
     """
-    origin, vectors = _origin(corpus, embedder), directory / VECTORS
+    origin, added = _origin(corpus, embedder), 0
+    vectors = directory / f"vectors-{origin}.sqlite"
     try:
-        if rebuild:
-            (directory / ABOUT).unlink(missing_ok=True)
-        if (directory / ABOUT).is_file():
-            _check(directory, origin, corpus.command)
+        if rebuild and directory.exists():
+            shutil.rmtree(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        if place := whole_in(directory):
+            _check(place, corpus, embedder)
         else:
-            if directory.exists():
-                shutil.rmtree(directory)  # files without their origin cannot be used
-            directory.mkdir(parents=True)
-            replace_file(directory / ABOUT, [json.dumps(origin, indent=1).encode()], "--data-dir")
-        added = 0
-        if whole_in(directory) is None:
             added = _embed(vectors, corpus, embedder, progress)
-            _fill(directory, corpus, progress)
-        vectors.unlink(missing_ok=True)
+            _fill(directory / f"{WHOLE}-{origin}-{uuid.uuid4().hex[:12]}", vectors, corpus, progress)
+        for left in directory.glob("vectors-*"):
+            left.unlink()
     except (OSError, sqlite3.Error, _chromadb().errors.ChromaError) as error:
         raise UserError(
             f"{directory} cannot take the index: {error}. Is the disk full? What was done is kept: the same command "
@@ -169,14 +162,15 @@ def _embed(vectors: Path, corpus: Corpus, embedder: Embedder, progress: Progress
     return len(corpus) - there
 
 
-def _fill(directory: Path, corpus: Corpus, progress: Progress) -> None:
-    """Make the collection of all titles, test it with one query, and give its directory the final name."""
-    shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
+def _fill(place: Path, vectors: Path, corpus: Corpus, progress: Progress) -> None:
+    """Make the collection of all titles, test it with one query, and give its directory the final name `place`."""
+    unfinished = place.with_name(UNFINISHED)
+    shutil.rmtree(unfinished, ignore_errors=True)
     titles = corpus.titles()
     with (
         progress("indexing titles", len(corpus)) as bar,
-        _client(directory / UNFINISHED) as client,
-        closing(sqlite3.connect(directory / VECTORS)) as database,
+        _client(unfinished) as client,
+        closing(sqlite3.connect(vectors)) as database,
     ):
         collection = client.create_collection(
             COLLECTION, configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
@@ -188,35 +182,29 @@ def _fill(directory: Path, corpus: Corpus, progress: Progress) -> None:
             collection.add(list(ids), vectors_ND, [{"title": name} for name in names], list(names))
             bar.advance(len(ids))
     # Read the collection with a new client, because on a full disk Chroma may lose data without an error.
-    with _client(directory / UNFINISHED) as client:
+    with _client(unfinished) as client:
         found = client.get_collection(COLLECTION, embedding_function=None).query(vectors_ND[-1:], n_results=1)
     if not found["ids"][0]:
-        raise UserError(f"Chroma finds nothing in what it wrote to {directory / UNFINISHED}. Is the disk full?")
+        raise UserError(f"Chroma finds nothing in what it wrote to {unfinished}. Is the disk full?")
     # Chroma may keep up to a thousand vectors in its database. Their folder then has no metadata file. It gets no
     # checksums, because its files still change.
-    folders = [path.parent for path in (directory / UNFINISHED).glob(f"*/{METADATA}")]
-    write_sums(directory / UNFINISHED / SUMS, [path for folder in folders for path in sorted(folder.iterdir())])
-    (directory / UNFINISHED).rename(directory / f"{WHOLE}-{uuid.uuid4().hex[:12]}")
+    folders = [path.parent for path in unfinished.glob(f"*/{METADATA}")]
+    write_sums(unfinished / SUMS, [path for folder in folders for path in sorted(folder.iterdir())])
+    unfinished.rename(place)
 
 
-def _origin(corpus: Corpus, embedder: Embedder) -> dict[str, str]:
-    """Return the origin of an index: the fingerprints of its corpus and embedder, and Chroma's major version. Chroma
-    can read files of the same major version."""
+def _origin(corpus: Corpus, embedder: Embedder) -> str:
+    """Return a digest of the origin of an index: the fingerprints of its corpus and embedder, and Chroma's major
+    version. Chroma can read files of the same major version."""
     chroma = importlib.metadata.version("chromadb").split(".")[0]
-    return {"corpus": corpus.fingerprint, "embedder": embedder.fingerprint, "chroma": chroma}
+    return hashlib.sha256(f"{corpus.fingerprint} {embedder.fingerprint} {chroma}".encode()).hexdigest()[:16]
 
 
-def _check(directory: Path, origin: dict[str, str], command: str) -> None:
-    """Raise UserError if the directory has no index, and StaleError if the index has another origin. Both name the
-    `command`."""
-    if not (directory / ABOUT).exists():
-        raise UserError(f"there is no index in {directory}: run `{command}`.")
-    try:
-        there = dict(json.loads(read_regular(directory / ABOUT, MAX_ABOUT_BYTES)))
-    except (ValueError, TypeError) as error:
-        raise StaleError(f"{directory / ABOUT} is damaged ({error})", command) from error
-    if another := " and ".join(name for name in origin if origin[name] != there.get(name)):
-        raise StaleError(f"the index in {directory} was made from another {another} than the present one", command)
+def _check(place: Path, corpus: Corpus, embedder: Embedder) -> None:
+    """Raise StaleError if the index in the directory `place` has another origin."""
+    if not place.name.startswith(f"{WHOLE}-{_origin(corpus, embedder)}-"):
+        found = f"the index in {place} was made from another corpus, embedder or version of Chroma than the present one"
+        raise StaleError(found, corpus.command)
 
 
 def _client(directory: Path) -> Any:

@@ -30,7 +30,7 @@ ABOUT_LLAMA_CPP = """\
 Runs llama.cpp's server as the judge: on the CPU, or on a GPU if your llama.cpp was built for one.
 
 Reads .env: JUDGE_MODEL, a .gguf file, smollm2-135m (packaged), qwen2.5:7b, qwen2.5:3b, qwen3-8b,
-qwen3-4b, or owner/repository of weights on the Hub (:Q8_0 or /file.gguf behind it chooses a file);
+qwen3-4b, or owner/repository of weights on the Hub (:Q8_0 behind it chooses the quantisation);
 and JUDGE_BASE_URL, whose port it listens on. Gets what is missing, says where it lies, and returns
 when the server is ready. If it runs already, nothing happens.
 
