@@ -135,10 +135,10 @@ def test_facets_count_what_matches(run):
         ({"field": "reward", "op": ">", "value": "1"}, "compared with a number"),
         ({"field": "reward", "op": ">", "value": True}, "0.value.float = True"),
         ({"field": "reward", "op": ">", "value": 10**400}, "0.value.float"),
-        ({"field": "reward", "op": "has", "value": 1}, "is a number"),
-        ({"field": "task", "op": "<", "value": "a"}, "is a text"),
+        ({"field": "reward", "op": "has", "value": 1}, "compared with a number by =, !=, <"),
+        ({"field": "task", "op": "<", "value": "a"}, "compared with a text by =, !=, has"),
         ({"field": "task", "op": "=", "value": 1}, "compared with a text"),
-        ({"field": "text", "op": "=", "value": "a"}, "has a part, or is equal"),
+        ({"field": "text", "op": "=", "value": "a"}, "compared with a text by has"),
         ({"field": 'metric."', "op": "=", "value": 1}, "a quote or a backslash"),
         ({"field": ["reward"], "op": "=", "value": 1}, "0.field = .*valid string"),
         ({"field": "text", "op": "has", "value": "\ud800"}, "`where`"),  # half of a surrogate pair
