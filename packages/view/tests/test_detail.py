@@ -49,13 +49,11 @@ def test_a_rollout_has_its_messages_and_what_is_known_of_each_token(run):
     assert "".join(tokens["text"]) == found["text"]
     assert found["tokens_note"] == ""
     assert {len(column) for column in tokens.values() if column} == {len(tokens["ids"])}
-    advantages = {
-        turn: {tokens["advantage"][n] for n, t in enumerate(tokens["turn"]) if t == turn} for turn in (-1, 0, 1)
-    }
-    assert advantages == {-1: {None}, 0: {-0.25}, 1: {0.75}}
+    assert [turn >= 0 for turn in tokens["turn"]] == [bool(sampled) for sampled in tokens["mask"]]
+    assert {*tokens["turn"]} == {-1, 0, 1}
     assert found["messages"][1]["content"] == "no"
     assert (found["turn_rewards"], found["advantages"]) == ([0.0, 1.0], [-0.25, 0.75])
-    assert (tokens["entropy"], tokens["log_ratio"]) == (None, None)
+    assert (tokens["advantage"], tokens["entropy"], tokens["log_ratio"]) == (None, None, None)
     assert (found["segments"][0]["kind"], found["segments"][0]["role"]) == ("prompt", "user")
     texts = ["".join(tokens["text"][s["begin"] : s["end"]]) for s in found["segments"] if s["kind"] == "reply"]
     assert texts == ["no<|im_end|>", "🙂<|im_end|>"]

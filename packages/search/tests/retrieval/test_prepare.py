@@ -1,11 +1,8 @@
 """A corpus and its index in one directory: built once, by one process, and told apart from others."""
 
-import threading
-import time
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from packages.search.tests.retrieval.test_index import Bars, Letters
 from slimrl.errors import UserError
@@ -21,21 +18,6 @@ def test_what_is_there_is_opened_and_nothing_is_done(tmp_path):
         bars = Bars()
         index = prepare_index(tmp_path, prepare_corpus(tmp_path, SMALL, bars), Letters(), bars)
         assert list(bars.done) == done and len(index.search("x", 30)) == 20
-
-
-def test_a_second_process_waits_for_the_first(tmp_path, monkeypatch):
-    notes: list[str] = []
-    monkeypatch.setattr("slimrl_search.retrieval.prepare.say", notes.append)
-    with FileLock(tmp_path / ".lock"):
-        thread = threading.Thread(target=prepare_corpus, args=(tmp_path, SMALL, Bars()))
-        thread.start()
-        end = time.monotonic() + 30
-        while not notes and time.monotonic() < end:
-            time.sleep(0.02)
-        assert notes[0].startswith("waiting for ") and f"building in {tmp_path}" in notes[0]
-        assert not (tmp_path / "corpus.sqlite").exists()
-    thread.join(30)
-    assert len(prepare_corpus(tmp_path, SMALL, Bars())) == 20
 
 
 @pytest.mark.slow

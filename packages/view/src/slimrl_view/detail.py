@@ -75,7 +75,7 @@ def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
         raise UserError(NO_TOKENIZER)
     tokenizer = pieces_of(path, path.stat().st_mtime)
     ids = record["token_ids"]
-    pieces, turns = tokenizer.split(ids), _turns(mask)
+    pieces = tokenizer.split(ids)
     tokens = {
         "ids": ids,
         "text": pieces,
@@ -83,10 +83,8 @@ def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
         "logprob": [value if is_number(value) else None for value in record["logprobs"]],
         "version": record["versions"],
         **token_values(run / place.path, place.row["line"], mask),
-        "turn": turns,
+        "turn": _turns(mask),
     }
-    if tokens["advantage"] is None:  # then the rollout file has one value for each turn
-        tokens["advantage"] = _spread(record.get("advantages", []), turns)
     segments = segments_of(pieces, mask, record["messages"], [token in tokenizer.special_ids for token in ids])
     whole = "".join(pieces)
     note = "" if whole == str(record.get("text", "")) else OTHER_TEXT
@@ -97,13 +95,6 @@ def _turns(mask: Sequence[int]) -> list[int]:
     """Return for each token the turn that sampled it, counted from 0; -1 for tokens that the policy did not sample."""
     begins = (now and not before for before, now in zip((0, *mask), mask, strict=False))
     return [count - 1 if sampled else -1 for count, sampled in zip(accumulate(begins), mask, strict=True)]
-
-
-def _spread(advantages: Sequence[float | None], turns: Sequence[int]) -> list[float | None] | None:
-    """Return for each token the advantage of its turn. Return None unless `advantages` has a value for each turn."""
-    if not advantages or len(advantages) != max(turns, default=-1) + 1:
-        return None
-    return [advantages[turn] if turn >= 0 else None for turn in turns]
 
 
 def find_tokenizer(run: Path) -> Path | None:
