@@ -122,14 +122,14 @@ class Calibration:
     @property
     def confusion(self) -> Confusion:
         """The counts over all responses."""
-        return confusion_of(self.judged)
-
-    @property
-    def by_kind(self) -> dict[str, Confusion]:
-        """The counts for each kind of response, in the order of first appearance. Responses without a kind are left
-        out."""
-        kinds = dict.fromkeys(one.labelled.kind for one in self.judged if one.labelled.kind)
-        return {kind: confusion_of([one for one in self.judged if one.labelled.kind == kind]) for kind in kinds}
+        pairs = [one.pair for one in self.judged]
+        return Confusion(
+            true_yes=pairs.count((True, True)),
+            false_yes=pairs.count((True, False)),
+            false_no=pairs.count((False, True)),
+            true_no=pairs.count((False, False)),
+            failed=sum(verdict is None for verdict, _ in pairs),
+        )
 
     @property
     def mistakes(self) -> dict[str, list[Judged]]:
@@ -137,18 +137,6 @@ class Calibration:
         pairs = {"false_yes": (True, False), "false_no": (False, True)}
         found = {sort: [one for one in self.judged if one.pair == pair] for sort, pair in pairs.items()}
         return {**found, "no_verdict": [one for one in self.judged if one.verdict is None]}
-
-
-def confusion_of(judged: Sequence[Judged]) -> Confusion:
-    """Return the counts over these responses."""
-    pairs = [one.pair for one in judged]
-    return Confusion(
-        true_yes=pairs.count((True, True)),
-        false_yes=pairs.count((True, False)),
-        false_no=pairs.count((False, True)),
-        true_no=pairs.count((False, False)),
-        failed=sum(verdict is None for verdict, _ in pairs),
-    )
 
 
 def calibrate(
