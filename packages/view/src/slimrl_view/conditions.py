@@ -13,7 +13,7 @@ TEXTS = ("task", "environment", "role", "drop", "stop")
 FIELDS = (*NUMBERS, *TEXTS, "text", "metric.NAME")
 METRIC = "metric."
 HAS = "has"
-TEXT_OPERATORS, NUMBER_OPERATORS = ("=", "!=", HAS), ("=", "!=", "<", "<=", ">", ">=")
+OPERATORS_OF_TEXTS, OPERATORS_OF_NUMBERS = ["=", "!=", HAS], ["=", "!=", "<", "<=", ">", ">="]
 GROUP_ORDERS = ("step", "mean", "std", "task", "num", "min", "max", "dropped", "zero_signal")
 MAX_CONDITIONS = 64
 EXAMPLE = '[{"field": "reward", "op": ">", "value": 0.5}]'
@@ -90,9 +90,9 @@ def _condition(condition: Condition) -> Clause:
     field, operator, value = condition.field, condition.op, condition.value
     is_text = field == "text" or field in TEXTS
     column = Clause("(SELECT text FROM texts WHERE texts.id = rollouts.id)") if field == "text" else _column(field)
-    kind, operators = ("text", TEXT_OPERATORS) if is_text else ("number", NUMBER_OPERATORS)
+    kind, operators = ("text", OPERATORS_OF_TEXTS) if is_text else ("number", OPERATORS_OF_NUMBERS)
     if field == "text":
-        operators = (HAS,)
+        operators = [HAS]
     if is_text != isinstance(value, str) or operator not in operators:
         raise UserError(f"`{field}` is compared with a {kind} by {', '.join(operators)}.")
     if operator != HAS:

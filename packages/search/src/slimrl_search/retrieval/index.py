@@ -150,7 +150,7 @@ def _embed(vectors: Path, corpus: Corpus, embedder: Embedder, progress: Progress
     """Write the missing vectors, a transaction for each batch of titles. Return the number of newly embedded titles."""
     with closing(sqlite3.connect(vectors)) as database, progress("embedding titles", len(corpus)) as bar:
         database.execute("CREATE TABLE IF NOT EXISTS vector (number INTEGER PRIMARY KEY, value BLOB NOT NULL)")
-        (there,) = database.execute("SELECT count(*) FROM vector").fetchone()
+        there = int(database.execute("SELECT count(*) FROM vector").fetchone()[0])
         if there:
             bar.advance(there)
         titles = islice((title for _, title in corpus.titles()), there, None)
