@@ -20,7 +20,7 @@ from dotenv import load_dotenv
 
 from slimrl.monitor.console import RunConsole
 from slimrl_search.retrieval.corpus import StaleError
-from slimrl_search.retrieval.embedding import DEFAULT, SentenceEmbedder
+from slimrl_search.retrieval.embedding import SentenceEmbedder
 from slimrl_search.retrieval.prepare import GENERATED, INDEX, Source, directory_of, prepare_corpus, prepare_index
 from slimrl_search.scripts.wiki_search import new_source
 from slimrl_search.services.container import build_image
@@ -46,7 +46,6 @@ def main(argv: Sequence[str]) -> int:
         help="of a generated corpus (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of a generated corpus")
-    parser.add_argument("--embedder", default=DEFAULT, help="model of sentence-transformers, or a directory with one")
     parser.add_argument(
         "--data-dir",
         default=os.environ.get("DATA_DIR", ""),
@@ -82,16 +81,16 @@ def set_up(arguments: argparse.Namespace) -> None:
     console.note(f"{len(corpus):,} pages in {corpus.path}")
     if arguments.skip_index:
         return
-    embedder = load_embedder(arguments.embedder)
+    embedder = load_embedder()
     build(lambda rebuild: prepare_index(directory, corpus, embedder, console.progress, rebuild)).close()
     console.note(f"index of their titles in {directory / INDEX}, {time.monotonic() - began:.0f} s")
 
 
-def load_embedder(name: str) -> SentenceEmbedder:
+def load_embedder() -> SentenceEmbedder:
     from slimrl.models.quiet import no_progress_bars  # it loads transformers, for which --help need not wait
 
     with no_progress_bars():
-        return SentenceEmbedder(name)
+        return SentenceEmbedder()
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class Known:
     """Vectors that were worked out before: what is left of a search is the index."""
 
     def __init__(self, embedder: Embedder, texts: Sequence[str]) -> None:
-        self.name, self.fingerprint = embedder.name, embedder.fingerprint
+        self.fingerprint = embedder.fingerprint
         self._vectors = {text: embedder.embed([text])[0] for text in texts}
 
     def embed(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:

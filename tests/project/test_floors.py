@@ -116,10 +116,10 @@ BUDGETS = {
     "slimrl_cluster": 3_720,
     "slimrl_envs": 7_030,
     "slimrl_sandbox": 1_960,
-    "slimrl_search": 3_760,
+    "slimrl_search": 3_480,
     "slimrl_serve": 3_670,
     "slimrl_tools": 6_070,
-    "slimrl_view": 2_300,
+    "slimrl_view": 1_900,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.
 NEVER = {

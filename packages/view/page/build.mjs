@@ -43,7 +43,7 @@ function options(outdir) {
     outdir,
     bundle: true,
     minify: true,
-    format: "iife", // a classic script: modules do not load from file://
+    format: "iife",
     target: ["es2021"],
     charset: "utf8",
     legalComments: "none",

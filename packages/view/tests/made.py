@@ -114,9 +114,9 @@ def refresh(run: Run) -> None:
 
 
 @contextmanager
-def bound(*runs: Run, host: str = "0.0.0.0", key: str = "") -> Iterator[Server]:
+def bound(*runs: Run, key: str = "") -> Iterator[Server]:
     """A server that answers inside the block."""
-    server = bind(host, 0, Api(runs), Access(key, "SLIMRL_API_KEY"), is_chosen=False)
+    server = bind(0, Api(runs), Access(key, "SLIMRL_API_KEY"), is_chosen=False)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:

@@ -1,14 +1,11 @@
-import json
 import os
 import time
-
-import pytest
 
 from packages.view.tests.made import make_run
 from slimrl.config.reading.load import load
 from slimrl.config.reading.saved import write_config
 from slimrl.config.run import RLConfig
-from slimrl_view.about import describe, label_of
+from slimrl_view.about import describe
 from slimrl_view.curves import Curves
 from slimrl_view.runs import open_runs
 
@@ -71,18 +68,3 @@ def test_a_run_is_live_while_it_writes_and_has_no_summary(tmp_path):
     for path in (run / "metrics.jsonl", run / "held_out", *(run / "rollouts").iterdir()):
         os.utime(path, (long_ago, long_ago))
     assert not described(run)["live"]
-
-
-@pytest.mark.parametrize(
-    ("name", "label"),
-    [
-        ("final_greedy", "after RL, greedy"),
-        ("final_sampled_0.7", "after RL, sampled 0.7"),
-        ("step_30_greedy", "step 30, greedy"),
-        ("odd", "odd"),
-    ],
-)
-def test_an_evaluation_is_named_after_its_stage(tmp_path, name, label):
-    (tmp_path / "held_out").mkdir()
-    (tmp_path / "held_out" / "final.json").write_text(json.dumps({"name": "after RL"}))
-    assert label_of(tmp_path, name) == label

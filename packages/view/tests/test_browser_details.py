@@ -35,8 +35,8 @@ def test_two_runs_are_compared_at_their_ends_and_one_before_and_after(
         page.wait_for_selector(".diff ins")
         assert chosen(alone) == [f"{LONG}/start_greedy", f"{LONG}/final_greedy"]
         picker = page.locator(".picker select").first
-        assert picker.get_attribute("title") == f"{LONG}: start, greedy"
-        assert alone.texts(".picker option")[0] == "reverse_t…xxxxxxxx_seed7: start, greedy"
+        assert picker.get_attribute("title") == f"{LONG}: start greedy"
+        assert alone.texts(".picker option")[0] == "reverse_t…xxxxxxxx_seed7: start greedy"
         page = alone.open("#/groups")
         page.wait_for_selector(".row-link")
         assert page.locator(".picker select").first.get_attribute("title") == LONG
@@ -81,15 +81,3 @@ def test_a_recipes_value_is_told_of_the_runs_last_step(tmp_path: Path, new_tab: 
         tab.until("document.querySelector('.values-step dd').innerText === '0'")
         told = dict(zip(tab.texts(".values dt"), tab.texts(".values dd"), strict=True))
         assert float(told["recipe reverse_text"]) == pytest.approx(mid[0], rel=1e-3)
-
-
-def test_an_evaluation_whose_rollouts_are_gone_is_named(tmp_path: Path, new_tab: Opener) -> None:
-    writer = play(tmp_path / "a", steps=1)
-    (tmp_path / "a" / "held_out" / "final_greedy.jsonl").write_bytes(b"")
-    (tmp_path / "a" / "held_out" / "final.json").write_text('{"name": "after RL"}')
-    for served in serve(tmp_path, writer, "a"):
-        tab = new_tab(served.base)
-        tab.open("#/rollouts").wait_for_selector(".note.banner")
-        assert tab.texts(".note.banner") == [
-            "a: no rollout is left in held_out/final_greedy.jsonl, though the evaluation was made."
-        ]

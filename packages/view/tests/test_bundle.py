@@ -55,12 +55,6 @@ def test_the_page_names_no_other_host() -> None:
                 assert (scheme + rest).startswith(allowed), f"{name}: {scheme}{rest[:60]}"
 
 
-def test_files_of_the_source_are_small() -> None:
-    for path in (SOURCE / "src").rglob("*"):
-        if path.suffix in (".ts", ".tsx", ".css"):
-            assert len(path.read_text().splitlines()) <= 300, path.name
-
-
 def test_licences_of_what_is_bundled_are_shipped() -> None:
     text = (STATIC / "LICENSES.txt").read_text()
     for name in ("preact", "@preact/signals", "uplot", "diff"):

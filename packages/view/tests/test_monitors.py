@@ -52,12 +52,3 @@ def test_settings_and_metrics_that_are_none_are_passed_over(tmp_path):
     assert found["repetition"]["bounds"] == [["max_repetition", 0.4]] and found["repetition"]["value"] is None
     (run / "metrics.jsonl").unlink()
     assert named(Monitors(run))["repetition"]["value"] is None
-
-
-def test_a_file_that_was_replaced_is_read_anew(tmp_path):
-    run = tmp_path / "a"
-    write(run, *({"step": step, "monitor/repetition": 0.1} for step in range(4)))
-    monitors = Monitors(run)
-    assert named(monitors)["repetition"]["step"] == 3
-    (run / "metrics.jsonl").write_text('{"step": 0, "monitor/repetition": 0.2}\n')
-    assert named(monitors)["repetition"]["value"] is None

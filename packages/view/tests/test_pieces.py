@@ -1,7 +1,6 @@
 import random
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
 from slimrl.errors import UserError
 from slimrl.models.gguf_header import read_header
@@ -32,23 +31,6 @@ def packaged(tmp_path_factory):
     return tokenizer, directory / "tokenizer.json"
 
 
-@pytest.fixture
-def byte_fallback(tmp_path):
-    """A tokenizer as SentencePiece makes them: `▁` for a space, bytes for what the vocabulary lacks."""
-    vocabulary = {token: number for number, token in enumerate(("<unk>", "<s>", "▁", "a", "b", "▁a", "ab"))}
-    vocabulary |= {f"<0x{byte:02X}>": len(vocabulary) + byte for byte in range(256)}
-    tokenizer = Tokenizer(
-        models.BPE(vocabulary, [("▁", "a"), ("a", "b")], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
-    )
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    tokenizer.decoder = decoders.Sequence(steps)
-    tokenizer.add_special_tokens([AddedToken("<s>", special=True)])
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    return tokenizer, tmp_path / "tokenizer.json"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_pieces_of_a_real_tokenizer_are_its_text(packaged, text):
     tokenizer, path = packaged
@@ -66,15 +48,6 @@ def test_a_character_of_several_tokens_goes_to_the_last(packaged):
     assert pieces == ["a", *[""] * (len(ids) - 3), "🏴", "b"]
 
 
-def test_special_tokens_are_pieces_of_their_own(packaged):
-    tokenizer, path = packaged
-    ids = tokenizer.encode("<|im_start|>user\n")
-    pieces = Pieces(path)
-    assert pieces.split(ids)[0] == "<|im_start|>"
-    assert ids[0] in pieces.special_ids
-    assert not {*ids[1:]} & pieces.special_ids
-
-
 def test_any_tokens_in_any_order_are_the_text_that_the_library_makes(packaged):
     tokenizer, path = packaged
     rng, pieces = random.Random(0), Pieces(path)
@@ -88,15 +61,6 @@ def test_ids_without_a_token_have_empty_pieces(packaged):
     tokenizer, path = packaged
     assert Pieces(path).split([*tokenizer.encode("a"), 10**6, *tokenizer.encode("b")]) == ["a", "", "b"]
     assert Pieces(path).split([]) == []
-
-
-@pytest.mark.parametrize("text", [*TEXTS, "ab a b", "<s>ab"])
-def test_the_pieces_of_a_tokenizer_with_byte_fallback_are_its_text(byte_fallback, text):
-    tokenizer, path = byte_fallback
-    ids = tokenizer.encode(text).ids
-    pieces = Pieces(path).split(ids)
-    assert len(pieces) == len(ids)
-    assert "".join(pieces) == tokenizer.decode(ids, skip_special_tokens=False)
 
 
 def test_the_tokenizer_of_a_run_is_its_own_or_that_of_its_newest_weights(tmp_path):

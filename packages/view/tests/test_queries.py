@@ -135,10 +135,10 @@ def test_facets_count_what_matches(run):
         ({"field": "reward", "op": ">", "value": "1"}, "compared with a number"),
         ({"field": "reward", "op": ">", "value": True}, "0.value.float = True"),
         ({"field": "reward", "op": ">", "value": 10**400}, "0.value.float"),
-        ({"field": "reward", "op": "has", "value": 1}, "is a number"),
-        ({"field": "task", "op": "<", "value": "a"}, "is a text"),
+        ({"field": "reward", "op": "has", "value": 1}, "compared with a number by =, !=, <"),
+        ({"field": "task", "op": "<", "value": "a"}, "compared with a text by =, !=, has"),
         ({"field": "task", "op": "=", "value": 1}, "compared with a text"),
-        ({"field": "text", "op": "=", "value": "a"}, "has a part, or is equal"),
+        ({"field": "text", "op": "=", "value": "a"}, "compared with a text by has"),
         ({"field": 'metric."', "op": "=", "value": 1}, "a quote or a backslash"),
         ({"field": ["reward"], "op": "=", "value": 1}, "0.field = .*valid string"),
         ({"field": "text", "op": "has", "value": "\ud800"}, "`where`"),  # half of a surrogate pair
@@ -178,7 +178,8 @@ def test_evaluations_tasks_and_groups_are_apart(tmp_path):
     assert [(row["key"], row["step"], row["environment"]) for row in answer["rows"]] == [
         ("held_out/final_greedy:3:0", 3, "reverse-text")
     ]
-    assert run.index.files() == {"train": {"steps": [0, 1]}, "held_out": [("start_greedy", 1), ("final_greedy", 1)]}
+    held_out = [{"name": name, "num": 1} for name in ("start_greedy", "final_greedy")]
+    assert run.index.files() == {"train": {"steps": [0, 1]}, "held_out": held_out}
     with pytest.raises(Missing, match=r"Known: train, held_out/final_greedy, held_out/start_greedy"):
         run.index.rollouts(Selection(file="held_out/../../x"))
     keys = [row["key"] for row in run.index.task("reverse-text/test/a")["rows"]]

@@ -13,8 +13,8 @@ import pytest
 from packages.view.tests.made import indexed, line_of, make_run, opened, record_of, refresh, write_held_out, write_step
 from packages.view.tests.test_lines import TOO_LARGE
 from slimrl.monitor.rollouts import rollout_to_json
-from slimrl_view.api import Api, to_json
-from slimrl_view.index import change, connect, index_path, update
+from slimrl_view.api import to_json
+from slimrl_view.index import connect, index_path, update
 from slimrl_view.queries import Selection
 from slimrl_view.shown import bring_up_to_date, keep_indexed
 
@@ -111,22 +111,6 @@ def test_rewards_whose_sum_is_too_large_have_no_mean(tmp_path):
     assert (group["mean"], group["std"], group["min"], group["max"]) == (None, None, int(1e308), int(1.7e308))
 
 
-def test_a_change_that_fails_leaves_nothing_behind(tmp_path):
-    run = indexed(make_run(tmp_path / "run"))
-    with connect(run.index.path) as connection:
-        with pytest.raises(OverflowError):
-            fail_half_way(connection)
-        with change(connection):  # the connection is as good as new
-            connection.execute("DELETE FROM rollouts WHERE held_out")
-    assert num_rollouts(run) == len(tasks(run)) == 8
-
-
-def fail_half_way(connection):
-    with change(connection):
-        connection.execute("DELETE FROM rollouts")
-        connection.execute("INSERT INTO texts VALUES (?, '')", (2**63,))
-
-
 def test_what_is_wrong_with_one_run_is_noted_and_the_others_are_read(tmp_path):
     bad, good = (make_run(tmp_path / name) for name in ("bad", "good"))
     runs = [opened(bad), opened(good)]
@@ -166,20 +150,9 @@ def test_a_pass_that_is_stopped_is_completed_by_the_next(tmp_path):
     stopped.set()
     bring_up_to_date(run, stopped)
     assert 0 < num_rollouts(run) < 8
-    seen = [one["done_bytes"] for one in update(tmp_path, run.index.path, 0, "")]
+    seen = [one["done_bytes"] for one in update(tmp_path, run.index.path, 0)]
     assert seen == sorted(seen) and seen[-1] == sum(path.stat().st_size for path in tmp_path.rglob("*.jsonl"))
     assert num_rollouts(run) == 8
-
-
-def test_viewers_share_the_reading_of_an_index(tmp_path):
-    for step in range(40):
-        write_step(tmp_path, step, [record_of("a")])
-    runs = [opened(tmp_path) for _ in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        [*pool.map(refresh, runs)]
-    with connect(runs[0].index.path) as connection:
-        assert connection.execute("SELECT max(id) FROM files").fetchone()[0] == 40  # each file was read once
-    assert {num_rollouts(run) for run in runs} == {40}
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
@@ -192,23 +165,14 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
     assert "it is a pipe" in run.problem or "is a directory" in run.problem.lower()
 
 
-def test_viewers_that_start_at_once_make_one_index(tmp_path):
-    make_run(tmp_path / "run")
+def test_viewers_that_start_at_once_make_one_index_and_share_the_reading(tmp_path):
+    for step in range(40):
+        write_step(tmp_path, step, [record_of("a")])
     with ThreadPoolExecutor(8) as pool:
-        runs = [*pool.map(indexed, [tmp_path / "run"] * 8)]
-    assert {num_rollouts(run) for run in runs} == {8}
-
-
-def _other_version(path):
-    with connect(path) as connection:
-        connection.execute("PRAGMA user_version = 99")
-
-
-def _other_program(path):
-    path.unlink()
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE rollouts (id INTEGER)")
-    connection.close()
+        runs = [*pool.map(indexed, [tmp_path] * 8)]
+    with connect(runs[0].index.path) as connection:
+        assert connection.execute("SELECT max(id) FROM files").fetchone()[0] == 40  # each file was read once
+    assert {num_rollouts(run) for run in runs} == {40}
 
 
 def _zeros(path):
@@ -228,11 +192,8 @@ CONTENTS = (b"", b"no database at all" * 100, b"SQLite format 3\x00" + b"\x07" *
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-@pytest.mark.parametrize(
-    "spoil",
-    [_other_version, _other_program, _zeros, _deleted, *(lambda path, c=c: path.write_bytes(c) for c in CONTENTS)],
-)
-def test_an_index_that_is_damaged_gone_or_of_another_program_is_built_anew(tmp_path, spoil, is_open):
+@pytest.mark.parametrize("spoil", [_zeros, _deleted, *(lambda path, c=c: path.write_bytes(c) for c in CONTENTS)])
+def test_an_index_that_is_damaged_or_gone_is_built_anew(tmp_path, spoil, is_open):
     run = indexed(make_run(tmp_path / "run"))
     for path in (run.index.path.with_name(run.index.path.name + suffix) for suffix in ("-wal", "-shm")):
         path.unlink(missing_ok=True)
@@ -247,25 +208,7 @@ def test_an_index_that_is_damaged_gone_or_of_another_program_is_built_anew(tmp_p
 
 def test_the_index_of_a_run_that_cannot_be_written_lies_in_the_cache(tmp_path, monkeypatch):
     make_run(tmp_path / "run")
-    (tmp_path / "run" / ".view").write_text("in the way")  # as permissions do not hold for everybody
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path / "run")  # permissions do not bind root
     monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
     assert index_path(tmp_path / "run").is_relative_to(tmp_path / "cache")
     assert num_rollouts(indexed(tmp_path / "run")) == 8
-
-
-def test_an_evaluation_that_has_a_result_and_no_rollout_is_empty(tmp_path):
-    paths = [write_held_out(tmp_path, name, [record_of("x")]) for name in ("final_greedy", "step_2_sampled_0.5")]
-    run = indexed(tmp_path)
-
-    def empty():
-        refresh(run)
-        return Api([run]).answer("/api/state", {})["runs"][0]["empty"]
-
-    paths[0].write_bytes(b"")
-    paths[1].write_bytes(paths[1].read_bytes()[:40])
-    assert empty() == []  # one that goes on has no result yet
-    for slug in ("final", "step_2"):
-        (tmp_path / "held_out" / f"{slug}.json").write_text('{"name": "after RL"}')
-    assert empty() == ["final_greedy", "step_2_sampled_0.5"]
-    write_held_out(tmp_path, "final_greedy", [record_of("x")])
-    assert empty() == ["step_2_sampled_0.5"]

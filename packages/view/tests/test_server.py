@@ -5,6 +5,7 @@ import select
 import socket
 import string
 import time
+from base64 import b64encode
 from contextlib import contextmanager
 from urllib.parse import quote, urlencode
 
@@ -18,7 +19,7 @@ from slimrl_view import server as viewer_server
 from slimrl_view.api import Api
 from slimrl_view.lines import encodable
 from slimrl_view.queries import Selection
-from slimrl_view.server import MAX_TARGET, bind
+from slimrl_view.server import bind
 
 # What texts of models may hold that would be something else than text on a page or a terminal.
 HOSTILE = (
@@ -66,7 +67,7 @@ def port(run):
 
 ROWS = '[{"field": "reward", "op": ">", "value": 0.5}]'
 STATE = {"id": "run", "metrics": 2, "rollouts": 8, "held_out": 2, "damaged": 0, "monitors": 0}
-STATE |= {"indexing": None, "empty": [], "problem": ""}
+STATE |= {"indexing": None, "problem": ""}
 ROW = {"key": "train:0:1", "group": "0/train/a", "reward": 1, "advantage": 0.5, "tool_calls": 0}
 
 
@@ -89,7 +90,7 @@ ROW = {"key": "train:0:1", "group": "0/train/a", "reward": 1, "advantage": 0.5, 
             "runs/run/files",
             {},
             lambda a: a["held_out"][0],
-            {"name": "start_greedy", "label": "start, greedy", "num": 1},
+            {"name": "start_greedy", "num": 1},
         ),
         ("runs/run/rollouts", {"where": ROWS, "facets": 1}, lambda a: (a["total"], a["matched"]), (8, 2)),
         ("runs/run/rollouts", {"where": ROWS, "facets": 1}, lambda a: a["facets"]["stop"], {"done": 2}),
@@ -103,12 +104,6 @@ ROW = {"key": "train:0:1", "group": "0/train/a", "reward": 1, "advantage": 0.5, 
             ("wow 1 at 0", None),
         ),
         ("runs/run/task", {"task": "train/a"}, lambda a: len(a["rows"]), 4),
-        (
-            "compare",
-            {"left": "run:train:0:1", "right": "run:held_out/final_greedy:3:0"},
-            lambda a: [a[side]["messages"][1]["content"] for side in ("left", "right")],
-            ["wow 1 at 0", "better"],
-        ),
         (
             "held_out_pairs",
             {"left": "run/start_greedy", "right": "run/final_greedy"},
@@ -138,8 +133,6 @@ def test_every_route_answers(port, path, query, found, wanted):
         ("/api/runs/run/rollouts?offset=" + "9" * 40, 400),
         ("/api/runs/run/rollouts?file=held_out/none", 404),
         ("/api/runs/run/metrics?since=x", 400),
-        ("/api/compare?left=run:train:0:0", 400),
-        ("/api/state?" + "&".join(f"a{n}=1" for n in range(100)), 400),
         ("/nothing", 404),
     ],
 )  # fmt: skip
@@ -177,7 +170,7 @@ def test_no_query_gets_another_answer_than_data_or_a_sentence(port):
         *("/config.toml", "/api/runs/..%2f..%2fetc/metrics", "/api/runs/run/../../../etc/passwd"),
         *("/api/runs/run%2f../metrics", "/api/runs/run/rollout?key=held_out/../config:0:0"),
         *("/api/runs/run/rollout?key=../../etc/passwd:0:0", "/api/runs/run/rollout?key=/etc/passwd:0:0"),
-        *("/api/runs/run/rollout?key=train:0:0/../../x", "/api/compare?left=run:config.toml:0:0&right=run:train:0:0"),
+        "/api/runs/run/rollout?key=train:0:0/../../x",
         "/api/held_out_pairs?left=run/start_greedy&right=run/../config",
     ],
 )
@@ -211,7 +204,7 @@ def test_the_own_page_is_answered_and_those_of_others_are_refused(port, target, 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "BREW"])
 def test_only_get_and_head_are_answered(port, method):
     status, headers, body = ask(port, "/api/runs", method)
-    assert status in (405, 501) and headers["Connection"] == "close" and "error" in json.loads(body)
+    assert status == 501 and headers["Connection"] == "close" and "error" in json.loads(body)
 
 
 @pytest.mark.parametrize("target", ["/", "/api/runs", "/nothing"])
@@ -231,7 +224,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(port, target):
 
 
 def test_what_is_too_large_is_refused_and_the_server_goes_on(port):
-    for size in (MAX_TARGET + 1, 70_000, 200_000):
+    for size in (70_000, 200_000):
         try:
             assert ask(port, "/api/runs?where=" + "a" * size)[0] == 414
         except ConnectionError:  # it has not read all that was sent
@@ -239,17 +232,6 @@ def test_what_is_too_large_is_refused_and_the_server_goes_on(port):
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.sendall(b"GET / HTTP/1.1\r\n" + b"".join(b"A%d: b\r\n" % n for n in range(500)))
         assert b" 431 " in client.recv(65536)
-    assert get(port, "/api/runs")[0] == 200
-
-
-@pytest.mark.parametrize(
-    "sent", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 50, b"GET / HTT"]
-)
-def test_what_is_no_request_ends_the_connection_alone(port, sent):
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
-        client.sendall(sent)
-        client.shutdown(socket.SHUT_WR)
-        assert b"Traceback" not in b"".join(iter(lambda: client.recv(65536), b""))
     assert get(port, "/api/runs")[0] == 200
 
 
@@ -335,57 +317,31 @@ def test_what_is_added_while_the_server_answers_is_there_in_the_next_answer(run,
     assert get(port, "/api/runs/run/files")[1]["train"]["steps"] == [0, 1, 2]
 
 
-BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
-
-
 @pytest.mark.parametrize(
-    ("target", "headers", "status", "words"),
+    ("authorization", "status"),
     [
-        ("/", {}, 401, b'"error"'),
-        ("/?key=guess", {}, 401, b'"error"'),
-        ("/api/runs", {"Authorization": "Bearer secret"}, 200, b"tiny"),
-        ("/api/runs", {"Authorization": "Bearer guess"}, 401, b'"error"'),
-        ("/api/runs", {"Cookie": "slimrl_view=x; other"}, 401, b'"error"'),
-        ("/", BROWSER, 401, b"A key is needed"),
-        ("/?key=guess", BROWSER, 401, b"This is not the key"),
+        ("", 401),
+        ("Bearer guess", 401),
+        ("Bearer se:cret", 200),
+        (f"Basic {b64encode(b'anybody:se:cret').decode()}", 200),
+        (f"Basic {b64encode(b'anybody:guess').decode()}", 401),
+        ("Basic \xfc", 401),
+        ("Basic /w==", 401),
     ],
 )
-def test_with_a_key_only_those_who_know_it_are_answered(run, target, headers, status, words):
-    with serving(run, key="secret") as port:
-        found, answered, body = ask(port, target, headers={"Host": "trainer.example", **headers})
-    assert found == status and words in body and b"secret" not in body and b"guess" not in body
-    if headers is BROWSER:  # which is told how to log in
-        assert answered["Content-Type"] == "text/html; charset=utf-8"
-        assert b"/?key=KEY" in body and b"SLIMRL_API_KEY" in body
-
-
-def test_a_browser_logs_in_by_any_key_and_by_a_ticket_once(run):
-    with bound(run, key="a+b/c d&e=f%20#ü") as server:
-        port = server.server_address[1]
-        ticket = server.login.address_for_once("/")
-        for address in (server.login.address("/"), ticket):
-            status, headers, _ = ask(port, address)
-            cookie, _, rest = headers["Set-Cookie"].partition(";")
-            assert (status, headers["Location"]) == (303, "/")
-            assert "HttpOnly" in rest and "SameSite=Strict" in rest and "a+b" not in cookie
-            assert ask(port, "/api/runs", headers={"Cookie": cookie})[0] == 200
-        assert ask(port, ticket)[0] == 401
-        assert (server.url(), server.url(elsewhere=True).rpartition(":")[2]) == (
-            f"http://127.0.0.1:{port}/",
-            f"{port}/",
-        )
-        assert "0.0.0.0" not in server.url(elsewhere=True)
+def test_with_a_key_only_those_who_know_it_are_answered(run, authorization, status):
+    with serving(run, key="se:cret") as port:
+        for target in ("/", "/api/runs"):
+            found, headers, body = ask(port, target, headers={"Authorization": authorization})
+            assert found == status and b"se:cret" not in body
+            assert status == 200 or headers["WWW-Authenticate"].startswith("Basic ")  # a browser asks for the password
 
 
 def test_a_taken_port_is_left_for_the_next_unless_it_was_chosen(run):
     with serving(run) as port:
         access = Access("", "SLIMRL_API_KEY")
-        other = bind("127.0.0.1", port, Api([run]), access, is_chosen=False)
+        other = bind(port, Api([run]), access, is_chosen=False)
         assert port < other.server_address[1] <= port + 20
         other.server_close()
         with pytest.raises(UserError, match=f"port {port} is taken"):
-            bind("127.0.0.1", port, Api([run]), access, is_chosen=True)
-        with pytest.raises(UserError, match="no address of this machine"):
-            bind("nowhere.invalid", 0, Api([run]), access, is_chosen=False)
-        with pytest.raises(UserError, match="cannot listen"):
-            bind("192.0.2.1", 0, Api([run]), access, is_chosen=False)
+            bind(port, Api([run]), access, is_chosen=True)

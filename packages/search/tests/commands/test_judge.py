@@ -32,7 +32,6 @@ def test_judges_stand_side_by_side_and_failures_are_counted_apart(
         assert run(argv) == 0
     out = capsys.readouterr().out
     assert "38 labelled answers" in out and "credulous: no verdict, 1 of 1" in out and "judge_verdict" in out
-    assert "| begging         | no    | 2 of 2 |" in out or "| begging " in out
     match, model = json.loads(output.read_text(encoding="utf-8"))["judges"]
     assert match["counts"]["false_yes"] == 0 and match["counts"]["failed"] == 0
     # All 19 right ones, and of the 19 wrong ones all but the empty one and the one without a verdict.
@@ -40,12 +39,12 @@ def test_judges_stand_side_by_side_and_failures_are_counted_apart(
     assert len(model["false_yes"]) == 17 and model["no_verdict"][0]["kind"] == "begging"
 
 
-def test_without_kinds_there_is_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_judge_that_agrees_has_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "answers.jsonl"
     path.write_text('{"question": "When?", "response": "1874", "answer": "1874", "label": "yes"}\n', encoding="utf-8")
     assert run(["judge", "calibrate", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "| match |" in out and "none |" in out and "by kind" not in out
+    assert "| match |" in out and "none |" in out
 
 
 @pytest.mark.parametrize(

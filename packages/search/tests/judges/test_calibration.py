@@ -26,30 +26,22 @@ class Parrot:
 
 
 def calibrated(*pairs: tuple[str, bool]) -> Calibration:
-    labelled = [Labelled("q", response, ("r",), label, f"kind {response}") for response, label in pairs]
+    labelled = [Labelled("q", response, ("r",), label) for response, label in pairs]
     return calibrate("parrot", Parrot(), labelled, 2, lambda: None)
 
 
 def test_kappa_is_agreement_beyond_chance():
     # Cohen's own example: 0.7 agree, and 0.5 would by chance.
     confusion = Confusion(true_yes=20, false_yes=5, false_no=10, true_no=15)
-    assert confusion.agreement.mean == 0.7 and confusion.kappa.mean == pytest.approx(0.4)
-    assert confusion.kappa.low < 0.4 < confusion.kappa.high
-    assert Confusion(5, 0, 0, 5).kappa.mean == 1.0
-    assert all(math.isnan(Confusion(num, 0, 0, 7).kappa.low) for num in (3, 5, 20))  # which says nothing of its spread
-    assert Confusion(0, 5, 5, 0).kappa.mean == -1.0
-    assert Confusion(5, 5, 5, 5).kappa.mean == 0.0
-
-
-def test_kappas_interval_is_narrower_with_more_answers():
-    few, many = (Confusion(8 * n, 2 * n, 2 * n, 8 * n).kappa for n in (1, 100))
-    assert few.mean == many.mean == pytest.approx(0.6)
-    assert 0.0 < few.low < many.low < 0.6 < many.high < few.high
+    assert confusion.agreement.mean == 0.7 and confusion.kappa == pytest.approx(0.4)
+    assert Confusion(5, 0, 0, 5).kappa == 1.0
+    assert Confusion(0, 5, 5, 0).kappa == -1.0
+    assert Confusion(5, 5, 5, 5).kappa == 0.0
 
 
 @pytest.mark.parametrize("confusion", [Confusion(9, 0, 0, 0), Confusion(0, 0, 0, 0, failed=3)])
 def test_where_nothing_is_left_to_chance_there_is_no_kappa(confusion: Confusion):
-    assert math.isnan(confusion.kappa.mean) and math.isnan(confusion.kappa.low)
+    assert math.isnan(confusion.kappa)
 
 
 def test_a_failure_is_no_verdict():
@@ -58,7 +50,6 @@ def test_a_failure_is_no_verdict():
     responses = {sort: [one.labelled.response for one in mistakes] for sort, mistakes in result.mistakes.items()}
     assert responses == {"false_yes": ["yes"], "false_no": ["no"], "no_verdict": ["?", "?"]}
     assert [one.failure for one in result.mistakes["no_verdict"]] == ["judge_timeout: too slow"] * 2
-    assert result.by_kind["kind ?"] == Confusion(0, 0, 0, 0, failed=2)
 
 
 def test_a_file_is_read_as_it_is_written_and_with_other_names(tmp_path: Path):

@@ -14,12 +14,8 @@ from slimrl_search.retrieval.sources import read_pages, read_questions
 DUMP = (Path(__file__).parent / "dumps" / "ampere.xml").read_bytes()
 
 
-def nothing_left_out(title: str, why: str) -> None:
-    raise AssertionError(f"{title} was left out: {why}")
-
-
 def pages_of(source: Path) -> list[Page]:
-    return list(read_pages(str(source), "`corpus`", nothing_left_out))
+    return list(read_pages(str(source), "`corpus`"))
 
 
 def written(path: Path, *rows: Any) -> Path:
@@ -109,7 +105,7 @@ def test_a_mediawiki_dump(tmp_path):
 def test_half_a_dump_is_an_error_after_its_whole_pages(tmp_path):
     pytest.importorskip("mwparserfromhell", reason="the extra [wikitext] is not installed")
     (tmp_path / "wiki.xml").write_bytes(DUMP[: DUMP.index(b"<page><title>2001")])
-    pages = read_pages(str(tmp_path / "wiki.xml"), "`corpus`", nothing_left_out)
+    pages = read_pages(str(tmp_path / "wiki.xml"), "`corpus`")
     assert next(pages).id == "ampere"
     with pytest.raises(UserError, match="no MediaWiki dump, or not a whole one"):
         list(pages)

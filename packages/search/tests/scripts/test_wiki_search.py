@@ -20,7 +20,7 @@ pytest.importorskip("chromadb", reason="the extra [search] is not installed")
 @pytest.fixture
 def few_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment's variables; runs go to the current directory."""
-    monkeypatch.setattr("slimrl_search.wiki_search.environment.SentenceEmbedder", lambda name: Letters())
+    monkeypatch.setattr("slimrl_search.wiki_search.environment.SentenceEmbedder", Letters)
     monkeypatch.chdir(tmp_path)
     return {"DEV": "1", "DATA_DIR": str(tmp_path / "data")}
 
@@ -64,8 +64,6 @@ def test_evaluation_stands_beside_baselines(few_pages, tiny_dir: Path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--corpus", "pages.jsonl", "--questions", "q.jsonl", "--num-pages", "20"), "are of a generated corpus"),
-        (("--corpus", "pages.jsonl", "--questions", "q.jsonl", "--corpus-seed", "1"), "are of a generated corpus"),
         (("--questions", "q.jsonl"), "`questions` belong to a `corpus` of one's own"),
         (("--num_samples", "5000"), "10 pages give only"),
     ],
@@ -80,8 +78,7 @@ def resolved(environ: dict[str, str], *more: str) -> RLConfig:
     options = argparse.Namespace(
         **{"num_samples": 3, "num_epochs": 1, "num_rollouts": 2, "max_turns": 3, "lr": 1e-5, "max_new_tokens": 200},
         **{"model_name": "smollm2-135m", "judge_model": environ.get("JUDGE_MODEL", "")},
-        **{"corpus": "generated", "questions": "", "num_pages": new_source(environ).num_pages, "corpus_seed": 0},
-        data_dir=environ.get("DATA_DIR", ""),
+        **{"corpus": "generated", "questions": ""},
     )
     return load(RLConfig, [*train_flags(options, environ), *more], {}).config
 

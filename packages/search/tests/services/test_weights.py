@@ -21,15 +21,12 @@ FILES = ["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002
         (FILES, ":Q8_0", "m-Q8_0.gguf"),
         (FILES, ":q8_0", "m-Q8_0.gguf"),
         (FILES, "", "m-q4_k_m-00001-of-00002.gguf"),
-        (FILES, "/m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00001-of-00002.gguf"),
-        (FILES, "/m-Q8_0.gguf", "m-Q8_0.gguf"),
         ([*FILES, "m-q4_k_m.gguf"], ":Q4_K_M", "m-q4_k_m.gguf"),
         (["x.Q4_K_M.gguf"], ":Q4_K_M", "x.Q4_K_M.gguf"),
         (["Q4_K_M/m-Q4_K_M.gguf"], ":Q4_K_M", "Q4_K_M/m-Q4_K_M.gguf"),
         (["IQ4_K_M/m-IQ4_K_M.gguf"], ":Q4_K_M", ""),
         (FILES[:2], ":Q4_K_M", ""),  # not all parts
         (FILES, ":Q2_K", ""),
-        (FILES, "/other.gguf", ""),
         ([], ":Q4_K_M", ""),
     ],
 )

@@ -3,7 +3,7 @@ import { Fragment } from "preact";
 import { useKeys, helpOpen } from "./keys.ts";
 import { isDark, toggleTheme } from "./theme.ts";
 import { link, type Page, param, type Params, route } from "./route.ts";
-import { connection, counter, counters, indexing, note, problem, runs, trainings } from "./data/store.ts";
+import { connection, counter, counters, indexing, problem, runs, trainings } from "./data/store.ts";
 import { number, plural } from "./format.ts";
 import { ComparePage } from "./compare/page.tsx";
 import { CurvesPage } from "./curves/page.tsx";
@@ -78,7 +78,6 @@ function TopBar({ page }: { page: Page }) {
 
 function Pulse() {
   const live = (runs.value ?? []).filter((run) => run.live);
-  if (connection.value === "exported") return <span class="pulse muted" title={note.value}>exported</span>;
   if (connection.value === "lost") return <span class="pulse pulse-lost" role="status">no answer</span>;
   if (!live.length) return <span class="pulse muted" role="status" title="No run is being written; new ones are noticed">at rest</span>;
   const one = live[0];
@@ -91,12 +90,10 @@ function Status() {
   return (
     <>
       {connection.value === "lost" && runs.value !== null && <Problem text={problem.value} />}
-      {note.value && <p class="note banner">{note.value}</p>}
-      {Object.values(counters.value).map(({ id, damaged = 0, empty = [], problem: why = "" }) => (
+      {Object.values(counters.value).map(({ id, damaged = 0, problem: why = "" }) => (
         <Fragment key={id}>
           {why && <Problem text={`${id}: ${why}`} />}
           {damaged > 0 && <p class="note banner">{id}: {plural(damaged, "damaged line")} of its rollout files left out.</p>}
-          {empty.length > 0 && <p class="note banner">{id}: no rollout is left in {empty.map((name) => `held_out/${name}.jsonl`).join(", ")}, though the evaluation was made.</p>}
         </Fragment>
       ))}
       {busy.map(({ id, indexing: at }) => at && (

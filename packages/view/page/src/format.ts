@@ -40,3 +40,6 @@ export function ago(seconds: number, now = Date.now() / 1000): string {
   if (passed < 86400) return `${Math.floor(passed / 3600)} h ago`;
   return `${plural(Math.floor(passed / 86400), "day")} ago`;
 }
+
+/** The name of an evaluation, such as `final_greedy`, in words. */
+export const worded = (name: string): string => name.replaceAll("_", " ");

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import time
 import tomllib
 from collections.abc import Mapping
@@ -18,8 +17,7 @@ from slimrl_view.curves import Curves
 from slimrl_view.runs import NamedRun
 
 MAX_BYTES = 2**22
-SILENT_S = 120.0  # a run that has written nothing for this long counts as finished
-SILENT_STEPS = 5.0  # a run with long steps may be silent for the time of this many steps
+SILENT_S = 600.0  # a run that has written nothing for this long counts as finished
 Json = dict[str, Any]
 
 
@@ -76,37 +74,12 @@ def describe(run: NamedRun, curves: Curves) -> Json:
         "seed": settings.get("seed"),
         "max_steps": max_steps,
         "step": step,
-        "live": _is_live(run.path, updated, curves),
+        "live": _is_live(run.path, updated),
         "updated": int(updated),
         "settings": settings.in_words(),
         # A run without settings counts as a separate experiment.
         "config_key": settings.key() if settings.tree else hashlib.sha256(str(run.path).encode()).hexdigest()[:16],
     }
-
-
-def label_of(run: Path, name: str) -> str:
-    """Return the label of an evaluation: the name of its stage and its decoding mode. The stage's name is read from the
-    result file."""
-    slug, mode = _slug_and_mode(name)
-    try:
-        content = json.loads(read_regular(RunDir(run).stage(slug), MAX_BYTES))
-        stage = str(content["name"])
-    except (UserError, ValueError, LookupError, TypeError, RecursionError):
-        stage = slug.replace("_", " ")
-    return f"{stage}, {mode.replace('_', ' ')}" if mode else stage
-
-
-def has_result(run: Path, name: str) -> bool:
-    """Return True if the result of an evaluation exists. The result is written after all rollouts of the evaluation."""
-    return RunDir(run).stage(_slug_and_mode(name)[0]).is_file()
-
-
-def _slug_and_mode(name: str) -> tuple[str, str]:
-    """Split an evaluation's name into its stage and its decoding mode. The mode is empty if it is missing."""
-    slug, _, mode = name.rpartition("_")
-    if mode not in ("greedy", "sampled", "scripted"):
-        slug, _, mode = re.sub(r"_(sampled_[0-9.e+-]+)$", r"/\1", name).partition("/")
-    return slug, mode
 
 
 def last_change(run: Path) -> float:
@@ -116,13 +89,12 @@ def last_change(run: Path) -> float:
     return max(map(_mtime, (files.metrics, files.warmup.metrics, newest, files.held_out, files.summary)))
 
 
-def _is_live(run: Path, updated: float, curves: Curves) -> bool:
+def _is_live(run: Path, updated: float) -> bool:
     """Return True if a run seems to be active: its last change is recent, and was not the final summary or result."""
     files = RunDir(run)
     if _mtime(files.summary) >= _mtime(files.metrics) > 0 or _mtime(files.results) >= updated > 0:
         return False
-    patience_s = max(SILENT_S, SILENT_STEPS * (curves.latest("time/step_s") or 0.0))
-    return time.time() - updated < patience_s
+    return time.time() - updated < SILENT_S
 
 
 def _mtime(path: Path) -> float:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from slimrl.errors import UserError, nearest
 from slimrl.plugins import REFERENCES, load, names
-from slimrl_view.about import describe, has_result, label_of
+from slimrl_view.about import describe
 from slimrl_view.curves import registry
 from slimrl_view.detail import read_rollout
 from slimrl_view.queries import MAX_LIMIT, Missing, Selection, pair_up
@@ -34,7 +34,6 @@ class Api:
             "state": lambda query: self._state(),
             "runs": lambda query: [describe(run.directory, run.curves) for run in self._runs.values()],
             "registry": lambda query: registry(),
-            "compare": self._compare,
             "held_out_pairs": self._pair_evaluations,
         }
         self._of_run: dict[str, Callable[[Run, Query], Any]] = {
@@ -42,7 +41,7 @@ class Api:
             "monitors": lambda run, query: {"alarms": _alarms(run)},
             "watched": lambda run, query: {"monitors": run.monitors.all()},
             "reference": lambda run, query: _reference(run),
-            "files": lambda run, query: _files(run),
+            "files": lambda run, query: run.index.files(),
             "rollouts": lambda run, query: run.index.rollouts(_selection(query), query.get("facets") == "1"),
             "groups": lambda run, query: run.index.groups(_selection(query)),
             "group": lambda run, query: run.index.group(_require(query, "group"), query.get("file", TRAIN)),
@@ -69,18 +68,9 @@ class Api:
     def _state(self) -> dict[str, Any]:
         runs = []
         for name, run in self._runs.items():
-            counts = run.index.counts()
-            empty = [one for one in run.index.empty_evaluations() if has_result(run.directory.path, one)]
-            numbers = {"metrics": run.curves.num_lines(), **counts, "monitors": len(_alarms(run))}
-            runs.append({"id": name, **numbers, "indexing": run.progress, "empty": empty, "problem": run.problem})
+            numbers = {"metrics": run.curves.num_lines(), **run.index.counts(), "monitors": len(_alarms(run))}
+            runs.append({"id": name, **numbers, "indexing": run.progress, "problem": run.problem})
         return {"version": version("slimrl"), "runs": runs}
-
-    def _compare(self, query: Query) -> dict[str, Any]:
-        answers = {}
-        for side in ("left", "right"):
-            name, _, key = _require(query, side).partition(":")
-            answers[side] = _rollout(self.run(name), key)
-        return answers
 
     def _pair_evaluations(self, query: Query) -> dict[str, Any]:
         sides = []
@@ -117,14 +107,6 @@ def _reference(run: Run) -> dict[str, Any] | None:
     """Return the reference curves that a plug-in has recorded for the run's recipe; None if no plug-in has any."""
     found = (load(REFERENCES, name, "the reference")(run.directory.path) for name in names(REFERENCES))
     return next((curves for curves in found if curves), None)
-
-
-def _files(run: Run) -> dict[str, Any]:
-    found = run.index.files()
-    held_out = [
-        {"name": name, "label": label_of(run.directory.path, name), "num": num} for name, num in found["held_out"]
-    ]
-    return {"train": found["train"], "held_out": held_out}
 
 
 def _selection(query: Query) -> Selection:

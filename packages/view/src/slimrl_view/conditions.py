@@ -13,6 +13,7 @@ TEXTS = ("task", "environment", "role", "drop", "stop")
 FIELDS = (*NUMBERS, *TEXTS, "text", "metric.NAME")
 METRIC = "metric."
 HAS = "has"
+OPERATORS_OF_TEXTS, OPERATORS_OF_NUMBERS = ["=", "!=", HAS], ["=", "!=", "<", "<=", ">", ">="]
 GROUP_ORDERS = ("step", "mean", "std", "task", "num", "min", "max", "dropped", "zero_signal")
 MAX_CONDITIONS = 64
 EXAMPLE = '[{"field": "reward", "op": ">", "value": 0.5}]'
@@ -89,14 +90,11 @@ def _condition(condition: Condition) -> Clause:
     field, operator, value = condition.field, condition.op, condition.value
     is_text = field == "text" or field in TEXTS
     column = Clause("(SELECT text FROM texts WHERE texts.id = rollouts.id)") if field == "text" else _column(field)
-    if is_text != isinstance(value, str):
-        raise UserError(f"`{field}` is compared with a {'text' if is_text else 'number'}, and not with {value!r:.80}.")
-    if is_text and operator not in ((HAS,) if field == "text" else ("=", "!=", HAS)):
-        raise UserError(
-            f"`{field}` is a text: it has a part, or is equal to a text, and cannot be compared by `{operator}`."
-        )
-    if not is_text and operator == HAS:
-        raise UserError(f"`{field}` is a number: it can be compared by =, !=, <, <=, > and >=.")
+    kind, operators = ("text", OPERATORS_OF_TEXTS) if is_text else ("number", OPERATORS_OF_NUMBERS)
+    if field == "text":
+        operators = [HAS]
+    if is_text != isinstance(value, str) or operator not in operators:
+        raise UserError(f"`{field}` is compared with a {kind} by {', '.join(operators)}.")
     if operator != HAS:
         return Clause(f"{column.sql} {operator} ?", (*column.values, value))
     # The index has texts in lower case already.

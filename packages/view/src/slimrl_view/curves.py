@@ -120,11 +120,6 @@ class Curves:
                     ]
             return {"series": series, "last_step": own.last_step}
 
-    def latest(self, name: str) -> float | None:
-        """Return the newest value of a metric, or None."""
-        with self._own.read() as own:
-            return own.values[name][1][-1] if name in own.values else None
-
 
 def registry() -> Json:
     """Return the registry of metrics, the meanings of its groups, and the panels of the page."""

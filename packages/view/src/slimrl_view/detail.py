@@ -27,7 +27,6 @@ NO_TOKENIZER = (
     "This run has saved no tokenizer (tokenizer/tokenizer.json, or one beside its weights), so its text cannot be "
     "divided into tokens."
 )
-NO_TOKENS = "The tokens of this rollout are not as a run writes them, and cannot be shown."
 OTHER_TEXT = (
     "The tokenizer that the run has saved spells these tokens otherwise than the run did when it wrote them: colours "
     "may stand beside the wrong words."
@@ -38,13 +37,11 @@ def read_rollout(run: Path, place: Place) -> Json:
     """Return a rollout with its messages and tokens. Raises Missing if its line has moved or changed."""
     record = _record(run / place.path, place)
     mask = [int(bool(value)) for value in record["loss_mask"]]
-    found: Json = {"tokens": None, "segments": [], "tokens_note": NO_TOKENS, "text": str(record.get("text", ""))}
+    found: Json = {"tokens": None, "segments": [], "text": str(record.get("text", ""))}
     try:
         found |= _tokens(run, place, record, mask)
     except UserError as error:
         found["tokens_note"] = str(error)
-    except (LookupError, TypeError, ValueError, OverflowError):
-        pass
     return place.row | {
         "metrics": {name: value if is_number(value) else None for name, value in record.get("metrics", {}).items()},
         "failure_detail": record.get("failure_detail", ""),
@@ -72,15 +69,13 @@ def _record(path: Path, place: Place) -> Json:
 
 def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
     """Return the tokens, the segments, the decoded text, and a note if this text differs from the run's text. Raises
-    UserError without a tokenizer, and a standard exception such as ValueError for malformed lists."""
+    UserError without a tokenizer."""
     path = find_tokenizer(run)
     if path is None:
         raise UserError(NO_TOKENIZER)
     tokenizer = pieces_of(path, path.stat().st_mtime)
     ids = record["token_ids"]
-    if not len(ids) == len(mask) == len(record["logprobs"]) == len(record["versions"]):
-        raise ValueError("the lists of a rollout's tokens differ in length")
-    pieces, turns = tokenizer.split(ids), _turns(mask)
+    pieces = tokenizer.split(ids)
     tokens = {
         "ids": ids,
         "text": pieces,
@@ -88,10 +83,8 @@ def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
         "logprob": [value if is_number(value) else None for value in record["logprobs"]],
         "version": record["versions"],
         **token_values(run / place.path, place.row["line"], mask),
-        "turn": turns,
+        "turn": _turns(mask),
     }
-    if tokens["advantage"] is None:  # then the rollout file has one value for each turn
-        tokens["advantage"] = _spread(record.get("advantages", []), turns)
     segments = segments_of(pieces, mask, record["messages"], [token in tokenizer.special_ids for token in ids])
     whole = "".join(pieces)
     note = "" if whole == str(record.get("text", "")) else OTHER_TEXT
@@ -102,13 +95,6 @@ def _turns(mask: Sequence[int]) -> list[int]:
     """Return for each token the turn that sampled it, counted from 0; -1 for tokens that the policy did not sample."""
     begins = (now and not before for before, now in zip((0, *mask), mask, strict=False))
     return [count - 1 if sampled else -1 for count, sampled in zip(accumulate(begins), mask, strict=True)]
-
-
-def _spread(advantages: Sequence[float | None], turns: Sequence[int]) -> list[float | None] | None:
-    """Return for each token the advantage of its turn. Return None unless `advantages` has a value for each turn."""
-    if not advantages or len(advantages) != max(turns, default=-1) + 1:
-        return None
-    return [advantages[turn] if turn >= 0 else None for turn in turns]
 
 
 def find_tokenizer(run: Path) -> Path | None:

@@ -1,8 +1,8 @@
 """The index of a run's rollouts: a SQLite file beside the run's files. A user may delete it at any time.
 
-The index is in `RUN/.view/`, or in slimrl's cache if the run's directory is not writable. A damaged index, or an index
-of another version, is replaced. A new or changed file of rollouts is read completely, in one transaction. So several
-viewers may use one index at the same time, and share the work. A damaged line is counted and skipped.
+The index is in `RUN/.view/`, or in slimrl's cache if the run's directory is not writable. A damaged index is replaced.
+A new or changed file of rollouts is read completely, in one transaction. So several viewers may use one index at the
+same time, and share the work. A damaged line is counted and skipped.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -23,15 +23,14 @@ from slimrl.io.regular_file import open_regular
 from slimrl_view.lines import read_line
 from slimrl_view.runs import TRAIN, RolloutFile, rollout_files
 
-DIRECTORY = ".view"
-FILE = "index.sqlite"
-VERSION = 0x534C5604  # "SLV" and the version of the tables below; an index of another version is built again
+FILE = "index-4.sqlite"  # with the version of the tables below
 BUSY_S = 10.0
 BATCH = 200  # lines written at once
 Json = dict[str, Any]
 
 # A rollout's id is (file << 32) + line. `changes` starts at a random number, so it identifies the index and its state.
 SCHEMA = """
+BEGIN;
 CREATE TABLE files (
   id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, name TEXT NOT NULL, step INTEGER NOT NULL,
   lines INTEGER NOT NULL DEFAULT 0, damaged INTEGER NOT NULL DEFAULT 0, stamp TEXT NOT NULL, size INTEGER NOT NULL
@@ -54,6 +53,7 @@ CREATE TABLE groups (
 ) WITHOUT ROWID;
 CREATE TABLE state (changes INTEGER NOT NULL);
 INSERT INTO state VALUES (random() / 2);
+COMMIT;
 """
 # `zero_signal` is 1 if some rollouts of a group have advantages, and every rollout with advantages is `flat`.
 GROUPS = """
@@ -70,46 +70,38 @@ UPDATE rollouts SET zero_signal =
 
 
 def index_path(run: Path) -> Path:
-    """Return the path of a run's index, and create its directory. Raises UserError if no directory is writable."""
-    for directory in (run / DIRECTORY, cache_root() / "view" / hashlib.sha256(os.fsencode(run)).hexdigest()[:16]):
-        with suppress(OSError):
-            directory.mkdir(parents=True, exist_ok=True)
-            if os.access(directory, os.W_OK | os.X_OK):
-                return directory / FILE
-    raise UserError(
-        f"the index of {run} can be written neither there nor to {cache_root()}. Name a directory in the environment "
-        "variable SLIMRL_CACHE that can be written."
-    )
+    """Return the path of a run's index."""
+    if os.access(run, os.W_OK):
+        return run / ".view" / FILE
+    return cache_root() / "view" / hashlib.sha256(os.fsencode(run)).hexdigest()[:16] / FILE
 
 
 def prepare(path: Path) -> None:
-    """Create an empty index at `path`, unless it already has an index of this version. Any other file there is
-    replaced. Raises sqlite3.OperationalError if writing fails, or another process writes for too long."""
+    """Create an empty index at `path`, unless an index is there. A damaged file there is replaced. Raises
+    sqlite3.OperationalError or OSError if writing fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     # Another viewer may start at the same moment.
-    with hold_lock(path.with_suffix(".new.lock"), f"making {path}", say):
-        if _is_ours(path):
-            return
-        remove(path)
-        with connect(path) as connection:
+    with hold_lock(path.with_suffix(".lock"), f"making {path}", say):
+        try:
+            _create(path)
+        except sqlite3.OperationalError:  # the file is not damaged
+            raise
+        except sqlite3.DatabaseError:
+            remove(path)
+            _create(path)
+
+
+def _create(path: Path) -> None:
+    with connect(path) as connection:
+        if not connection.execute("SELECT * FROM sqlite_master").fetchone():
             connection.execute("PRAGMA journal_mode = WAL")  # other processes can read while the index grows
-            connection.executescript(f"BEGIN; PRAGMA user_version = {VERSION}; {SCHEMA} COMMIT;")
+            connection.executescript(SCHEMA)
 
 
 def remove(path: Path) -> None:
     """Delete an index with the files that SQLite keeps beside it."""
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
-def _is_ours(path: Path) -> bool:
-    """Return True if the file's header shows an index of this version."""
-    try:
-        with connect(path) as connection:
-            return bool(connection.execute("PRAGMA user_version").fetchone()[0] == VERSION)
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError:
-        return False
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -128,23 +120,16 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
 def change(connection: sqlite3.Connection) -> Iterator[None]:
     """Context manager: change the index in one transaction. Readers see all writes of the block, or none after an
     error."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
         yield
         connection.execute("UPDATE state SET changes = changes + 1")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # after some errors SQLite has rolled it back by itself
-            connection.execute("ROLLBACK")
-        raise
 
 
-def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator[Json]:
+def update(run: Path, index: Path, last_step: int) -> Iterator[Json]:
     """Bring the index of a run up to date with its files. Yield the progress in bytes after each file that was read.
 
-    `last_step` is the training step of the final evaluation. `environment` is the name of the run's only RL
-    environment, empty if there are several. It is used for older files, which do not contain the name. Raises UserError
-    at the end if a file could not be read.
+    `last_step` is the training step of the final evaluation. Raises UserError at the end if a file could not be read.
     """
     files = {str(file.path.relative_to(run)): file for file in rollout_files(run, last_step)}
     stamps, total, problem = {path: _stamp(file) for path, file in files.items()}, 0, None
@@ -160,7 +145,7 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
                 continue
             try:
                 with change(connection):
-                    _read(connection, path, file, stamps[path], environment)
+                    _read(connection, path, file, stamps[path])
             except (UserError, OSError) as error:  # a pipe or a deleted file; the other files are still read
                 problem = problem or UserError(str(error))
             (done,) = connection.execute("SELECT coalesce(sum(size), 0) FROM files").fetchone()
@@ -188,9 +173,7 @@ def _forget(connection: sqlite3.Connection, path: str) -> None:
         connection.execute("DELETE FROM files WHERE id = ?", (file,))
 
 
-def _read(
-    connection: sqlite3.Connection, path: str, file: RolloutFile, stamp: tuple[str, int], environment: str
-) -> None:
+def _read(connection: sqlite3.Connection, path: str, file: RolloutFile, stamp: tuple[str, int]) -> None:
     """Read a file, and replace its rollouts in the index. Do nothing if another process has already read the file in
     this state."""
     if connection.execute("SELECT 1 FROM files WHERE (path, stamp) = (?, ?)", (path, stamp[0])).fetchone():
@@ -203,7 +186,7 @@ def _read(
     assert number is not None
     lines = damaged = 0
     with open_regular(file.path) as raw, io.BufferedReader(raw) as opened:
-        found = _rows(opened, file, number, environment)
+        found = _rows(opened, file, number)
         while rows := [*islice(found, BATCH)]:
             lines += len(rows)
             whole = [one for one in rows if one]
@@ -218,7 +201,7 @@ def _read(
     connection.execute("UPDATE files SET lines = ?, damaged = ? WHERE id = ?", (lines, damaged, number))
 
 
-def _rows(opened: IO[bytes], file: RolloutFile, number: int, environment: str) -> Iterator[Json]:
+def _rows(opened: IO[bytes], file: RolloutFile, number: int) -> Iterator[Json]:
     """Yield the columns of each complete line of a file; an empty dict for a damaged line."""
     begin = 0
     for line, raw in enumerate(opened):
@@ -232,8 +215,8 @@ def _rows(opened: IO[bytes], file: RolloutFile, number: int, environment: str) -
             # A step may draw a task more than once.
             draw, role = f"@{row['draw']}" if row["draw"] >= 0 else "", f" ({row['role']})" if row["role"] else ""
             # A task's name in an evaluation starts with the name of its environment.
-            theirs = environment if file.name == TRAIN else row["task"].partition("/")[0]
-            row |= {"environment": row["environment"] or theirs, "grp": f"{file.step}/{row['task']}{draw}{role}"}
+            environment = row["environment"] or row["task"].partition("/")[0]
+            row |= {"environment": environment, "grp": f"{file.step}/{row['task']}{draw}{role}"}
             row |= {"id": (number << 32) + line, "file": number, "held_out": file.name != TRAIN, "step": file.step}
             yield row | {"line": line, "begin": begin, "size": len(raw) - 1}
         begin += len(raw)

@@ -47,8 +47,7 @@ def _columns(record: Mapping[str, Any]) -> Json:
     """Return the columns of a rollout by name; a missing number is None.
 
     `draw` numbers the draws of tasks in the run; -1 if unknown. `flat` is True if the rollout has advantages, but its
-    group has no training signal. Older files do not record the signal; for them, `flat` is True if all advantages of
-    the rollout are 0. `text` is in lower case, for the search.
+    group has no training signal. `text` is in lower case, for the search.
     """
     advantages = [value for value in record.get("advantages", ()) if value is not None]
     messages = record["messages"]
@@ -56,7 +55,6 @@ def _columns(record: Mapping[str, Any]) -> Json:
     asked = messages[: messages.index(replies[0])] if replies else messages
     metrics = {name: value for name, value in record.get("metrics", {}).items() if is_number(value)}
     drop = str(record.get("failure", ""))
-    has_signal = record.get("has_signal")
     mask = bytes(map(bool, record["loss_mask"]))
     version = min((version for version in {*record["versions"]} if version >= 0), default=None)
     return {
@@ -66,7 +64,7 @@ def _columns(record: Mapping[str, Any]) -> Json:
         "role": str(record.get("role", "")),
         "reward": float(record["reward"]) if is_number(record["reward"]) else None,
         "advantage": sum(advantages) / len(advantages) if advantages else None,
-        "flat": bool(advantages) and not (has_signal if isinstance(has_signal, bool) else any(advantages)),
+        "flat": bool(advantages) and record.get("has_signal") is False,
         "drop": drop,
         "stop": str(record.get("stop_reason") or (StopReason.FAILED if drop else StopReason.DONE)),
         "turns": (b"\0" + mask).count(b"\0\1"),

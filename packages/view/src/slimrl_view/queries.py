@@ -70,16 +70,14 @@ class Index:
             counts["damaged"] += damaged
         return counts
 
-    def empty_evaluations(self) -> list[str]:
-        """Return the names of the evaluations whose files were read and are empty."""
-        return [name.removeprefix(f"{HELD_OUT}/") for name, _, lines, _ in self._files() if name != TRAIN and not lines]
-
     def files(self) -> Json:
         """Return the steps that have rollouts, and the evaluations with the number of their episodes."""
         files = self._files()
         steps = sorted(step for name, step, lines, _ in files if name == TRAIN and lines)
-        held_out = [(name.removeprefix(f"{HELD_OUT}/"), lines - bad) for name, _, lines, bad in files if name != TRAIN]
-        return {"train": {"steps": steps}, "held_out": sorted(held_out, key=lambda one: (*stage_of(one[0]), one[0]))}
+        counts = {name.removeprefix(f"{HELD_OUT}/"): lines - bad for name, _, lines, bad in files if name != TRAIN}
+        names = sorted(counts, key=lambda name: (*stage_of(name), name))
+        held_out = [{"name": name, "num": counts[name]} for name in names]
+        return {"train": {"steps": steps}, "held_out": held_out}
 
     def rollouts(self, selection: Selection, with_facets: bool = False) -> Json:
         """Return a page of the rollouts that meet the conditions, in order. With `with_facets`, add the number of
@@ -146,20 +144,6 @@ class Index:
         """Return the rollouts of an evaluation, keyed by their tasks. Raises Missing for an unknown name."""
         rows = self._select("{scope} ORDER BY line", (), f"{HELD_OUT}/{name}")
         return {row["task"]: _row(row) for row in rows}
-
-    def sample(self, max_rollouts: int) -> tuple[list[Json], int]:
-        """Return a sample of rollouts with their metrics, and the number of omitted rollouts. The sample has at most
-        `max_rollouts` training rollouts and as many evaluation rollouts. It has whole groups, spread evenly over the
-        steps."""
-        with connect(self.path) as connection:
-            counted = "SELECT file, grp, num, held_out FROM groups ORDER BY held_out, step, file, grp"
-            groups = connection.execute(counted).fetchall()
-        kept: list[sqlite3.Row] = []
-        for held_out in (0, 1):
-            kept += _spread([group for group in groups if group["held_out"] == held_out], max_rollouts)
-        found = (self._select("file = ? AND grp = ? ORDER BY line", (group["file"], group["grp"])) for group in kept)
-        rows = [_row_with_metrics(row) for rows in found for row in rows]
-        return rows, sum(group["num"] for group in groups) - len(rows)
 
     def _files(self) -> list[tuple[str, int, int, int]]:
         """Return the name and the step of each file that was read, and the numbers of its lines and damaged lines."""
@@ -229,15 +213,3 @@ def _facets(connection: sqlite3.Connection, matching: Clause) -> dict[str, Count
         for field, value in zip(FACETS, values, strict=True):
             counts[field][value] += num
     return counts
-
-
-def _spread(groups: Sequence[sqlite3.Row], most: int) -> list[sqlite3.Row]:
-    """Return evenly spaced groups with at most `most` rollouts in total."""
-    total = sum(group["num"] for group in groups)
-    if total <= most:
-        return [*groups]
-    num = most * len(groups) // total
-    kept = [groups[place * len(groups) // num] for place in range(num)]
-    while sum(group["num"] for group in kept) > most:  # groups may differ in size
-        kept.pop()
-    return kept

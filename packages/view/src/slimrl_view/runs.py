@@ -89,12 +89,12 @@ def stage_of(name: str) -> tuple[int, int]:
 
 def _runs_within(path: Path) -> list[Path]:
     if not path.exists():
-        raise UserError(f"{path} does not exist. `slimrl view` without a run lists those that it finds.")
+        raise UserError(f"{path} does not exist. `slimrl view` without a run shows those below outputs/ and runs/.")
     runs = find_runs([path])
     if not runs:
         raise UserError(
             f"{path} is no run: it has neither metrics.jsonl, nor rollouts/step_*.jsonl, nor held_out/*.jsonl. Name "
-            "the output_dir of a run; `slimrl view` without one lists those that it finds."
+            "the output_dir of a run."
         )
     if len(runs) > MANY_RUNS:
         raise UserError(f"{path} has {len(runs)} runs, more than the {MANY_RUNS} that one page shows. Name some.")
@@ -102,17 +102,12 @@ def _runs_within(path: Path) -> list[Path]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return a unique name for each path: its last component. Equal names get the parent directory's name as a prefix.
-    Names that are still equal get a number."""
-    short = [_plain(path.name) for path in paths]
-    longer = [f"{_plain(path.parent.name)}-{_plain(path.name)}" for path in paths]
-    counts = Counter(short)
-    names = [long if counts[one] > 1 else one for one, long in zip(short, longer, strict=True)]
-    taken = Counter[str]()
-    for number, name in enumerate(names):
-        taken[name] += 1
-        if taken[name] > 1:
-            names[number] = f"{name}-{taken[name]}"
+    """Return a name for each path: its last component, with a number from the second equal name on."""
+    counts = Counter[str]()
+    names = []
+    for name in (_plain(path.name) for path in paths):
+        counts[name] += 1
+        names.append(f"{name}-{counts[name]}" if counts[name] > 1 else name)
     return names
 
 

@@ -40,7 +40,7 @@ def open_run(directory: NamedRun) -> Run:
     path = index_path(directory.path)
     try:
         prepare(path)
-    except sqlite3.OperationalError as error:
+    except (sqlite3.OperationalError, OSError) as error:
         raise UserError(f"{path} cannot be written: {error}. Free some space there, or delete the file.") from None
     run = directory.path
     return Run(directory, Index(path), Curves(run), Growing(RunDir(run).alarms, list, list.append), Monitors(run))
@@ -72,25 +72,17 @@ def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
     path, index, problem = run.directory.path, run.index.path, ""
     try:
         prepare(index)  # the index may have been deleted
-        for run.progress in update(path, index, *_facts(path)):
+        for run.progress in update(path, index, _last_step(path)):
             if stopped.is_set():
                 break
-    except sqlite3.OperationalError as error:  # a full disk, or another viewer that writes for long
-        problem = f"the index cannot be written: {error}"
-    except sqlite3.DatabaseError as error:
-        remove(index)
-        problem = f"the index is damaged, and will be built again: {error}"
-    except UserError as error:
-        problem = str(error)
     except Exception as error:  # the other runs are still read, even after an unknown error
         problem = f"its rollouts cannot be read: {type(error).__name__}: {error}"
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            remove(index)  # it is damaged, and is built again
     run.problem, run.progress = problem, None
 
 
-def _facts(run: Path) -> tuple[int, str]:
-    """Return two settings of a run: its last step, 0 if unknown, and the name of its environment, empty if there are
-    several."""
-    settings = Settings(run)
-    environments, last_step = settings.environments(), settings.get("max_steps")
-    is_usable = isinstance(last_step, int) and 0 < last_step < 10**12
-    return last_step if is_usable else 0, environments[0] if len(environments) == 1 else ""
+def _last_step(run: Path) -> int:
+    """Return the last training step by a run's settings; 0 if it is unknown."""
+    last_step = Settings(run).get("max_steps")
+    return last_step if isinstance(last_step, int) and 0 < last_step < 10**12 else 0

@@ -1,1 +1,1 @@
-"""The probes for `slimrl doctor`: the index and its embedder, the judge, and the container engine."""
+"""The probe for `slimrl doctor`: the index and its embedder."""

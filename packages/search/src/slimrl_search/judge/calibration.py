@@ -1,4 +1,4 @@
-"""Measures a judge's agreement with labelled answers: counts, agreement, and Cohen's kappa with intervals."""
+"""Measures a judge's agreement with labelled answers: counts, agreement with its interval, and Cohen's kappa."""
 
 import asyncio
 import math
@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from slimrl.config.base import describe_faults
@@ -16,7 +15,7 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.io.loop_thread import gather_all
 from slimrl.io.rows import file_rows
 from slimrl.judges.judge import Judge
-from slimrl.stats import NUM_RESAMPLES, Estimate, wilson
+from slimrl.stats import Estimate, wilson
 
 Reference = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 
@@ -102,36 +101,14 @@ class Confusion:
         return wilson(right, self.num) if self.num else Estimate(math.nan, math.nan, math.nan, 0)
 
     @property
-    def kappa(self) -> Estimate:
-        """Cohen's kappa, with a percentile bootstrap interval over the responses. Kappa is nan without verdicts, or if
-        the agreement expected by chance is 1. The interval is nan if all verdicts equal the labels."""
-        counts = np.array([self.true_yes, self.false_yes, self.false_no, self.true_no], dtype=np.float64)
-        value = float(cohens_kappa(counts[None])[0])
-        if math.isnan(value):
-            return Estimate(value, value, value, self.num)
-        # Drawing responses with replacement is the same as drawing the four counts from a multinomial distribution.
-        rng = np.random.default_rng(0)
-        resampled = cohens_kappa(rng.multinomial(self.num, counts / self.num, size=NUM_RESAMPLES).astype(np.float64))
-        low, high = np.nanquantile(resampled, [0.025, 0.975])
-        if high - low < 1e-9:  # judge and labels agree on every response, so all resamples are equal
-            low = high = math.nan
-        return Estimate(value, float(low), float(high), self.num)
-
-
-def cohens_kappa(counts_B4: np.ndarray) -> np.ndarray:
-    """Return Cohen's kappa (Cohen 1960), (p_o - p_e) / (1 - p_e), for each row of counts; nan where p_e is 1.
-
-    `counts_B4` has the columns (both yes, only the judge yes, only the label yes, both no). p_o is the observed
-    agreement. p_e is the agreement by chance of two raters with the same frequencies of yes.
-
-    >>> cohens_kappa(np.array([[20.0, 5.0, 10.0, 15.0]])).round(6).tolist()
-    [0.4]
-    """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        p = counts_B4 / counts_B4.sum(axis=1, keepdims=True)
-        judge_yes, label_yes = p[:, 0] + p[:, 1], p[:, 0] + p[:, 2]
-        p_o, p_e = p[:, 0] + p[:, 3], judge_yes * label_yes + (1 - judge_yes) * (1 - label_yes)
-        return np.where(p_e < 1, (p_o - p_e) / (1 - p_e), np.nan)
+    def kappa(self) -> float:
+        """Cohen's kappa (Cohen 1960), (p_o - p_e) / (1 - p_e); nan without verdicts or where p_e is 1. p_o is the
+        observed agreement. p_e is the agreement by chance of two raters with the same frequencies of yes."""
+        judge_yes, label_yes = self.true_yes + self.false_yes, self.true_yes + self.false_no
+        by_chance = judge_yes * label_yes + (self.num - judge_yes) * (self.num - label_yes)  # p_e times num squared
+        if by_chance == self.num**2:
+            return math.nan
+        return (self.num * (self.true_yes + self.true_no) - by_chance) / (self.num**2 - by_chance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +122,14 @@ class Calibration:
     @property
     def confusion(self) -> Confusion:
         """The counts over all responses."""
-        return confusion_of(self.judged)
-
-    @property
-    def by_kind(self) -> dict[str, Confusion]:
-        """The counts for each kind of response, in the order of first appearance. Responses without a kind are left
-        out."""
-        kinds = dict.fromkeys(one.labelled.kind for one in self.judged if one.labelled.kind)
-        return {kind: confusion_of([one for one in self.judged if one.labelled.kind == kind]) for kind in kinds}
+        pairs = [one.pair for one in self.judged]
+        return Confusion(
+            true_yes=pairs.count((True, True)),
+            false_yes=pairs.count((True, False)),
+            false_no=pairs.count((False, True)),
+            true_no=pairs.count((False, False)),
+            failed=sum(verdict is None for verdict, _ in pairs),
+        )
 
     @property
     def mistakes(self) -> dict[str, list[Judged]]:
@@ -160,18 +137,6 @@ class Calibration:
         pairs = {"false_yes": (True, False), "false_no": (False, True)}
         found = {sort: [one for one in self.judged if one.pair == pair] for sort, pair in pairs.items()}
         return {**found, "no_verdict": [one for one in self.judged if one.verdict is None]}
-
-
-def confusion_of(judged: Sequence[Judged]) -> Confusion:
-    """Return the counts over these responses."""
-    pairs = [one.pair for one in judged]
-    return Confusion(
-        true_yes=pairs.count((True, True)),
-        false_yes=pairs.count((True, False)),
-        false_no=pairs.count((False, True)),
-        true_no=pairs.count((False, False)),
-        failed=sum(verdict is None for verdict, _ in pairs),
-    )
 
 
 def calibrate(

@@ -34,8 +34,8 @@ model beside it. Each line of the file is a JSON object:
 
   {"question": "When?", "response": "in 1874", "answer": "1874", "aliases": [], "label": "yes"}
 
-`references`, a list, may take the place of `answer` and `aliases`; `kind`, if there is one, is what
-the answers are grouped by. `slimrl judge examples FILE` makes such a file up.
+`references`, a list, may take the place of `answer` and `aliases`. `slimrl judge examples FILE` makes
+such a file up.
 
 agreement    the share of verdicts that are the label, with a 95% interval
 kappa        agreement beyond chance: 0 is what chance would give, 1 is perfect, below 0.6 is little
@@ -67,8 +67,6 @@ def run_judge(argv: Sequence[str]) -> int:
     if arguments.base_url:
         calibrations.append(_by_model(labelled, arguments, console))
     console.show(for_terminal(_summary(calibrations), console.is_live))
-    if calibrations[0].by_kind:
-        console.show(for_terminal(_by_kind(calibrations), console.is_live, num_left=2))
     for calibration in calibrations:
         _show_mistakes(calibration, arguments.show, console)
     if arguments.output:
@@ -138,7 +136,7 @@ def _summary(calibrations: Sequence[Calibration]) -> Cells:
             (
                 one.judge,
                 _with_interval(counts.agreement),
-                _with_interval(counts.kappa),
+                "none" if math.isnan(counts.kappa) else f"{counts.kappa:.3f}",
                 f"{counts.false_yes} of {counts.false_yes + counts.true_no}",
                 f"{counts.false_no} of {counts.false_no + counts.true_yes}",
                 str(counts.failed),
@@ -146,17 +144,6 @@ def _summary(calibrations: Sequence[Calibration]) -> Cells:
             )
         )
     return Cells(f"{len(calibrations[0].judged)} labelled answers", tuple(rows))
-
-
-def _by_kind(calibrations: Sequence[Calibration]) -> Cells:
-    """Return a table of the right verdicts by kind of answer, with a column for each judge."""
-    rows = [("kind", "label", *(one.judge for one in calibrations))]
-    labels = {one.labelled.kind: one.labelled.label for one in calibrations[0].judged if one.labelled.kind}
-    for kind in sorted(labels, key=lambda kind: not labels[kind]):
-        cells = [one.by_kind[kind] for one in calibrations]
-        texts = [f"{counts.true_yes + counts.true_no} of {counts.num + counts.failed}" for counts in cells]
-        rows.append((kind, "yes" if labels[kind] else "no", *texts))
-    return Cells("right verdicts by kind of answer", tuple(rows))
 
 
 def _with_interval(estimate: Estimate) -> str:
@@ -183,9 +170,8 @@ def _plain(one: Calibration) -> dict[str, Any]:
     return {
         "judge": one.judge,
         "agreement": without_nan(asdict(one.confusion.agreement)),
-        "kappa": without_nan(asdict(one.confusion.kappa)),
+        "kappa": without_nan(one.confusion.kappa),
         "counts": asdict(one.confusion),
-        "by_kind": {kind: asdict(counts) for kind, counts in one.by_kind.items()},
         "seconds": one.seconds,
         **{sort: [_row(judged) for judged in mistakes] for sort, mistakes in one.mistakes.items()},
     }

@@ -5,28 +5,30 @@ A page that cannot be read is left out and reported; the other pages of the dump
 
 import bz2
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import IO
 
 from slimrl.errors import UserError
+from slimrl.io.cache import say
 from slimrl.io.regular_file import open_regular
 from slimrl_search.retrieval.pages import Page, page_of
 from slimrl_search.retrieval.wikitext import ARTICLE, UnreadableError, Wiki, markdown_of
 
-# Called with the title of a page that is left out, and the reason.
-OnLeftOut = Callable[[str, str], None]
+MAX_NAMED = 100  # unreadable pages that are named
 READER = 5  # this reader's version; a corpus of an older version is rebuilt, because its pages differ
 WIKITEXT = ("wikitext", "")  # the content models of articles; old dumps have none
 
 
-def read_dump(path: Path, check: str, taken: set[str], on_left_out: OnLeftOut) -> Iterator[Page]:
+def read_dump(path: Path, check: str, taken: set[str]) -> Iterator[Page]:
     """Yield the articles of a MediaWiki dump in their newest revisions: the pages of namespace 0 without redirects.
 
     An id is the title in lower case. If the id is already in `taken`, a number is appended to it. `check` names the
-    setting with the path, for messages. Raises UserError if the file is not a complete dump.
+    setting with the path, for messages. Unreadable pages are reported at the end. Raises UserError if the file is not a
+    complete dump.
     """
+    left_out: list[str] = []
     with open_regular(path, f" Check {check}.") as raw, _unpack(raw, path) as file:
         try:
             for wiki, element, revision in _pages_of(file):
@@ -37,12 +39,21 @@ def read_dump(path: Path, check: str, taken: set[str], on_left_out: OnLeftOut) -
                 try:
                     content = f"# {title}\n\n{_markdown(title, revision, wiki)}"
                 except UnreadableError as error:
-                    on_left_out(title or f"the page of the number {_text(element, 'id') or 'unknown'}", str(error))
+                    name = title or f"the page of the number {_text(element, 'id') or 'unknown'}"
+                    left_out.append(f"{name} ({error})" if len(left_out) < MAX_NAMED else "")
                     continue
                 page_id = _free(title.lower().replace(" ", "_"), taken)
                 yield page_of({"id": page_id, "title": title, "content": content}, f"{path}: {title}")
         except (ElementTree.ParseError, OSError, EOFError) as error:
             raise UserError(f"{path} is no MediaWiki dump, or not a whole one: {error}.") from error
+    if left_out:
+        _report(left_out)
+
+
+def _report(left_out: Sequence[str]) -> None:
+    more = f"; and {len(left_out) - MAX_NAMED:,} more" if len(left_out) > MAX_NAMED else ""
+    named = "; ".join(left_out[:MAX_NAMED])
+    say(f"left out {len(left_out):,} unreadable page{'s' * (len(left_out) > 1)}: {named}{more}")
 
 
 def _markdown(title: str, revision: ElementTree.Element | None, wiki: Wiki) -> str:

@@ -15,7 +15,7 @@ from slimrl.io.cache import cache_root, say
 from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import hold_lock
 from slimrl_search.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus
-from slimrl_search.retrieval.dump import READER, OnLeftOut
+from slimrl_search.retrieval.dump import READER
 from slimrl_search.retrieval.embedding import Embedder
 from slimrl_search.retrieval.encyclopedia import Encyclopedia
 from slimrl_search.retrieval.index import Progress, TitleIndex, build_index, whole_in
@@ -24,7 +24,6 @@ from slimrl_search.retrieval.sources import files_of, read_pages
 
 CORPUS, INDEX = "corpus.sqlite", ".chroma_db"  # in the directory of a corpus
 GENERATED = "generated"
-MAX_NAMED = 100  # pages named in one line
 DESCRIPTION = re.compile(rf"{GENERATED}, (\d+) pages, seed (-?\d+), ")  # the first part of a generated corpus's stamp
 NUM_STAMPED = 20  # a digest of this many pages, two cycles of all kinds, identifies the generating code
 
@@ -65,11 +64,11 @@ class Source:
         what = generated if self.name == GENERATED else ["--corpus", self.name]
         return f"{SETUP} {shlex.join([*what, '--data-dir', str(directory)])}"
 
-    def pages(self, on_left_out: OnLeftOut) -> Iterator[Page]:
-        """Yield the pages of the source; call `on_left_out` with the title of each unreadable page and the reason."""
+    def pages(self) -> Iterator[Page]:
+        """Yield the pages of the source."""
         if self.name == GENERATED:
             return Encyclopedia(self.num_pages, self.seed).pages()
-        return read_pages(self.name, "`corpus`", on_left_out)
+        return read_pages(self.name, "`corpus`")
 
 
 def directory_of(source: Source, data_dir: str) -> Path:
@@ -104,13 +103,12 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
     """
     path = directory / CORPUS
     if rebuild or not path.exists():
-        with _report_left_out() as on_left_out:
-            pages = source.pages(on_left_out)
-            first = [*islice(pages, 1)]  # read before anything is created: an unreadable source leaves no directory
-            with _hold_lock(directory):
-                if rebuild or not path.exists():  # another process may have written it while this one waited
-                    with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
-                        build_corpus(path, chain(first, pages), source.stamp, bar.advance)
+        pages = source.pages()
+        first = [*islice(pages, 1)]  # read before anything is created: an unreadable source leaves no directory
+        with _hold_lock(directory):
+            if rebuild or not path.exists():  # another process may have written it while this one waited
+                with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
+                    build_corpus(path, chain(first, pages), source.stamp, bar.advance)
     corpus = Corpus(path, source.command(directory))
     if corpus.source != source.stamp:
         was = f"made from {corpus.source}, and now it is to be from {source.stamp}"
@@ -128,20 +126,6 @@ def prepare_index(
         with _hold_lock(directory):
             build_index(place, corpus, embedder, progress, rebuild)
     return TitleIndex(place, corpus, embedder)
-
-
-@contextmanager
-def _report_left_out() -> Iterator[OnLeftOut]:
-    """Context manager: yield a function to call for each page that was left out. Report the number of these pages and
-    the first titles at the end, even after an error."""
-    left_out = list[str]()
-    try:
-        yield lambda title, why: left_out.append(f"{title} ({why})" if len(left_out) < MAX_NAMED else "")
-    finally:
-        if left_out:
-            more = f"; and {len(left_out) - MAX_NAMED:,} more" if len(left_out) > MAX_NAMED else ""
-            named = "; ".join(left_out[:MAX_NAMED])
-            say(f"left out {len(left_out):,} unreadable page{'s' * (len(left_out) > 1)}: {named}{more}")
 
 
 @contextmanager

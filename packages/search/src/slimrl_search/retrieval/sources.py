@@ -12,7 +12,7 @@ from typing import Any
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
 from slimrl.io.rows import MAX_ROW_BYTES, file_rows, hub_rows
-from slimrl_search.retrieval.dump import OnLeftOut, read_dump
+from slimrl_search.retrieval.dump import read_dump
 from slimrl_search.retrieval.pages import Page, Question, page_of, question_of
 from slimrl_search.retrieval.sections import sections_of
 
@@ -21,13 +21,12 @@ MARKDOWN = ".md"
 DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # a part of a large dump has its range of pages in its name
 
 
-def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "train") -> Iterator[Page]:
+def read_pages(source: str, check: str) -> Iterator[Page]:
     """Yield the pages of a source. The source is one of four: a `.jsonl` or `.parquet` file with rows of `id`, `title`
     and `content`; a MediaWiki dump, `.xml` or `.xml.bz2`; a folder of these files and of `.md` files; a data set on the
-    Hub, `owner/name`, from which `split` is read.
+    Hub, `owner/name`, from which the split `train` is read.
 
-    `check` names the setting that contains the source, for messages. `on_left_out` is called with the title of each
-    unreadable page of a dump, and the reason. Raises UserError if the source cannot be read.
+    `check` names the setting that contains the source, for messages. Raises UserError if the source cannot be read.
     """
     path = Path(os.path.expanduser(source))
     files = files_of(path)
@@ -39,11 +38,11 @@ def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "tr
     taken: set[str] = set()  # shared by the parts of a dump: ids must be unique in the corpus
     for file in files:
         if DUMP.fullmatch(file.name):
-            yield from read_dump(file, check, taken, on_left_out)
+            yield from read_dump(file, check, taken)
         elif path.is_dir() and file.suffix == MARKDOWN:
             yield _markdown(file, path)
         else:
-            for row, where in _rows(str(file) if path.is_dir() else source, check, split):
+            for row, where in _rows(str(file) if path.is_dir() else source, check):
                 yield page_of(row, where)
 
 
@@ -58,14 +57,14 @@ def files_of(path: Path) -> list[Path]:
     )
 
 
-def read_questions(source: str, check: str, split: str = "train") -> Iterator[Question]:
+def read_questions(source: str, check: str) -> Iterator[Question]:
     """Yield the questions of a `.jsonl` or `.parquet` file, or of a data set on the Hub. `question_of` defines the
     fields of a row."""
-    for row, where in _rows(source, check, split):
+    for row, where in _rows(source, check):
         yield question_of(row, where)
 
 
-def _rows(source: str, check: str, split: str) -> Iterator[tuple[Any, str]]:
+def _rows(source: str, check: str) -> Iterator[tuple[Any, str]]:
     """Yield the rows of a file or Hub data set, each with a text that names its position. Raises UserError for other
     sources."""
     path = Path(os.path.expanduser(source))
@@ -76,7 +75,7 @@ def _rows(source: str, check: str, split: str) -> Iterator[tuple[Any, str]]:
             f"`{source}` is neither a `.jsonl` or `.parquet` file, nor a folder, a MediaWiki dump (`.xml`, "
             f"`.xml.bz2`), or a data set on the Hub (`owner/name`); check {check}."
         )
-    return hub_rows(source, split, check)
+    return hub_rows(source, "train", check)
 
 
 def _markdown(path: Path, folder: Path) -> Page:

@@ -1,8 +1,8 @@
 """Implements `scripts/train.py` and `scripts/eval.py`, which run the commands `rl` and `eval` on `wiki-search`.
 
-Both scripts have the same flags for pages and questions. Defaults are read from `.env` or the environment variables.
-Unless a flag names other pages, the scripts use the generated corpus in the data directory. A command's code is
-imported only after the settings are checked, so that help and error messages need not wait for PyTorch.
+Both scripts have the same flags for pages, questions and judge. Defaults are read from `.env` or the environment
+variables. A command's code is imported only after the settings are checked, so that help and error messages need not
+wait for PyTorch.
 """
 
 import argparse
@@ -75,8 +75,8 @@ EVAL_FLAGS: Flags = {
     "--num_samples": (_count, argparse.SUPPRESS, f"questions (default: {NUM_EVALUATED}, or a fifth of the pages)"),
     "--max_turns": (_count, 10, "replies of the model to a question"),
     "--max_new_tokens": (_count, 200, "tokens of a reply"),
-    "--baselines": (str, "random,expert", "compare with these, by commas: random, expert, other models"),
 }
+BASELINES = ["random", "expert"]
 
 
 def new_source(environ: Mapping[str, str]) -> Source:
@@ -93,48 +93,36 @@ def find_index_directory(environ: Mapping[str, str]) -> Path:
     return next((directory for directory in directories if (directory / INDEX).is_dir()), directories[0])
 
 
+def find_source(corpus: str, environ: Mapping[str, str]) -> Source:
+    """Return the source of the pages. A generated corpus is the one in the data directory, or a new one: DEV=1 may have
+    been set only for the build."""
+    new = new_source(environ)
+    if corpus != GENERATED:
+        return Source(corpus)
+    directory = directory_of(new, environ.get("DATA_DIR", ""))
+    found = find_generated(directory) or new
+    if found != new:
+        say(f"using the corpus in {directory}: {found.num_pages:,} generated pages, seed {found.seed}")
+    return found
+
+
 def parse(
     name: str, about: str, flags: Flags, argv: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[argparse.Namespace, list[str]]:
     """Parse the command line of a script with its own `flags` and the flags of both scripts. Return the options, and
-    the remaining words, which are for slimrl's command.
-
-    Unless a flag chooses another corpus, the generated corpus in the data directory is used. Raises UserError if a flag
-    would have no effect.
-    """
+    the remaining words, which are for slimrl's command."""
     parser = argparse.ArgumentParser(
         prog=name, description=about, allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    new = new_source(environ)
-    theirs = f"(default: those in the data directory, or {new.num_pages})"
     common: Flags = {
         "--judge_model": (str, environ.get("JUDGE_MODEL", ""), "the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL"),
-        "--corpus": (str, GENERATED, "pages, as for setup_environment.py"),
+        "--corpus": (str, GENERATED, "pages, as for setup_environment.py; generated ones are those in $DATA_DIR"),
         "--questions": (str, "", "questions on a corpus of one's own: .jsonl, .parquet, Hub"),
-        "--num-pages": (int, argparse.SUPPRESS, f"of a generated corpus {theirs}"),
-        "--corpus-seed": (int, argparse.SUPPRESS, "of a generated corpus and its questions; --seed is the run's"),
-        "--data-dir": (str, environ.get("DATA_DIR", ""), "where corpus and index lie; $DATA_DIR, or the cache"),
     }
     for flag, (kind, default, text) in (flags | common).items():
         how: dict[str, Any] = {"action": "store_true"} if kind is bool else {"type": kind}
         parser.add_argument(flag, default=default, help=text, **how)
-    options, more = parser.parse_known_args(argv)
-    is_default = "num_pages" not in options and "corpus_seed" not in options
-    source = new
-    if options.corpus == GENERATED:
-        source = find_generated(directory_of(source, options.data_dir)) or source
-    elif not is_default:
-        raise UserError(
-            f"--num-pages and --corpus-seed are of a generated corpus, and the pages are to come from "
-            f"{options.corpus}: leave them away."
-        )
-    if is_default and source != new:
-        say(
-            f"using the corpus in {options.data_dir}: {source.num_pages:,} generated pages, seed {source.seed} "
-            "(--num-pages and --corpus-seed ask for another)"
-        )
-    defaults = {"num_pages": source.num_pages, "corpus_seed": source.seed}
-    return argparse.Namespace(**{**defaults, **vars(options)}), more
+    return parser.parse_known_args(argv)
 
 
 def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -165,8 +153,9 @@ def check_extra() -> None:
 def train_flags(options: argparse.Namespace, environ: Mapping[str, str]) -> list[str]:
     """Return the command line of `rl` with the settings of `scripts/train.py`."""
     rollouts = options.num_rollouts
-    num_held_out = _num_questions(NUM_HELD_OUT, options.num_pages)
-    env = environment(options, environ, num_train=options.num_samples, num_test=num_held_out)
+    source = find_source(options.corpus, environ)
+    num_held_out = _num_questions(NUM_HELD_OUT, source)
+    env = environment(options, environ, source, num_train=options.num_samples, num_test=num_held_out)
     settings = {
         "max_steps": options.num_samples * options.num_epochs,
         "seq_len": SEQ_LEN,
@@ -211,13 +200,14 @@ def _is_installed(package: str) -> bool:
 def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run `scripts/eval.py`. Return the exit status."""
     options, more = parse("eval.py", EVAL, EVAL_FLAGS, argv, environ)
-    num_samples = vars(options).get("num_samples", _num_questions(NUM_EVALUATED, options.num_pages))
-    env = environment(options, environ, num_train=num_samples, num_test=num_samples)
+    source = find_source(options.corpus, environ)
+    num_samples = vars(options).get("num_samples", _num_questions(NUM_EVALUATED, source))
+    env = environment(options, environ, source, num_train=num_samples, num_test=num_samples)
     settings = {
         "env": json.dumps([env]),
         "split": options.split,
         "num_examples": num_samples,
-        "baselines": json.dumps([name for name in options.baselines.split(",") if name]),
+        "baselines": json.dumps(BASELINES),
         "temperatures": "[0.0]",
         "sampling.max_tokens": options.max_new_tokens,
         "sampling.stop": json.dumps(STOP),
@@ -235,23 +225,23 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return run_command(EvalRunConfig, [*_words(settings), *more], start, environ)
 
 
-def _num_questions(most: int, num_pages: int) -> int:
+def _num_questions(most: int, source: Source) -> int:
     """Return the default number of held-out questions: at most `most`, and fewer if there are few pages."""
-    return min(most, max(2, num_pages // PAGES_PER_QUESTION))
+    return min(most, max(2, source.num_pages // PAGES_PER_QUESTION))
 
 
 def environment(
-    options: argparse.Namespace, environ: Mapping[str, str], num_train: int, num_test: int
+    options: argparse.Namespace, environ: Mapping[str, str], source: Source, num_train: int, num_test: int
 ) -> dict[str, Any]:
-    """Return the config section `[[env]]` of `wiki-search` with the chosen pages, questions and judge."""
-    args: dict[str, Any] = {"corpus": options.corpus}
+    """Return the config section `[[env]]` of `wiki-search` with the pages of `source` and the chosen questions and
+    judge."""
+    args: dict[str, Any] = {"corpus": source.name}
     if options.questions:
-        args |= {"questions": options.questions}
-    if options.corpus == GENERATED:
-        args |= {"num_pages": options.num_pages, "seed": options.corpus_seed}
-        args |= {"num_train": num_train, "num_test": num_test}
-    if options.data_dir:
-        args["data_dir"] = options.data_dir
+        args["questions"] = options.questions
+    if source.name == GENERATED:
+        args |= {"num_pages": source.num_pages, "seed": source.seed, "num_train": num_train, "num_test": num_test}
+    if data_dir := environ.get("DATA_DIR", ""):
+        args["data_dir"] = data_dir
     if options.judge_model:
         args["judge"] = {"base_url": environ.get("JUDGE_BASE_URL") or DEFAULT_URL, "model": options.judge_model}
     return {"id": "wiki-search", "args": args}

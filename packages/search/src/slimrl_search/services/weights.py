@@ -24,8 +24,7 @@ KNOWN = {
     "qwen3-8b": "Qwen/Qwen3-8B",
 }
 QUANTISATION = "Q4_K_M"
-# The owner and the repository, optionally followed by a quantisation or a file.
-NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*?)(?::(\w+)|/([\w./-]+\.gguf))?")
+NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*?)(?::(\w+))?")  # owner and repository, optionally with a quantisation
 PART = re.compile(r"-\d+-of-(\d+)(?=\.gguf$)")
 
 
@@ -34,8 +33,8 @@ def find_gguf(name: str) -> Path:
     the first part.
 
     `name` is a `.gguf` file, the packaged model, a key of `KNOWN`, or `owner/repository` on the Hub. A suffix of the
-    repository, `:Q8_0` or `/file.gguf`, chooses one of its files. Raises UserError if the model does not exist or
-    cannot be fetched.
+    repository such as `:Q8_0` chooses the quantisation. Raises UserError if the model does not exist or cannot be
+    fetched.
     """
     path = Path(name).expanduser()
     if path.is_file() and path.suffix == ".gguf":
@@ -45,7 +44,7 @@ def find_gguf(name: str) -> Path:
     found = NAME.fullmatch(f"{KNOWN[name]}-GGUF" if name in KNOWN else name)
     if found is None:
         raise unknown(name, "`.gguf` file", [*KNOWN, *PACKAGED], ", or owner/repository:Q8_0")
-    return fetch(found[1], found[2] or found[3] or QUANTISATION)
+    return fetch(found[1], found[2] or QUANTISATION)
 
 
 def find_model(name: str) -> str:
@@ -69,12 +68,12 @@ def unknown(name: str, kind: str, known: Sequence[str], more: str) -> UserError:
     )
 
 
-def fetch(repository: str, wanted: str) -> Path:
-    """Return the first `.gguf` file of a repository with the wanted name or quantisation, from the Hub or from the
-    Hub's cache. Raises UserError if the file does not exist or cannot be fetched."""
+def fetch(repository: str, quantisation: str) -> Path:
+    """Return the first `.gguf` file of a repository with a quantisation, from the Hub or from the Hub's cache. Raises
+    UserError if the file does not exist or cannot be fetched."""
     # The Hub's patterns are case-sensitive, and repositories write `Q4_K_M` in upper or lower case.
-    stem = "".join(f"[{c.lower()}{c.upper()}]" for c in PART.sub("", wanted).removesuffix(".gguf"))
-    patterns = [f"{start}{stem}{end}.gguf" for start in ("", "*[-.]", "*/") for end in ("", "-*-of-*")]
+    stem = "".join(f"[{c.lower()}{c.upper()}]" for c in quantisation)
+    patterns = [f"*[-./]{stem}{end}.gguf" for end in ("", "-*-of-*")]
     images = "*mmproj*"  # the image encoders of multimodal models
     try:
         home = Path(snapshot_download(repository, allow_patterns=patterns, ignore_patterns=images))
@@ -95,8 +94,8 @@ def fetch(repository: str, wanted: str) -> Path:
     part = PART.search(whole[0]) if whole else None
     if not whole or (part and int(part[1]) != len(whole)):
         raise UserError(
-            f"{repository} has no whole .gguf file {wanted}: https://huggingface.co/{repository}/tree/main lists its "
-            "files, and `JUDGE_MODEL=owner/repository:Q8_0` chooses one. Without a network it must be in the cache."
+            f"{repository} has no whole .gguf file {quantisation}: https://huggingface.co/{repository}/tree/main lists "
+            "its files, and `JUDGE_MODEL=owner/repository:Q8_0` chooses one. Without a network it must be in the cache."
         )
     say(f"weights: {home / whole[0]}")
     return home / whole[0]

@@ -26,7 +26,7 @@ from slimrl.monitor.console import RunConsole
 from slimrl.tools.formats import CallFormat, FormatName, formats_of
 from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset, Turn
 from slimrl_search.retrieval.corpus import Corpus
-from slimrl_search.retrieval.embedding import DEFAULT, SentenceEmbedder
+from slimrl_search.retrieval.embedding import SentenceEmbedder
 from slimrl_search.retrieval.encyclopedia import Encyclopedia
 from slimrl_search.retrieval.pages import Question, question_of
 from slimrl_search.retrieval.prepare import GENERATED, Source, directory_of, prepare_corpus, prepare_index
@@ -65,7 +65,6 @@ class WikiSearch(Taskset):
     format: FormatName = "tags"
     max_tool_tokens: PositiveInt = 1000
     sandbox: dict[str, Any] = field(default_factory=dict)
-    embedder: str = DEFAULT
     data_dir: str = ""
     judge: dict[str, Any] = field(default_factory=dict)
 
@@ -95,7 +94,7 @@ class WikiSearch(Taskset):
     @cached_property
     def _tools(self) -> WikiTools:
         with no_progress_bars():
-            embedder = SentenceEmbedder(self.embedder)
+            embedder = SentenceEmbedder()
         progress = RunConsole(sys.stderr).progress
         index = prepare_index(directory_of(self._source, self.data_dir), self._pages, embedder, progress)
         return WikiTools(self._pages, index, self.num_results)

@@ -103,9 +103,8 @@ def _check_length(tool: str, argument: str) -> None:
 
 
 def tools(data_dir: Path) -> Tools:
-    """Return the tools by name, for the option `--tools` of a sandbox server. `data_dir` has a corpus and an index with
-    the default embedder, made by `scripts/setup_environment.py`. Raises UserError if the corpus or the index does not
-    exist."""
+    """Return the tools by name, for the option `--tools` of a sandbox server. `data_dir` has a corpus and an index,
+    made by `scripts/setup_environment.py`. Raises UserError if the corpus or the index does not exist."""
     corpus = Corpus(data_dir / CORPUS)
     with no_progress_bars():
         embedder = SentenceEmbedder()

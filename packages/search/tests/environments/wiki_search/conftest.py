@@ -33,7 +33,7 @@ def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("chromadb", reason="the extra [search] is not installed")
     directory = tmp_path_factory.mktemp("wiki_search") / "data"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EMBEDDER, lambda name: Letters())
+        patch.setattr(EMBEDDER, Letters)
         load_taskset("wiki-search", SMALL | {"data_dir": str(directory)}).prepare()
     return directory
 
@@ -41,7 +41,7 @@ def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def made(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     """Makes tasksets from `args`. Those of one test share a corpus and its index."""
-    monkeypatch.setattr(EMBEDDER, lambda name: Letters())
+    monkeypatch.setattr(EMBEDDER, Letters)
     data = tmp_path / "data"
 
     def make(**args: Any) -> WikiSearch:

@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import * as api from "../data/api.ts";
 import { useAnswer } from "../data/fetch.ts";
 import { runOf } from "../data/store.ts";
-import { tokenCount, type Rollout } from "../data/types.ts";
+import type { Rollout } from "../data/types.ts";
 import { NONE, number, plural } from "../format.ts";
 import { link, param, setParams } from "../route.ts";
 import { Visible } from "../text/chips.tsx";
@@ -12,41 +12,49 @@ import { TaskData } from "../ui/task_data.tsx";
 import { type Change, messagePairs, type MessagePair } from "./diff.ts";
 
 export function DiffView({ left, right }: { left: string; right: string }) {
-  const answer = useAnswer(`${left} ${right}`, () => api.compare(left, right));
-  const both = answer.value;
-  const pairs = useMemo(() => (both ? messagePairs(both.left, both.right) : []), [both]);
+  const answer = useAnswer(`${left} ${right}`, () => Promise.all([left, right].map(rolloutAt)));
+  const [before, after] = answer.value ?? [];
+  const pairs = useMemo(() => (before && after ? messagePairs(before, after) : []), [before, after]);
   const sides = param("view") === "sides";
   if (answer.error) return <Problem text={answer.error} />;
-  if (!both) return <Loading what="both rollouts" />;
+  if (!before || !after) return <Loading what="both rollouts" />;
   return (
     <section class="diff" aria-label="Difference">
       <header class="diff-head">
-        <h2><Visible text={both.right.task} /></h2>
+        <h2><Visible text={after.task} /></h2>
         <div class="segmented" role="radiogroup" aria-label="How to compare">
           <button type="button" role="radio" aria-checked={!sides} onClick={() => setParams({ view: null })}>one text</button>
           <button type="button" role="radio" aria-checked={sides} onClick={() => setParams({ view: "sides" })}>side by side</button>
         </div>
       </header>
       <div class="diff-sides-head">
-        <Side place={left} rollout={both.left} kind="removed" />
-        <Side place={right} rollout={both.right} kind="added" />
+        <Side place={left} rollout={before} kind="removed" />
+        <Side place={right} rollout={after} kind="added" />
       </div>
-      <TaskData data={{ ...both.left.task_data, ...both.right.task_data }} />
+      <TaskData data={{ ...before.task_data, ...after.task_data }} />
       {pairs.map((pair, i) => <PairView pair={pair} sides={sides} key={i} />)}
     </section>
   );
 }
 
-function Side({ place, rollout, kind }: { place: string; rollout: Rollout; kind: "removed" | "added" }) {
+/** Split `RUN:KEY`. */
+function partsOf(place: string): [string, string] {
   const cut = place.indexOf(":");
-  const [run, key] = [place.slice(0, cut), place.slice(cut + 1)];
-  const tokens = tokenCount(rollout);
+  return [place.slice(0, cut), place.slice(cut + 1)];
+}
+
+function rolloutAt(place: string): Promise<Rollout> {
+  return api.rollout(...partsOf(place));
+}
+
+function Side({ place, rollout, kind }: { place: string; rollout: Rollout; kind: "removed" | "added" }) {
+  const [run, key] = partsOf(place);
   return (
     <div class={`diff-side diff-side-${kind}`}>
       <a href={link("rollout", { run, key })}>{runOf(run)?.name ?? run} · {key}</a>
       <span class="diff-reward">reward {number(rollout.reward, 3)}</span>
       {rollout.drop && <Tag kind="drop">{rollout.drop}</Tag>}
-      <span class="muted small">{plural(rollout.turns, "turn")}, {tokens === null ? `${NONE} tokens` : plural(tokens, "token")}</span>
+      <span class="muted small">{plural(rollout.turns, "turn")}, {rollout.num_tokens ? plural(rollout.num_tokens, "token") : `${NONE} tokens`}</span>
     </div>
   );
 }

@@ -4,7 +4,7 @@ import * as api from "../data/api.ts";
 import { useAnswer } from "../data/fetch.ts";
 import { counter, runs } from "../data/store.ts";
 import type { Pair } from "../data/types.ts";
-import { shortened } from "../format.ts";
+import { shortened, worded } from "../format.ts";
 import { useKeys } from "../keys.ts";
 import { link, param, setParams } from "../route.ts";
 import { Empty, Loading, Problem } from "../ui/parts.tsx";
@@ -26,10 +26,10 @@ export function ComparePage() {
   const answer = useAnswer(`${list.map((run) => run.id).join()} ${growth}`, async () => {
     const found = await Promise.all(
       list.map(async (run) =>
-        (await api.files(run.id)).held_out.map(({ name, label }) => ({
+        (await api.files(run.id)).held_out.map(({ name }) => ({
           place: `${run.id}/${name}`,
-          label: `${shortened(run.name, MOST_OF_RUN)}: ${shortened(label || name)}`,
-          title: `${run.name}: ${label || name}`,
+          label: `${shortened(run.name, MOST_OF_RUN)}: ${shortened(worded(name))}`,
+          title: `${run.name}: ${worded(name)}`,
         })),
       ),
     );

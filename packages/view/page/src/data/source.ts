@@ -1,48 +1,21 @@
-/** Where the page's data comes from: a server on this machine, or files that `slimrl view --export` wrote. */
+/** Asks the server for data. An error's message is a sentence for the reader. */
 
 export type Query = Record<string, string | number>;
 
-export interface DataSource {
-  /** Whether there may be news: an export has none. */
-  readonly live: boolean;
-  /** What was left out, in words; empty if nothing was. */
-  note(): Promise<string>;
-  get(path: string, query?: Query): Promise<unknown>;
-}
-
-/** What the reader is told: a sentence. */
-export class DataError extends Error {}
-
-export class HttpSource implements DataSource {
-  readonly live = true;
-
-  note(): Promise<string> {
-    return Promise.resolve("");
+export async function get(path: string, query: Query = {}): Promise<unknown> {
+  const search = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)])).toString();
+  let answer: Response;
+  try {
+    answer = await fetch(search ? `${path}?${search}` : path, { headers: { accept: "application/json" } });
+  } catch {
+    throw new Error("The server does not answer. Is `slimrl view` still running?");
   }
-
-  async get(path: string, query: Query = {}): Promise<unknown> {
-    const search = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)])).toString();
-    let answer: Response;
-    try {
-      answer = await fetch(search ? `${path}?${search}` : path, { headers: { accept: "application/json" } });
-    } catch {
-      throw new DataError("The server does not answer. Is `slimrl view` still running?");
-    }
-    const text = await answer.text();
-    let value: unknown;
-    try {
-      value = JSON.parse(text);
-    } catch {
-      throw new DataError(`The server answered ${path} with something other than JSON (status ${answer.status}).`);
-    }
-    if (!answer.ok) throw new DataError(sentence(value) ?? `The server refused ${path} with status ${answer.status}.`);
-    return value;
+  let value: unknown;
+  try {
+    value = await answer.json();
+  } catch {
+    throw new Error(`The server answered ${path} with something other than JSON (status ${answer.status}).`);
   }
-}
-
-function sentence(value: unknown): string | null {
-  if (typeof value !== "object" || value === null) return null;
-  const { error, detail } = value as { error?: unknown; detail?: unknown };
-  if (typeof error === "string") return error;
-  return typeof detail === "string" ? detail : null;
+  if (!answer.ok) throw new Error((value as { error: string }).error);
+  return value;
 }

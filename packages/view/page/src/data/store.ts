@@ -6,14 +6,13 @@ import type { Metric, Registry, Run, RunCounters } from "./types.ts";
 const POLL_MS = 2000;
 const NO_REGISTRY: Registry = { metrics: [], groups: {}, panels: [] };
 
-export type Connection = "loading" | "live" | "lost" | "exported";
+export type Connection = "loading" | "live" | "lost";
 
 export const runs = signal<Run[] | null>(null);
 export const registry = signal<Registry>(NO_REGISTRY);
 export const counters = signal<Record<string, RunCounters>>({});
 export const connection = signal<Connection>("loading");
 export const problem = signal("");
-export const note = signal("");
 export const version = signal("");
 
 export const indexing = computed(() => Object.values(counters.value).filter((run) => run.indexing !== null));
@@ -49,15 +48,15 @@ export function meaningOf(name: string): Metric | undefined {
 export async function start(): Promise<void> {
   try {
     // How much there is comes with the first answers: otherwise every page would take that for growth, and ask twice.
-    const [list, about, left, state] = await Promise.all([api.runs(), api.registry(), api.source.note(), api.state()]);
-    [runs.value, registry.value, note.value, version.value] = [list, about, left, state.version];
+    const [list, about, state] = await Promise.all([api.runs(), api.registry(), api.state()]);
+    [runs.value, registry.value, version.value] = [list, about, state.version];
     counters.value = Object.fromEntries(state.runs.map((run) => [run.id, run]));
-    connection.value = api.source.live ? "live" : "exported";
+    connection.value = "live";
   } catch (error) {
     problem.value = String((error as Error).message);
     connection.value = "lost";
   }
-  if (api.source.live) setTimeout(() => void poll(), POLL_MS);
+  setTimeout(() => void poll(), POLL_MS);
 }
 
 async function poll(): Promise<void> {

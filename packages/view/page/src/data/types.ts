@@ -17,7 +17,6 @@ export interface RunCounters {
   /** Lines of rollout files that cannot be read, evaluations that were made and whose files have no rollout, and why the
    * index cannot be built; each only where it happens. */
   damaged?: number;
-  empty?: string[];
   problem?: string;
 }
 
@@ -112,7 +111,6 @@ export interface Reference {
 
 export interface HeldOut {
   name: string;
-  label: string;
   num: number;
 }
 
@@ -123,7 +121,7 @@ export interface Files {
 
 export interface Row {
   key: string;
-  file?: string;
+  file: string;
   step: number | null;
   line: number;
   task: string;
@@ -141,8 +139,6 @@ export interface Row {
   version: Num;
   excerpt: string;
   prompt: string;
-  /** In exported files only: the number of the file with the details, and the rollout's metrics. */
-  chunk?: number;
   metrics?: Record<string, Num>;
 }
 
@@ -220,8 +216,9 @@ export interface Segment {
 }
 
 export interface Rollout extends Omit<Row, "tokens"> {
-  num_tokens?: number;
-  num_sampled?: number;
+  /** 0 if the run has not recorded the tokens: there is always a prompt. */
+  num_tokens: number;
+  num_sampled: number;
   metrics: Record<string, Num>;
   failure_detail: string;
   task_data?: Record<string, unknown>;
@@ -232,15 +229,6 @@ export interface Rollout extends Omit<Row, "tokens"> {
   tokens_note: string;
   tokens: Tokens | null;
   segments: Segment[] | null;
-}
-
-/** The number of tokens of a rollout; null if it is not known, as 0 says too: there is always a prompt. */
-export const tokenCount = (rollout: Rollout): Num => rollout.num_tokens || rollout.tokens?.ids.length || null;
-
-/** The number of tokens that were sampled; null if it is not known. */
-export function sampledCount(rollout: Rollout): Num {
-  if (tokenCount(rollout) === null) return null;
-  return rollout.num_sampled ?? rollout.tokens?.mask.filter(Boolean).length ?? null;
 }
 
 export interface Pair {

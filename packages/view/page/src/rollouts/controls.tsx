@@ -1,6 +1,6 @@
 /** What stands above a list: the run, the file, the order, and the reasons to click on. */
 import type { Facets, Files } from "../data/types.ts";
-import { plural, shortened, whole } from "../format.ts";
+import { plural, shortened, whole, worded } from "../format.ts";
 import { hasItem, toggleItem, writeItem } from "../query/parse.ts";
 import { param, setParams } from "../route.ts";
 
@@ -11,7 +11,7 @@ export function FilePicker({ files }: { files: Files }) {
       <span class="visually-hidden">Rollouts of</span>
       <select value={param("file", "train")} onChange={(event) => setParams({ file: event.currentTarget.value === "train" ? null : event.currentTarget.value })}>
         <option value="train">training</option>
-        {files.held_out.map(({ name, label, num }) => <option value={`held_out/${name}`} title={label || name} key={name}>held out: {shortened(label || name)} ({num})</option>)}
+        {files.held_out.map(({ name, num }) => <option value={`held_out/${name}`} title={worded(name)} key={name}>held out: {shortened(worded(name))} ({num})</option>)}
       </select>
     </label>
   );

@@ -1,8 +1,7 @@
 /** What is known of a rollout beside its text. */
-import { fileOf } from "../data/where.ts";
-import { NONE, number, signed } from "../format.ts";
+import { NONE, number, signed, worded } from "../format.ts";
 import { link } from "../route.ts";
-import { type Rollout, type Row, type Run, sampledCount, tokenCount } from "../data/types.ts";
+import { type Rollout, type Row, type Run } from "../data/types.ts";
 import { STOP } from "../groups/column.tsx";
 import { Visible } from "../text/chips.tsx";
 import { useNarrow } from "../ui/narrow.ts";
@@ -29,8 +28,8 @@ export function Facts({ run, rollout, others }: { run: Run; rollout: Rollout; ot
       <dl class="facts-list">
         <Fact name="ended" value={STOP[rollout.stop] ?? rollout.stop} />
         <Fact name="turns" value={number(rollout.turns)} />
-        <Fact name="tokens sampled" value={sampledWords(rollout)} />
-        <Fact name="tokens in all" value={number(tokenCount(rollout))} />
+        <Fact name="tokens sampled" value={rollout.num_tokens ? number(rollout.num_sampled) : "not recorded"} />
+        <Fact name="tokens in all" value={number(rollout.num_tokens || null)} />
         <Fact name="tool calls" value={number(rollout.tool_calls)} />
         <Fact name="weights" value={rollout.version === null ? number(null) : `version ${rollout.version}`} />
       </dl>
@@ -47,17 +46,10 @@ export function Facts({ run, rollout, others }: { run: Run; rollout: Rollout; ot
   );
 }
 
-/** How many tokens were sampled, or why that is not known. */
-function sampledWords(rollout: Rollout): string {
-  const count = sampledCount(rollout);
-  if (count !== null) return number(count);
-  return tokenCount(rollout) === null ? "not recorded" : "no tokenizer"; // in exports of an earlier version
-}
-
 /** What a rollout is called where the task is known. */
 function nameOf(row: Row): string {
-  const file = fileOf(row);
-  return file === "train" ? `step ${row.step ?? NONE}, line ${row.line}` : file.replace("held_out/", "").replaceAll("_", " ");
+  const file = row.file;
+  return file === "train" ? `step ${row.step ?? NONE}, line ${row.line}` : worded(file.replace("held_out/", ""));
 }
 
 function Fact({ name, value }: { name: string; value: string }) {

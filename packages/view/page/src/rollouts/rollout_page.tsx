@@ -15,7 +15,6 @@ import { currentRun, Loading, Problem } from "../ui/parts.tsx";
 import { useNarrow } from "../ui/narrow.ts";
 import { Facts } from "./facts.tsx";
 import { Outline } from "./outline.tsx";
-import { fileOf } from "../data/where.ts";
 
 export function RolloutPage() {
   const run = currentRun();
@@ -29,7 +28,7 @@ function RolloutView({ run, rolloutKey }: { run: Run; rolloutKey: string }) {
   const answer = useAnswer(`${run.id} ${rolloutKey}`, () => api.rollout(run.id, rolloutKey));
   const rollout = answer.value;
   const mode = readMode(param("color"));
-  const members = useAnswer(`${run.id} ${rollout?.group ?? ""}`, async () => (rollout ? (await api.group(run.id, rollout.group, fileOf(rollout))).rows : NO_ROWS));
+  const members = useAnswer(`${run.id} ${rollout?.group ?? ""}`, async () => (rollout ? (await api.group(run.id, rollout.group, rollout.file)).rows : NO_ROWS));
   const tasks = useAnswer(`${run.id} ${rollout?.task ?? ""}`, async () => (rollout ? (await api.task(run.id, rollout.task)).rows : NO_ROWS));
   const toGroup = rollout ? groupAddress(run, rollout, mode) : {};
   const toKey = (key: string | undefined): void => void (key && setParams({ key, tok: null }, true));
@@ -67,7 +66,7 @@ function RolloutView({ run, rolloutKey }: { run: Run; rolloutKey: string }) {
 }
 
 function groupAddress(run: Run, rollout: Rollout, mode: Mode) {
-  const file = fileOf(rollout);
+  const file = rollout.file;
   return { run: run.id, group: rollout.group, file: file === "train" ? null : file, color: mode };
 }
 
