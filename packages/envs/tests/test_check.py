@@ -32,7 +32,7 @@ VARIANTS = [
     f"{GAME} --args.notes true --args.thoughts true",
     "matching-game --args.num_train 200 --args.num_test 50 --args.n 2",
     *(f"reasoning-gym:{one} {FEW}" for one in ("chain_sum --args.answer_format lenient", "countdown", "spiral_matrix")),
-    *(f"reasoning-gym:{one} {FEW}" for one in ("chain_sum --args.answer_format plain", "simple_integration")),
+    *(f"reasoning-gym:{one} {FEW}" for one in ("chain_sum", "simple_integration")),
     *(f"textarena:{one} {FEW}" for one in ("GuessTheNumber-v0", "Nim-v0", "KuhnPoker-v0", "Sudoku-v0")),
     *(f"bfcl:{one}" for one in ("simple_python", "parallel+irrelevance", "multi_turn_miss_func --args.partial true")),
     *(f"openenv:{one} {FEW}" for one in ("guess", "line", "tools")),
