@@ -49,7 +49,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (TIC, {"opponent": "clever"}, "no `opponent` 'clever'"),
     (TIC, {"player": 2}, "`player` must be one of 0, 1 or"),
     (TIC, {"player": True}, "`player` must be one of"),
-    (TIC, {"num_players": 3}, "cannot begin with 3 players"),
     (TIC, {"config": {"size": 4}}, "cannot be made with config"),
     (TIC, {"num_test": -1}, "`num_test` cannot be -1: Input should be greater than or equal to 0"),
     (TIC, {"opponent": "self", "player": 1}, "`player` has no effect"),

@@ -63,21 +63,18 @@ def test_two_invalid_moves_lose():
 
 
 @pytest.mark.parametrize(
-    ("name", "replies", "args"),
+    ("name", "replies"),
     [
         # textarena gives some of these a share for an invalid move, and others a text as the reward.
-        *(
-            (name, ["hello"] * 3, {})
-            for name in ("2048-v0", "PegJump-v0", "Countdown-v0", "Slitherlink-v0", "RushHour-v0")
-        ),
+        *((name, ["hello"] * 3) for name in ("2048-v0", "PegJump-v0", "Countdown-v0", "Slitherlink-v0", "RushHour-v0")),
         # It lets an eliminated player go on forever.
-        ("Poker-v0-small", ["hello"] * 100, {"num_players": 2, "max_invalid_moves": 3}),
+        ("Poker-v0-small", ["hello"] * 100),
         # After the invalid move of the last player it would look for the next player without end.
-        *((name, ["hello 7"] * 30, {}) for name in ("PublicGoodsGame-v0", "MarketEntryGame-v0")),
+        *((name, ["hello 7"] * 30) for name in ("PublicGoodsGame-v0", "MarketEntryGame-v0")),
     ],
 )
-def test_giving_up_by_invalid_moves_earns_nothing(name, replies, args):
-    turns = turns_in(f"textarena:{name}", *replies, **args)
+def test_giving_up_by_invalid_moves_earns_nothing(name, replies):
+    turns = turns_in(f"textarena:{name}", *replies)
     assert turns[-1].done and turns[-1].reward == 0.0 and turns[-1].metrics["ended_by_invalid"]
 
 

@@ -14,6 +14,7 @@ from slimrl_envs.textarena.game import PROMPT, Game, Seen, as_text
 from slimrl_envs.textarena.players import Bot
 from slimrl_envs.turn_taking import TurnTaking
 
+MAX_INVALID_MOVES = 10  # of a player, who loses with one more; most games allow only one invalid move in a row
 MAX_BOT_MOVES = 500  # between two replies of the policy
 MAX_SPEECH_CHARS = 1_000  # of each text from another player that the policy reads
 
@@ -21,9 +22,8 @@ MAX_SPEECH_CHARS = 1_000  # of each text from another player that the policy rea
 class Match:
     """One game with its players. The `bots` play some sides, and the policy plays all other sides."""
 
-    def __init__(self, game: Game, bots: Mapping[int, Bot], max_invalid_moves: int) -> None:
-        self.game, self.turns = game, TurnTaking()
-        self._bots, self._max_invalid_moves = bots, max_invalid_moves
+    def __init__(self, game: Game, bots: Mapping[int, Bot]) -> None:
+        self.game, self.turns, self._bots = game, TurnTaking(), bots
         self._num_turns, self._num_invalid = Counter[int](), Counter[int]()  # by player
         self.last_read: list[Seen] = []  # the texts that the player to move read last, for scripts
         self.forfeit: int | None = None  # the player whose invalid move closed the game
@@ -39,7 +39,7 @@ class Match:
         self._num_turns[player] += 1
         if not self.game.play(reply):
             self._num_invalid[player] += 1
-            if self.game.is_over or self._num_invalid[player] > self._max_invalid_moves:
+            if self.game.is_over or self._num_invalid[player] > MAX_INVALID_MOVES:
                 self.forfeit = player
         self.let_bots_play()
         self.turns.notify()

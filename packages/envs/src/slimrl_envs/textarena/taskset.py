@@ -24,7 +24,7 @@ from slimrl_envs.textarena.game import load_game
 from slimrl_envs.textarena.players import Bot, RandomPlayer, guess_number
 
 BOTH = "both"
-COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players to try if `num_players` is not set
+COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players to try
 PASS = "[pass]"
 # Kinds of failure by metric. The first metric that is not 0 decides.
 KINDS = {"ended_by_invalid": "invalid move", "other_invalid": "invalid move of the other", "drawn": "drawn"}
@@ -54,17 +54,14 @@ class TextArena(Taskset):
     section.
 
     `opponent` is `random` (random valid moves) or `self` (the policy plays all sides, and all of them are trained).
-    `player` is the policy's side, from 0; with `both` the side changes from task to task. `num_players` is for games in
-    which this number can be chosen. `config` has the game's own arguments, such as `max_turns`. A player with more than
-    `max_invalid_moves` invalid moves loses the game; most games themselves allow only one invalid move in a row.
-    `system` precedes the rules of the game, for example to let the policy think before it moves.
+    `player` is the policy's side, from 0; with `both` the side changes from task to task. `config` has the game's own
+    arguments, such as `max_turns`. `system` precedes the rules of the game, for example to let the policy think before
+    it moves.
     """
 
     name: str
     opponent: Literal["random", "self"] = "random"
     player: int | str = 0
-    num_players: int | None = None
-    max_invalid_moves: NonNegativeInt = 10
     system: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     num_train: NonNegativeInt = 1000
@@ -147,7 +144,7 @@ class TextArena(Taskset):
         game = self._game.start(task.data["seed"], self._size)
         others = [place for place in range(self._size) if place not in places]
         bots = {place: RandomPlayer(random.Random(f"textarena/{task.data['seed']}/{place}")) for place in others}
-        return Match(game, bots, self.max_invalid_moves)
+        return Match(game, bots)
 
     def _converse(self, task: Task, bot: Bot) -> list[Message]:
         """Return the conversation of a script that plays the policy's side."""
@@ -157,10 +154,9 @@ class TextArena(Taskset):
         return converse(episode, lambda: bot(match.game, match.last_read) or PASS)
 
     def _find_size(self) -> int:
-        """Return the number of players: `num_players` if it is set, else the smallest number with which the game
-        starts. Raise UserError if the game does not start."""
+        """Return the smallest number of players with which the game starts. Raise UserError if it does not start."""
         failures = []
-        for count in (self.num_players,) if self.num_players else COUNTS:
+        for count in COUNTS:
             try:
                 return self._game.start(0, count).num_players
             except UserError as error:
