@@ -150,7 +150,6 @@ def test_tools_that_never_return_hold_up_nobody(isolated: None) -> None:
     ("make", "error"),
     [
         (lambda: BubblewrapSandbox({"two words": str.upper}), "two words"),
-        (lambda: BubblewrapSandbox({}, sessions_mb=0), "limit sessions_mb = 0 is none"),
         (lambda: Limits(cpu_s=0), "cpu_s"),
         (lambda: Limits(wall_s=float("inf")), "wall_s"),
         (lambda: Limits(memory_mb=-1), "memory_mb"),
@@ -192,9 +191,11 @@ def test_files_that_are_too_large_are_not_kept(isolated: None) -> None:
     assert "none were kept" in left.error and found.stdout == "[]\n"
 
 
-def test_sessions_are_kept_up_to_a_size_and_until_their_end(isolated: None) -> None:
+def test_sessions_are_kept_up_to_a_size_and_until_their_end(isolated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slimrl_sandbox.local.MAX_SESSION_BYTES", 5 * MB)
+
     async def scenario() -> list[bool]:
-        async with BubblewrapSandbox({}, sessions_mb=5) as sandbox:
+        async with BubblewrapSandbox({}) as sandbox:
             for number in range(4):
                 await sandbox.run("open('x', 'wb').write(bytes(2 * 2**20))", f"s{number}")
             await sandbox.end_session("s3")

@@ -35,9 +35,9 @@ NOWHERE = HttpSandbox("http://127.0.0.1:9")
 
 
 @contextmanager
-def serving(token: str, sandbox: Sandbox | None = None, max_queue: int = 100) -> Iterator[str]:
+def serving(token: str, sandbox: Sandbox | None = None) -> Iterator[str]:
     sandbox = sandbox or BubblewrapSandbox(TOOLS, Limits(wall_s=5.0))
-    server = HttpServer(make_app(sandbox, token, max_queue=max_queue), listen("127.0.0.1", 0), grace_s=1)
+    server = HttpServer(make_app(sandbox, token), listen("127.0.0.1", 0), grace_s=1)
     server.start()
     try:
         yield server.address
@@ -231,14 +231,16 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-def test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place() -> None:
+def test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slimrl_sandbox.server.MAX_QUEUE", 5)
+
     async def ask(address: str, leave: Callable[[], None]) -> Execution:
         async with HttpSandbox(address) as client:
             asyncio.get_running_loop().call_later(0.1, leave)
             return await client.run("")
 
     sandbox = Waiting()
-    with serving("", sandbox, max_queue=5) as address:
+    with serving("", sandbox) as address:
         clients = [post(address, "wait") for _ in range(5)]
         until(lambda: sandbox.num_running == 5)
         full = httpx.post(f"{address}/execute", json={"code": ""})
@@ -248,8 +250,6 @@ def test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place() -> None
         for client in clients:
             client.close()
         until(lambda: sandbox.num_cancelled == 5)
-    with pytest.raises(UserError, match="limit max_queue = 0 is none"):
-        make_app(sandbox, "", max_queue=0)
 
 
 @pytest.mark.slow
