@@ -44,7 +44,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("openenv:http://", {}, "docker run --publish 127.0.0.1:8000:8000 IMAGE"),
     ("openenv:http://me:secret@host", {}, "a user or a password"),
     ("openenv:http://host/?token=1", {}, "a query"),
-    ("openenv:http://127.0.0.1:1", {"num_train": -1}, "`num_train` cannot be -1: Input should be greater than or equal"),
+    (
+        "openenv:http://127.0.0.1:1",
+        {"num_train": -1},
+        "`num_train` cannot be -1: Input should be greater than or equal",
+    ),
     ("textarena:TicTakToe-v0", {}, "Did you mean `TicTacToe-v0`"),
     (TIC, {"opponent": "clever"}, "no `opponent` 'clever'"),
     (TIC, {"player": 2}, "`player` must be one of 0, 1 or"),

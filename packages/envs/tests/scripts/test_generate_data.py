@@ -59,7 +59,6 @@ def test_the_splits_are_those_of_the_environment_and_share_no_game(
     [
         (("--num_games", "0"), "--num_games is 0; it must be 1 at least"),
         (("--max_turns", "1"), "--max_turns is 1; it must be 2 at least"),
-        (("--n", "11"), "n is 11, but matching games are dealt for n = 2 to 10"),
         (("--output", "/"), "/ is a directory"),
         (("--output", "games.parquet"), "--output is games.parquet, but games are written as JSONL"),
         (("--output", "there.jsonl"), "add --force to replace it"),
