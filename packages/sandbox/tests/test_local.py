@@ -57,7 +57,6 @@ SPOILT = "class Bad:\n    def write(self, text): raise ValueError\n    def flush
         (f"import sys\n{SPOILT}sys.stdout = sys.stderr = Bad()", "", ""),
         ("import sys\nsys.stdout.buffer.write(b'a\\xff\\xfe\\xed\\xa0\\x80\\0b')", "a" + "\ufffd" * 5 + "\0b", ""),
         ("import sys\nprint('out')\nprint('err', file=sys.stderr)", "out\nerr\n", ""),
-        ("raise SystemExit", "", ""),
         ("import sys; sys.exit(0)", "", ""),
         ("raise SystemExit(3)", "", "SystemExit: 3"),
         (
@@ -150,7 +149,6 @@ def test_tools_that_never_return_hold_up_nobody(isolated: None) -> None:
     ("make", "error"),
     [
         (lambda: BubblewrapSandbox({"two words": str.upper}), "two words"),
-        (lambda: Limits(cpu_s=0), "cpu_s"),
         (lambda: Limits(wall_s=float("inf")), "wall_s"),
         (lambda: Limits(memory_mb=-1), "memory_mb"),
         (lambda: run_all(["print(1)"], timeout_s=0.0), "timeout_s = 0"),

@@ -25,7 +25,7 @@ from slimrl_sandbox.__main__ import main
 from slimrl_sandbox.base import Call, Execution, Limits, Sandbox
 from slimrl_sandbox.client import HttpSandbox
 from slimrl_sandbox.local import BubblewrapSandbox
-from slimrl_sandbox.server import MAX_BODY_BYTES, HttpServer, gateways, listen, make_app, serve
+from slimrl_sandbox.server import MAX_BODY_BYTES, HttpServer, gateways, listen, make_app
 from tests.io.http_contract import CASES, KEY, Client
 from tests.io.replying import Answer
 
@@ -61,28 +61,21 @@ def test_code_runs(server: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("token", [TOKEN, ""])
-def test_the_client_is_a_sandbox_for_many_at_once(token: str, isolated: None) -> None:
-    async def scenario(address: str) -> tuple[list[Execution], list[Execution]]:
-        async with HttpSandbox(address, token) as sandbox:
-            one_by_one = [
-                await sandbox.run("open('a', 'w').write('x')\nprint(shout('a'))", "client"),
-                await sandbox.run("print(open('a').read())", "client"),
-                await sandbox.run("open('a')"),
-                await sandbox.run("while True: pass", timeout_s=0.3),
-            ]
-            return one_by_one, await asyncio.gather(*(sandbox.run(f"print({i})") for i in range(20)))
+def test_the_client_is_a_sandbox_for_many_at_once(server: str) -> None:
+    async def scenario() -> tuple[Execution, Execution, list[Execution]]:
+        async with HttpSandbox(server, TOKEN) as sandbox:
+            first = await sandbox.run("print(shout('a'))")
+            late = await sandbox.run("while True: pass", timeout_s=0.3)
+            return first, late, await asyncio.gather(*(sandbox.run(f"print({i})") for i in range(20)))
 
-    with serving(token) as address:
-        (first, same, other, late), many = asyncio.run(scenario(address))
-    assert (first.stdout, first.error, same.stdout) == ("A\n", "", "x\n")
-    assert first.calls == (Call("shout", "a"),)
-    assert "FileNotFoundError" in other.error and "timeout_s = 0.3" in late.error
+    first, late, many = asyncio.run(scenario())
+    assert (first.stdout, first.error, first.calls) == ("A\n", "", (Call("shout", "a"),))
+    assert "timeout_s = 0.3" in late.error
     assert [execution.stdout for execution in many] == [f"{i}\n" for i in range(20)]
 
 
 @pytest.mark.parametrize("path", ["/execute", "/openapi.json"])
-@pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", TOKEN, f"bearer {TOKEN}x", f"Basic {TOKEN}"])
+@pytest.mark.parametrize("header", ["", "Bearer wrong", TOKEN, f"Basic {TOKEN}"])
 def test_without_the_token_nothing_else_is_answered(server: str, path: str, header: str) -> None:
     headers = {"Authorization": header} if header else {}
     reply = httpx.request("POST" if path == "/execute" else "GET", server + path, headers=headers)
@@ -124,14 +117,13 @@ def test_the_gateway_is_read_from_the_routes(tmp_path: Path) -> None:
     ("body", "status", "complaint"),
     [
         ({}, 422, "code"),
-        ({"code": 3}, 422, "code"),
         ({"code": "1", "timeout_s": -1}, 422, "timeout_s"),
         ({"code": "1", "timeout_s": "5"}, 422, "timeout_s"),
         ({"code": "1", "session_id": "x" * 201}, 422, "session_id"),
         ({"code": "1", "timeout": 5}, 422, "timeout"),
         ({"code": "x" * MAX_BODY_BYTES}, 413, "1 MiB"),
-        *((content, 422, "body") for content in (b"", b"nonsense", b"null")),
-        *((content, 400, "body") for content in (b"\xff", b"[" * 10_000)),
+        (b"nonsense", 422, "body"),
+        (b"[" * 10_000, 400, "body"),
     ],
 )
 def test_a_body_that_is_wrong_is_refused(server: str, body: object, status: int, complaint: str) -> None:
@@ -157,14 +149,6 @@ def test_a_server_that_cannot_start_says_why(arguments: list[str], said: str, mo
     monkeypatch.delenv("SANDBOX_TOKEN", raising=False)
     with pytest.raises(UserError, match=said):
         main(arguments)
-
-
-def test_a_port_that_is_taken_is_told() -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listening,
-        pytest.raises(UserError, match="another --host or --port"),
-    ):
-        serve(make_app(NOWHERE, ""), "127.0.0.1", listening.getsockname()[1])
 
 
 def example_tools(data_dir: os.PathLike[str]) -> dict[str, object]:

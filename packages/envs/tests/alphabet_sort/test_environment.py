@@ -44,14 +44,8 @@ LONG = next(task for task in TASKS if len(task.data["turns"]) == 3)
     ("lines", "expected"),
     [
         ([A, B, C, D, E], 1.0),
-        ([C, D, A, B], 2 / 5),
-        ([C, D, E, A, B], 3 / 5),
-        ([E, A, C], 2 / 5),  # whatever comes first
         ([E, A, "Finn Moss", C, B, D], 3 / 6),
-        ([D, A, E, B, C], 3 / 5),
-        ([B, A, C, D, E], 4 / 5),  # two neighbours the wrong way round
         ([E, D, C, B, A], 1 / 5),  # backwards: one line is always in order
-        ([A, B, C, D], 4 / 5),  # the last one left out
         ([A, B, C, D, E, "Finn Moss"], 5 / 6),  # somebody who is not on the list
         ([A, B, "Cora Ball", D, E], 4 / 5),  # a name that is spelt wrongly is another name
         ([A, B, C, "Dora Webb", E], 4 / 5),  # a mark left out
@@ -59,18 +53,14 @@ LONG = next(task for task in TASKS if len(task.data["turns"]) == 3)
         ([f"{name.removesuffix(NEW_TAG)}{NEW_TAG}" for name in TRUTH], 2 / 5),  # all marked: the two new ones are right
         ([name.removesuffix(NEW_TAG) for name in TRUTH], 3 / 5),  # none marked: the three others are
         ([name.lower() for name in TRUTH], 0.0),
-        ([name.replace("(new)", "(NEW)") for name in TRUTH], 3 / 5),
         ([f"{place}. {name}" for place, name in enumerate(TRUTH, 1)], 0.0),
         ([f"- {name}" for name in TRUTH], 0.0),
         ([", ".join(TRUTH)], 0.0),
         ([f"  {name}\t" for name in TRUTH], 1.0),
         ([name.replace(" ", "   ") for name in TRUTH], 1.0),
         (["", A, "", "", B, C, D, E, ""], 1.0),
-        ([], 0.0),
         (["", " "], 0.0),
         (TRUTH * 2, 5 / 10),  # all names twice earn far less than once
-        ([name for name in TRUTH for _ in "12"], 5 / 10),
-        (TRUTH + TRUTH[::-1], 5 / 10),
         ([A, C, B, D, C, E], 4 / 6),  # a repeated line costs wherever it stands
         ([A, A + NEW_TAG, B, C, D, E], 5 / 6),  # and so does a name with its mark and without it
     ],
@@ -176,7 +166,6 @@ def test_examples_stand_before_the_task_and_nowhere_else():
     [
         (6, {}, "FF LL FF L F L"),  # most turns come first, and the keys take turns
         (4, {"max_turns": 3}, "FFF LLL FF L"),
-        (2, {"min_turns": 2}, "FF LL"),
         (0, {"max_turns": 3}, ""),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_sample_brings_its_game_and_is_given_the_reward() -> None:
 
 def test_samples_with_the_same_settings_share_a_partner_and_its_budget() -> None:
     """A language model is asked once whether it is there, not for each sample."""
-    llm = {"max_requests": 4, "max_failures": 2}
+    llm = {"max_requests": 4}
     with server(lambda asked: completion("[message] Which paper?")) as (url, asked):
         args = Namespace(matching_args={"partner": "llm", "llm": {"base_url": url, **llm}}, matching_timeout_s=5)
         for _ in range(3):

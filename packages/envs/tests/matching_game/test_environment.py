@@ -86,12 +86,6 @@ def test_demonstrations_end_well_and_show_rejections_and_last_messages(role: int
     assert fmean(rewards) > 0.75 and recovered >= 8 and last >= 16
 
 
-def test_where_there_is_time_for_one_proposal_it_is_shown_after_few_and_after_many_questions() -> None:
-    taskset = made(max_turns=8)
-    games = [replies_of(taskset.scripts["expert"](task, 0)) for task in taskset.tasks("train")]
-    assert {next(n for n, reply in enumerate(each) if "[propose]" in reply) for each in games} == {1, 2, 3}
-
-
 BEGIN = "Begin with a tag: [message], [propose], [accept] or [reject]."
 LACKS = (
     "Your proposal lacks Electra, GloVe (reviewers not used yet: Daniel, Sofia). Write a line `Paper: Reviewer` for "

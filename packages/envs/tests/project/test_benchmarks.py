@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import table
 from benchmarks.harness import episodes
-from benchmarks.learning import matching_game, matching_listening, matching_mute, wordle
+from benchmarks.learning import matching_mute, wordle
 from slimrl.environments.find import load_taskset
 from slimrl.launch.supervised import order_of_demonstrations
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
@@ -101,29 +101,3 @@ def test_a_mute_partner_tells_nothing_and_judges_as_ever() -> None:
             proposal = format_act(Propose(assignment), deal)
             assert mute.reply(proposal) == shy.reply(proposal)
     assert num_told > 20
-
-
-def test_what_answers_are_worth_is_paired_by_game() -> None:
-    def games(*rewards: float) -> list[Rollout]:
-        metrics = {"optimum": 1.0, "distinct_questions": 2.0}
-        return [Rollout(f"test/{n}", (), (), (), (), reward, metrics=metrics) for n, reward in enumerate(rewards)]
-
-    found = matching_listening.worth_of_answers(games(0.5, 1.0, 0.75), games(0.25, 0.75, 0.5 - 0.375))
-    assert (found["told"]["mean"], found["mute"]["mean"]) == (0.75, 0.375)
-    assert 0.25 <= found["difference"]["low"] < found["difference"]["mean"] == 0.375 < found["difference"]["high"]
-    assert found["distinct_questions"] == [2.0, 2.0]
-
-
-def test_scripts_of_the_matching_game_are_marks_beside_the_runs(tmp_path: Path) -> None:
-    metrics = {f"held_out/{column}_{mode}": 0.5 for column in matching_game.COLUMNS for mode in ("greedy", "sampled")}
-    reward = {"mean": 0.8, "low": 0.7, "high": 0.9, "num": 200}
-    for stage in matching_game.STAGES:
-        path = tmp_path / "seed_0" / "held_out" / f"{stage}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"held_out": dict.fromkeys(("greedy", "sampled"), reward), "metrics": metrics}))
-    lines = matching_game.marks(
-        [tmp_path / "seed_0"], ROOT / "benchmarks" / "results" / "matching_game" / "baselines.json"
-    ).splitlines()
-    assert any(line.startswith("| script:solver | 0.864 (") for line in lines)
-    assert "| seed_0, after RL, greedy | 0.800 (0.700 to 0.900) |" in "\n".join(lines)
-    assert len(lines) == 2 + 8 + 2 * 3  # a head, the scripts of eval.toml, two modes of three stages

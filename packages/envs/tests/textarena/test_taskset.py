@@ -45,14 +45,12 @@ def test_a_reply_is_read_without_thoughts_and_in_brackets(name, reply, num_inval
     assert ("cell 4" in turn.messages[0]["content"]) == (not num_invalid)
 
 
-def test_a_system_prompt_precedes_the_rules_and_thoughts_are_no_move():
+def test_a_system_prompt_precedes_the_rules():
     taskset = load_taskset("textarena:TicTacToe-v0", {"system": "Think in <think> tags, then move."})
     task = taskset.tasks("train")[0]
     for opening in (opening_of(taskset, task), taskset.scripts["random"](task, 0)):
         system = opening[0]["content"]
         assert system.startswith("Think in <think> tags, then move.\n\n") and "three in a row" in system
-    (turn,) = turns_of(taskset, task, ["<think>[0] or [8]?</think>[4]"])
-    assert turn.metrics["invalid_moves"] == 0.0
 
 
 def test_two_invalid_moves_lose():
@@ -86,9 +84,9 @@ def test_a_good_guess_is_not_cashed_by_an_invalid_move():
     assert turns[-1].done and turns[-1].reward == 0.0
 
 
-async def played_with(taskset, choose, number=0):
+async def played_with(taskset, choose):
     """The last turn of a game whose moves are chosen by its state, and the state."""
-    episode = taskset.environment(taskset.tasks("train")[number])
+    episode = taskset.environment(taskset.tasks("train")[0])
     await episode.start()
     for _ in range(60):
         inner = episode._match.game.inner
@@ -188,14 +186,13 @@ def test_global_generators_are_left_as_they_were():
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-@pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize(("place", "least", "most"), [(0, 0.0, 0.0), (2, 0.01, 0.99), (-1, 1.0, 1.0)])
-def test_the_best_button_earns_everything_and_the_worst_nothing(number, place, least, most):
+def test_the_best_button_earns_everything_and_the_worst_nothing(place, least, most):
     def press(inner):
         chances = inner.state.game_state["ground_truth"]
         return f"[{sorted(chances, key=chances.get)[place]}]"
 
-    turn, _ = asyncio.run(played_with(games("Bandit-v0"), press, number))
+    turn, _ = asyncio.run(played_with(games("Bandit-v0"), press))
     assert least <= turn.reward <= most and turn.metrics["won"] == float(place == -1)
 
 

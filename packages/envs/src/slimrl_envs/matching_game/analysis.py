@@ -68,8 +68,8 @@ class Run:
 
 
 def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
-    """Write a picture and a report about one or several runs, and return the paths. Raises UserError if a run is missing,
-    or has no finished game."""
+    """Write a picture and a report about one or several runs, and return the paths. Raises UserError if a run is
+    missing, or has no finished game."""
     runs = [read_run(log_dir) for log_dir in log_dirs]
     report = output_dir / "report.md"
     replace_file(report, ["\n".join(_report(runs)).encode(), b"\n"])
