@@ -1,15 +1,11 @@
 """What the args of `openenv:` mean, without a server."""
 
-import asyncio
-
 import pytest
 
 from slimrl.environments.find import load_taskset
 from slimrl.environments.splits import shared_tasks
 from slimrl.errors import RolloutError
-from slimrl.types import Task
 from slimrl_envs.openenv.actions import is_tool_schema, reader_of, text_of
-from slimrl_envs.openenv.taskset import OpenEnv
 
 HERE = "http://127.0.0.1:1"  # where nobody listens
 
@@ -66,7 +62,3 @@ def test_observations_become_texts(fields, names, text):
 def test_a_field_that_is_missing_drops_the_episode():
     with pytest.raises(RolloutError, match="no field `z`"):
         text_of({"a": "x"}, ["z"])
-
-
-def test_an_episode_is_closed_also_if_it_never_began():
-    asyncio.run(OpenEnv(HERE).environment(Task("a", {})).close())

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chisquare, kstest
 
 from packages.envs.tests.matching_game.rules.deals import any_deal
-from slimrl_envs.matching_game.rules.deal import PAPERS, REVIEWERS, UNKNOWN, Deal, default_names
+from slimrl_envs.matching_game.rules.deal import UNKNOWN, Deal, default_names
 from slimrl_envs.matching_game.rules.generator import (
     VERSION,
     deals,
@@ -98,17 +98,6 @@ def test_a_player_sees_its_scaled_values_as_csv_and_nothing_else() -> None:
     assert small(table=((29, 20), (10, 70)), scales=(3.152086470460766, 1.0)).seen(0)[0, 0] == 91  # rounded down
     assert deal.table_text(0) == "Reviewer Paper Similarity Scores:\n,BLEU,Electra\nAva Li,180,\nDaniel Nguyen,20,"
     assert deal.table_text(1) == "Reviewer Paper Similarity Scores:\n,BLEU,Electra\nAva Li,,\nDaniel Nguyen,,105"
-
-
-def test_names_are_short_where_nobody_shares_them_and_numbered_beyond_eight() -> None:
-    deal = upstream_deal(2)
-    assert deal.short_papers == ("BLEU", "Electra", "GloVe", "GLUE", "LLaMA", "RoBERTa", "QuAC", "SWAG")
-    assert deal.short_reviewers == ("Ava", "Daniel", "Sofia", "Andrei", "Morgan", "Joseph", "Ethan", "Noah")
-    assert small(reviewers=("Noah Lee", "noah Wilson")).short_reviewers == ("Noah Lee", "noah Wilson")
-    assert default_names(10) == (
-        (*PAPERS, "Paper 9", "Paper 10"),
-        (*REVIEWERS, "Reviewer9", "Reviewer10"),
-    )
 
 
 @pytest.mark.slow
