@@ -44,15 +44,15 @@ class OpenEnv(Taskset):
     connect_timeout_s: PositiveFloat = 45.0
 
     def __post_init__(self) -> None:
-        self._base = base_url(self.name)
-        self._description = ""
-        self._reader: Reader | None = None  # None if each session has its own tools
+        self.base = base_url(self.name)
+        self.description = ""
+        self.reader: Reader | None = None  # None if each session has its own tools
 
     def prepare(self) -> None:
         """Read the server's description and the schema of its actions. Raise UserError if the server has no schema."""
-        schema = schema_of(self._base)
-        self._description = description_of(self._base)
-        self._reader = None if is_tool_schema(schema) else reader_of(schema)
+        schema = schema_of(self.base)
+        self.description = description_of(self.base)
+        self.reader = None if is_tool_schema(schema) else reader_of(schema)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Return the tasks of a split."""
@@ -63,29 +63,6 @@ class OpenEnv(Taskset):
     def environment(self, task: Task) -> "OpenEnvEpisode":
         """Return a fresh episode on the task. The episode opens its own session."""
         return OpenEnvEpisode(self, task.data)
-
-    def opening(self, reader: Reader) -> str:
-        """Return the instructions that the policy reads first."""
-        return "\n\n".join(text for text in (self._description, reader.instructions()) if text)
-
-    async def begin(self, arguments: Mapping[str, Any]) -> tuple[Session, Observed, Reader]:
-        """Open a session and reset it with `arguments`. Return the session, its first observation and the reader of
-        replies. Raise RolloutError if no session is free in time."""
-        try:
-            limits = Limits(patience_s=self.connect_timeout_s)
-            return await ask_again(PEER, lambda _: self._try_open(dict(arguments)), limits)
-        except HttpError as error:
-            said = f"the server {error.said}, within connect_timeout_s = {self.connect_timeout_s:g} s"
-            raise RolloutError("environment_busy", said) from error
-
-    async def _try_open(self, arguments: dict[str, Any]) -> tuple[Session, Observed, Reader]:
-        session = await Session.connect(self._base)
-        try:
-            observed = await session.reset(arguments)
-            return session, observed, self._reader or Reader(await session.list_tools(), "native")
-        except BaseException:
-            await session.close()
-            raise
 
 
 class OpenEnvEpisode:
@@ -98,14 +75,33 @@ class OpenEnvEpisode:
         self._num_actions, self._num_wrong = 0, 0
 
     async def start(self) -> list[Message]:
-        self._session, observed, self._reader = await self._taskset.begin(self._arguments)
+        """Return the instructions and the first observation. Raise RolloutError if no session is free in time."""
+        taskset = self._taskset
+        try:
+            limits = Limits(patience_s=taskset.connect_timeout_s)
+            observed, reader = await ask_again(PEER, lambda _: self._open(), limits)
+        except HttpError as error:
+            said = f"the server {error.said}, within connect_timeout_s = {taskset.connect_timeout_s:g} s"
+            raise RolloutError("environment_busy", said) from error
         if observed.done:
             raise RolloutError("environment_error", "the episode is over before the first action")
-        system: Message = {"role": "system", "content": self._taskset.opening(self._reader)}
-        if functions := self._reader.functions():
+        instructions = "\n\n".join(filter(None, (taskset.description, reader.instructions())))
+        system: Message = {"role": "system", "content": instructions}
+        if functions := reader.functions():
             system["tools"] = functions
-        first = self._message("user", text_of(observed.observation, self._taskset.observe))
-        return [system, first] if system["content"] or functions else [first]
+        first = self._message("user", text_of(observed.observation, taskset.observe))
+        return [system, first] if instructions or functions else [first]
+
+    async def _open(self) -> tuple[Observed, Reader]:
+        """Open a session and reset the environment. Return the first observation, and the reader of replies."""
+        self._session = session = await Session.connect(self._taskset.base)
+        try:
+            observed = await session.reset(dict(self._arguments))
+            self._reader = self._taskset.reader or Reader(await session.list_tools(), "native")
+            return observed, self._reader
+        except BaseException:
+            await session.close()
+            raise
 
     async def step(self, reply: str) -> Turn:
         assert self._session is not None and self._reader is not None, "start() comes first"
