@@ -126,11 +126,9 @@ class MatchingEpisode:
         except IllegalAct as illegal:
             error = str(illegal)
         await self._other.answer()
-        game = self._game
+        game, metrics = self._game, self._metrics()
         text = self._ending(error) if game.is_over else error or "\n\n".join(self._news()) or GO_ON
-        return Turn(
-            game.is_over, [{"role": "user", "content": text}], game.reward if game.is_over else 0.0, self._metrics()
-        )
+        return Turn(game.is_over, [{"role": "user", "content": text}], game.reward if game.is_over else 0.0, metrics)
 
     async def close(self) -> None:
         self._other.leave()
