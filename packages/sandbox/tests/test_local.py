@@ -182,17 +182,6 @@ def test_sessions_are_kept_up_to_a_size_and_until_their_end(isolated: None, monk
     assert asyncio.run(scenario()) == [False, False, True, False]
 
 
-def test_executions_of_a_session_take_turns(isolated: None) -> None:
-    code = "import os\nn = int(open('n').read()) if os.path.exists('n') else 0\nopen('n', 'w').write(str(n + 1))"
-
-    async def scenario() -> Execution:
-        async with BubblewrapSandbox(TOOLS) as sandbox:
-            await asyncio.gather(*(sandbox.run(code, "s") for _ in range(10)))
-            return await sandbox.run("print(open('n').read())", "s")
-
-    assert asyncio.run(scenario()).stdout == "10\n"
-
-
 def test_cancelled_executions_leave_the_sandbox_working(isolated: None, nothing_left: None) -> None:
     async def scenario() -> Execution:
         async with BubblewrapSandbox(TOOLS, num_at_once=1) as sandbox:

@@ -59,7 +59,6 @@ class BubblewrapSandbox:
         self._threads = ThreadPoolExecutor(num_at_once, "slimrl-sandbox")
         self._running: set[threading.Event] = set()  # setting an event kills its execution
         self._files: dict[str, bytes] = {}  # packed files by session; the most recently used session is last
-        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         directory = tempfile.mkdtemp(prefix="slimrl-sandbox-")
         self._delete = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         self._runner = Path(directory, "runner.pyc")
@@ -77,12 +76,11 @@ class BubblewrapSandbox:
         Raises UserError if a process cannot be started."""
         if not session_id:
             return (await self._execution(Program(code, self._tools, timeout_s)))[0]
-        async with self._locks.setdefault(session_id, asyncio.Lock()):
-            num_bytes = min(self._limits.scratch_mb * 2**20, MAX_SESSION_BYTES)
-            files = self._files.get(session_id, b"")
-            execution, left = await self._execution(Program(code, self._tools, timeout_s, files, num_bytes))
-            self._keep(session_id, files if left is None else left)
-            return execution
+        num_bytes = min(self._limits.scratch_mb * 2**20, MAX_SESSION_BYTES)
+        files = self._files.get(session_id, b"")
+        execution, left = await self._execution(Program(code, self._tools, timeout_s, files, num_bytes))
+        self._keep(session_id, files if left is None else left)
+        return execution
 
     async def run_program(self, program: Program) -> Execution:
         """Wait for a free slot, run a program with its own tools, and return the result. Raises UserError as `run`

@@ -12,13 +12,12 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeInt
 
-from slimrl.environments.base import SUCCESS
 from slimrl.environments.scripts import converse
 from slimrl.errors import UserError
 from slimrl.io.cache import say
 from slimrl.io.settings import refuse_idle
 from slimrl.io.text import hash_number
-from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
+from slimrl.types import Message, Script, Split, Task, Taskset
 from slimrl_envs.textarena.episode import Match, MatchEpisode
 from slimrl_envs.textarena.game import load_game
 from slimrl_envs.textarena.players import Bot, RandomPlayer, guess_number
@@ -26,8 +25,6 @@ from slimrl_envs.textarena.players import Bot, RandomPlayer, guess_number
 BOTH = "both"
 COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players to try
 PASS = "[pass]"
-# Kinds of failure by metric. The first metric that is not 0 decides.
-KINDS = {"ended_by_invalid": "invalid move", "other_invalid": "invalid move of the other", "drawn": "drawn"}
 # Games in which blind play has a mean reward above 0.3, each with the best blind play and its mean reward.
 # `benchmarks/checks/blind_answers.py` measured them with `opponent = "random"`.
 EASY = {
@@ -126,13 +123,6 @@ class TextArena(Taskset):
         if self._game.kind == "GuessTheNumber":
             found["expert"] = lambda task, seed: self._converse(task, guess_number)
         return found
-
-    def failure_kind(self, rollout: Rollout) -> str | None:
-        """Return the kind of failure; None if the policy earned the full reward, and an empty text if no kind fits."""
-        if rollout.reward >= SUCCESS:
-            return None
-        default = "lost" if self._size > 1 and "won" in rollout.metrics else ""
-        return next((kind for name, kind in KINDS.items() if rollout.metrics.get(name)), default)
 
     def _task(self, split: Split, number: int) -> Task:
         seed = hash_number(f"textarena/{split}/{number}", 4) // 2 * 2 + (split == "test")
