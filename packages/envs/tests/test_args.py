@@ -12,7 +12,6 @@ import pytest
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
 
-NAN = float("nan")
 GAME = {"n": 3, "num_train": 40, "num_test": 20, "max_turns": 12}
 TIC = "textarena:TicTacToe-v0"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -20,41 +19,22 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("alphabet-sort", {"min_turns": 4}, "`min_turns` = 4 is more than max_turns = 3"),
     ("alphabet-sort", {"max_names": 1}, "`max_names` cannot be 1: Input should be greater than or equal to 2"),
     ("alphabet-sort", {"max_turns": 20}, "`max_turns` x `max_names` = 100, and there are only"),
-    ("alphabet-sort", {"power": 0}, "`power` cannot be 0: Input should be greater than or equal to 1"),
-    ("alphabet-sort", {"power": NAN}, "`power` cannot be nan: Input should be greater than or equal to 1"),
-    ("alphabet-sort", {"num_examples": -1}, "`num_examples` cannot be -1: Input should be greater than or equal to 0"),
-    ("alphabet-sort", {"num_test": -1}, "`num_test` cannot be -1: Input should be greater than or equal to 0"),
     ("alphabet-sort", {"max_name": 4}, "max_names"),
     ("matching-game", {**GAME, "partner": "scripte"}, "no `partner` 'scripte'. Did you mean `scripted`"),
-    ("matching-game", {**GAME, "role": 3}, "`role` cannot be 3: Input should be less than or equal to 2"),
-    ("matching-game", {**GAME, "n": 1}, "`n` cannot be 1: Input should be greater than or equal to 2"),
     ("matching-game", {**GAME, "n": 11}, "`n` cannot be 11: Input should be less than or equal to 10"),
-    ("matching-game", {**GAME, "max_turns": 1}, "`max_turns` cannot be 1: Input should be greater than or equal to 2"),
-    (
-        "matching-game",
-        {**GAME, "max_errors": -1},
-        "`max_errors` cannot be -1: Input should be greater than or equal to 0",
-    ),
     ("matching-game", {**GAME, "llm": {"model": "x"}}, '`llm` is for `partner = "llm"`'),
     ("matching-game", {**GAME, "partner": "llm", "llm": {"modle": "x"}}, "no setting `modle`. Did you mean `model`"),
-    ("wordle", {"num_answers": 3}, "`num_answers` cannot be 3: Input should be greater than or equal to 20"),
     ("wordle", {"num_answers": 5000}, "`num_answers` cannot be 5000: Input should be less than or equal to 4044"),
     ("wordle", {"hint": True}, "Did you mean `hints`"),
     ("openenv:echo", {}, "is no URL with a host"),
     ("openenv:http://", {}, "docker run --publish 127.0.0.1:8000:8000 IMAGE"),
     ("openenv:http://me:secret@host", {}, "a user or a password"),
     ("openenv:http://host/?token=1", {}, "a query"),
-    (
-        "openenv:http://127.0.0.1:1",
-        {"num_train": -1},
-        "`num_train` cannot be -1: Input should be greater than or equal",
-    ),
     ("textarena:TicTakToe-v0", {}, "Did you mean `TicTacToe-v0`"),
     (TIC, {"opponent": "clever"}, "no `opponent` 'clever'"),
     (TIC, {"player": 2}, "`player` must be one of 0, 1 or"),
     (TIC, {"player": True}, "`player` must be one of"),
     (TIC, {"config": {"size": 4}}, "cannot be made with config"),
-    (TIC, {"num_test": -1}, "`num_test` cannot be -1: Input should be greater than or equal to 0"),
     (TIC, {"opponent": "self", "player": 1}, "`player` has no effect"),
     ("textarena:GuessTheNumber-v0", {"opponent": "self"}, "has one player"),
     ("textarena:Othello-v0", {"opponent": "scripted"}, "no `opponent` 'scripted'"),

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 import os
 import re
 import socket
@@ -16,11 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from packages.sandbox.tests.attempts.audit import Check, check_calls, check_tools
-from packages.sandbox.tests.attempts.mocks import serve_mocks
 from packages.sandbox.tests.conftest import TOOLS
 from slimrl.errors import UserError
-from slimrl.io.http import is_healthy
 from slimrl_sandbox.__main__ import main
 from slimrl_sandbox.base import Call, Execution, Limits, Sandbox
 from slimrl_sandbox.client import HttpSandbox
@@ -276,32 +272,3 @@ def test_a_server_that_does_not_answer_is_told_with_what_to_do(server: str, plac
 
     with pytest.raises(UserError, match=said):
         asyncio.run(ask())
-
-
-class Silent(Waiting):
-    """Runs nothing."""
-
-    async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
-        return Execution("", "", "", 0.0, False)
-
-
-@pytest.mark.slow
-def test_the_scripts_checks_tell_right_tools_from_none(isolated: None) -> None:
-    async def check(address: str) -> list[Check]:
-        async with HttpSandbox(address) as sandbox:
-            return await check_calls(sandbox)
-
-    with serve_mocks() as (address, port):
-        assert address.endswith(f":{port}") and is_healthy(address, 10.0)
-        checks = asyncio.run(check(address))
-    assert len(checks) == 5 and all(check.passed for check in checks), checks
-    assert not is_healthy(address, 10.0)
-    assert not any(check.passed for check in asyncio.run(check_tools(Silent())))
-
-
-@pytest.mark.slow
-def test_a_server_of_the_scripts_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
-    monkeypatch.setattr("packages.sandbox.tests.attempts.mocks.PLACE", "nowhere:tools")
-    with pytest.raises(UserError, match="did not start"), serve_mocks():
-        pass
-    assert "--tools nowhere:tools" in capfd.readouterr().err

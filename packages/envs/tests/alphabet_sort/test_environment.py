@@ -199,16 +199,6 @@ def test_an_episode_by_hand():
 # The tasks and their players.
 
 
-def test_names_are_plain_words_and_in_one_list_only():
-    names = [*FIRST_NAMES, *LAST_NAMES]
-    assert len({name.lower() for name in names}) == len(names) > 600
-    assert all(
-        name.isascii() and name.isalpha() and name == name.title() for name in names
-    )  # code points are the alphabet
-    for pool in (FIRST_NAMES, LAST_NAMES):
-        assert 0.1 < fmean(map(is_held_out, pool)) < 0.3
-
-
 @pytest.mark.parametrize(
     ("args", "num_turns", "num_names"),
     [

@@ -132,8 +132,6 @@ def test_the_time_to_wait_for_the_partner_is_that_of_the_config_and_its_failure_
     ("work", "message"),
     [
         (lambda env: env.reset(), "sample 0 has no game: neither its metadata nor its label is a game_state"),
-        (lambda env: env.reset({}), "sample 0 has no game"),
-        (lambda env: env.reset({"table": [[1]]}), "game_state of sample slime is no game: mask1: Field required"),
         (lambda env: env.step("[accept]"), "there is no game in progress"),
         (lambda env: build_env(None, Namespace(matching_args={"role": 2})), "matching_args.role = 2 cannot act here"),
     ],

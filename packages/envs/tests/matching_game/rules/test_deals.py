@@ -101,15 +101,6 @@ def test_a_player_sees_its_scaled_values_as_csv_and_nothing_else() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "number"), [(2, 20), (3, 50), (5, 20), (8, 4)])
-def test_every_deal_is_within_the_rule(n: int, number: int) -> None:
-    found = list(islice(deals(random.Random(1), n, "game-"), number))
-    assert all(deal.requires_communication and deal.size == n for deal in found)
-    assert [deal.game_id for deal in found] == [f"game-{k}" for k in range(number)]
-    assert len({deal.table for deal in found}) == number
-
-
-@pytest.mark.slow
 def test_a_seed_gives_the_same_deals_everywhere_with_a_name_that_tells_them_apart() -> None:
     found = next(deals(random.Random(0), 2))
     assert found == next(deals(random.Random(0), 2)) != next(deals(random.Random(1), 2))

@@ -176,16 +176,6 @@ def test_the_asker_keeps_to_its_turns_and_repeats_neither_words_nor_proposals() 
         assert len(made) == len(set(made)) and game.num_errors == [0, 0]
 
 
-def test_the_asker_proposes_while_there_is_time_even_in_a_short_game() -> None:
-    for deal in some_deals(3, 5):
-        for max_turns in (2, 3, 4, 7):
-            for seat in (0, 1):
-                game = MatchingGame(deal, max_turns)
-                pair = Asker(deal, seat, max_turns), agreeable(deal)
-                play_out(game, pair if seat == 0 else pair[::-1])
-                assert game.agreed is not None
-
-
 def test_the_asker_answers_a_question() -> None:
     deal = some_deals(4, 1)[0]
     reply = Asker(deal, 0, 16).reply("[message] What is your score for Ava and BLEU?")

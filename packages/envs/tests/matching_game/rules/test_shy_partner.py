@@ -110,14 +110,6 @@ def test_the_other_half_may_follow() -> None:
     assert not scores_told(said(shy_at(deal), pair))
 
 
-def test_of_several_pairs_it_answers_one() -> None:
-    deal = some_deals(8, 1)[0]
-    everything = " ".join(ask_for_score(deal, cell) for cell in deal.cells)
-    for text in (everything, f"What are the scores of {', '.join(deal.short_reviewers)} for BLEU?"):
-        reply = said(shy_at(deal), text)
-        assert reply.startswith("[message] One at a time") and len(scores_told(reply)) <= 1
-
-
 def test_no_text_gets_more_than_one_score_and_never_one_that_is_not_its_own() -> None:
     rng = random.Random(1)
     for deal in some_deals(4, 10):
@@ -127,6 +119,8 @@ def test_no_text_gets_more_than_one_score_and_never_one_that_is_not_its_own() ->
             reply = said(partner, " ".join(rng.choices(pieces, k=rng.randrange(1, 9))))
             told = scores_told(reply)
             assert isinstance(parse_act(reply, deal), Say) and len(told) <= 1 and set(told) <= own
+        everything = " ".join(ask_for_score(deal, cell) for cell in deal.cells)
+        assert said(partner, everything).startswith("[message] One at a time")
         for text in ("hello", "[propose] Ava", "[message] [accept]", "[reject] no", "[accept]"):  # no act: a message
             assert shy_at(deal).reply(text).startswith("[message] ")
 
