@@ -94,8 +94,6 @@ def gateways(routes: Path = Path("/proc/net/route")) -> frozenset[str]:
     """Return the addresses of the default gateways. In a container, the gateway is the container engine: if the host
     connects to a published port, the connection has the gateway's address. Other machines and containers keep their own
     addresses."""
-    if not routes.is_file():
-        return frozenset()
     # The columns are interface, destination, gateway and others; addresses are hexadecimal, their last byte first.
     rows = [line.split() for line in routes.read_text(encoding="utf-8").splitlines()[1:]]
     found = [bytes.fromhex(row[2])[::-1] for row in rows if int(row[1], 16) == 0]

@@ -139,9 +139,6 @@ class Session:
         try:
             text = await self._socket.recv()
         except (OSError, exceptions.ConnectionClosed) as error:
-            sent = vars(error).get("sent")  # the close frame that this side has sent
-            if sent is not None and sent.code == 1009:
-                raise RolloutError("environment_error", f"an answer is larger than {MAX_MESSAGE} bytes") from error
             raise RolloutError("environment_died", f"the server ended the session: {error!s:.300}") from error
         try:
             answer = json.loads(text)
