@@ -13,6 +13,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, Vali
 
 from slimrl.errors import RolloutError, require, visible
 from slimrl.io.http import BUSY, PASSING, HttpError, Peer
+from slimrl.io.text import parse_json
 from slimrl.io.urls import is_this_machine
 from slimrl.tools.base import ToolError, TypedTool
 from slimrl_envs.openenv.actions import mcp_tool
@@ -140,10 +141,7 @@ class Session:
             text = await self._socket.recv()
         except (OSError, exceptions.ConnectionClosed) as error:
             raise RolloutError("environment_died", f"the server ended the session: {error!s:.300}") from error
-        try:
-            answer = json.loads(text)
-        except (ValueError, RecursionError):
-            answer = None
+        answer = parse_json(text)
         if not isinstance(answer, dict):
             raise RolloutError("environment_error", f"the server answers no JSON object, but {text!r:.300}")
         if answer.get("type") == "error":
