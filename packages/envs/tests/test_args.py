@@ -31,13 +31,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("openenv:http://me:secret@host", {}, "a user or a password"),
     ("openenv:http://host/?token=1", {}, "a query"),
     ("textarena:TicTakToe-v0", {}, "Did you mean `TicTacToe-v0`"),
-    (TIC, {"opponent": "clever"}, "no `opponent` 'clever'"),
     (TIC, {"player": 2}, "`player` must be one of 0, 1 or"),
     (TIC, {"player": True}, "`player` must be one of"),
     (TIC, {"config": {"size": 4}}, "cannot be made with config"),
-    (TIC, {"opponent": "self", "player": 1}, "`player` has no effect"),
-    ("textarena:GuessTheNumber-v0", {"opponent": "self"}, "has one player"),
-    ("textarena:Othello-v0", {"opponent": "scripted"}, "no `opponent` 'scripted'"),
     ("textarena:TwentyQuestions-v0", {}, "remote service"),
     ("textarena:UsedCar-v0-balanced", {}, "cannot be made with config"),
 ]

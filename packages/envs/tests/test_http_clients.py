@@ -18,7 +18,7 @@ from tests.io.replying import Answer, completion
 def ask_partner(root: str, limit_s: float) -> str:
     partners = LLMPartners(PartnerServer(f"{root}/v1", timeout_s=limit_s))
     try:
-        return asyncio.run(partners.reply([{"role": "user", "content": "Hello"}]))
+        return asyncio.run(partners.reply([{"role": "user", "content": "Hello"}])).text
     finally:
         partners.close()
 

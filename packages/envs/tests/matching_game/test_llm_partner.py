@@ -66,6 +66,7 @@ def test_a_whole_game_is_played_and_it_hears_everything_in_order(monkeypatch):
     assert hello.messages[0]["content"] == "[message] Which paper do you mean?"
     assert turned_down.messages[0]["content"] == "[reject]\n\n[message] Not that one."
     assert agreed.done and agreed.reward == 1.0 and agreed.metrics["agreed"] == 1.0
+    assert agreed.metrics["partner_replies"] == 4.0 and agreed.metrics["partner_errors"] == 0.0
     first, last = asked[0], asked[-1]
     assert first.path == "/v1/chat/completions" and first.headers["Authorization"] == f"Bearer {KEY}"
     assert PartnerServer().base_url == "https://api.openai.com/v1"
@@ -92,7 +93,7 @@ def test_it_can_begin_and_what_it_thinks_is_not_what_it_says():
 def test_broken_tags_are_told_to_it_and_mended(broken: str):
     with server(saying(broken, "[message] Good morning.")) as (url, asked), opened(url) as partners:
         _, (turn,) = play(partners, "[message] Hello")
-    assert turn.messages[0]["content"] == "[message] Good morning." and len(asked) == 2
+    assert turn.messages[0]["content"] == "[message] Good morning." and turn.metrics["partner_errors"] == 1.0
     assert turn.metrics["errors"] == 0.0  # those of the policy
     assert asked[1].body["messages"][-2] == {"role": "assistant", "content": broken}
     assert asked[1].body["messages"][-1]["content"].startswith("That is not possible: ")
@@ -129,9 +130,9 @@ def test_the_run_stops_at_the_end_of_the_budget(answer: Answer, budget: dict[str
 @pytest.mark.parametrize("tokens", [None, "many"])
 def test_tokens_are_guessed_for_a_server_that_does_not_count_them(tokens: Any):
     with server(saying(counted(tokens))) as (url, asked), opened(url) as partners:
-        play(partners, "[message] 1")
+        _, (turn,) = play(partners, "[message] 1")
     length = sum(len(message["content"]) for message in asked[0].body["messages"])
-    assert length / 3 < partners.num_tokens < length
+    assert length / 3 < turn.metrics["partner_tokens"] == partners.num_tokens < length
 
 
 def test_giant_messages_are_cut_both_ways_and_half_pairs_can_be_sent():

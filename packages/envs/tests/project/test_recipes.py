@@ -153,7 +153,7 @@ def test_the_key_of_the_partner_is_nowhere_in_what_a_run_writes(
         assert run(step_of("matching_game", "rl.toml", tmp_path / "run", tiny_dir, **SHORT, **args, **settings)) == 0
     assert len(asked) > 4 and {one.headers["Authorization"] for one in asked} == {f"Bearer {KEY}"}
     (step, *_) = steps_of(tmp_path / "run")
-    assert step["drop/partner_error"] > 0
+    assert step["drop/partner_error"] > 0 and step["env/partner_replies"] == 1.0
     records = read_rollouts(tmp_path / "run" / "rollouts" / "step_000000.jsonl")
     assert any("Your key is [key]" in record.text for record in records)
     assert any("[key]" in record.rollout.failure_detail for record in records)

@@ -56,7 +56,7 @@ def test_a_system_prompt_precedes_the_rules():
 def test_two_invalid_moves_lose():
     turns = turns_in("textarena:TicTacToe-v0", "hello", "hello")
     assert [(turn.done, turn.reward) for turn in turns] == [(False, 0.0), (True, 0.0)]
-    ends = {"won": 0, "drawn": 0, "invalid_moves": 2, "ended_by_invalid": 1, "other_invalid": 0, "turns": 2}
+    ends = {"won": 0, "drawn": 0, "invalid_moves": 2, "ended_by_invalid": 1, "turns": 2}
     assert turns[-1].metrics == ends
 
 
@@ -89,7 +89,7 @@ async def played_with(taskset, choose):
     episode = taskset.environment(taskset.tasks("train")[0])
     await episode.start()
     for _ in range(60):
-        inner = episode._match.game.inner
+        inner = episode.game.inner
         turn = await episode.step(choose(inner))
         if turn.done:
             return turn, inner.state.game_state
@@ -126,30 +126,6 @@ def test_both_places_are_played():
     opening = opening_of(taskset, tasks[1])
     assert "You are Player 1" in opening[0]["content"]
     assert "Player 0: [" in opening[1]["content"]  # who began
-
-
-def self_played(*replies):
-    """What comes of both sides of a game of TicTacToe in self-play: the last turn, or an error."""
-
-    async def both():
-        taskset = games("TicTacToe-v0", opponent="self")
-        assert taskset.roles == ["player 0", "player 1"]
-        episodes = taskset.self_play(taskset.tasks("train")[0])
-        sides = (play(*one) for one in zip(episodes, replies, strict=True))
-        return await asyncio.gather(*sides, return_exceptions=True)
-
-    return [one if isinstance(one, BaseException) else one[1][-1] for one in asyncio.run(both())]
-
-
-def test_self_play_gives_one_side_what_the_other_loses():
-    first, second = self_played(["[0]", "[1]", "[2]"], ["[3]", "[4]", "[5]"])
-    assert (first.reward, second.reward, first.done, second.done) == (1.0, 0.0, True, True)
-
-
-def test_an_invalid_move_is_no_win_for_the_other_side():
-    first, second = self_played(["[0]", "no", "no"], ["[3]", "[4]"])
-    assert (first.reward, second.reward) == (0.0, 0.5)
-    assert second.metrics["won"] == 0 and second.metrics["other_invalid"] == 1
 
 
 def conversation(name: str, number: int) -> list[str]:
@@ -227,8 +203,7 @@ def test_the_reward_of_one_reply_is_noted_where_it_is_high(capsys):
     assert "ConnectFour pays 0.83 on average if every reply to the player at random is `[0]`" in capsys.readouterr().err
     prepare_taskset(games("2048-v0-ultra-easy"))
     assert "2048-v0-ultra-easy pays 1.00 on average if every move is a valid one" in capsys.readouterr().err
-    for name, args in (("ConnectFour-v0", {"opponent": "self"}), ("2048-v0", {})):
-        prepare_taskset(games(name, **args))
+    prepare_taskset(games("2048-v0"))
     assert capsys.readouterr().err == ""
 
 

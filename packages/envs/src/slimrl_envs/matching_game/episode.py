@@ -58,6 +58,10 @@ class Opponent:
     def leave(self) -> None:
         """Handle the end of the policy's episode. The base class does nothing."""
 
+    def metrics(self) -> Metrics:
+        """Return the opponent's own metrics of the game so far."""
+        return {}
+
 
 class ScriptedPartner(Opponent):
     """A partner that plays by a script."""
@@ -126,7 +130,7 @@ class MatchingEpisode:
         except IllegalAct as illegal:
             error = str(illegal)
         await self._other.answer()
-        game, metrics = self._game, self._metrics()
+        metrics, game = {**self._metrics(), **self._other.metrics()}, self._game
         text = self._ending(error) if game.is_over else error or "\n\n".join(self._news()) or GO_ON
         return Turn(game.is_over, [{"role": "user", "content": text}], game.reward if game.is_over else 0.0, metrics)
 

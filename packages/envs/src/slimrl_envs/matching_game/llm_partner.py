@@ -18,7 +18,7 @@ from slimrl.errors import UserError
 from slimrl.io.chat_client import ChatClient, ChatServer, Reply
 from slimrl.io.http import HttpError
 from slimrl.io.settings import read_settings
-from slimrl.types import Message
+from slimrl.types import Message, Metrics
 from slimrl_envs.matching_game.episode import Opponent
 from slimrl_envs.matching_game.rules.game import MatchingGame
 
@@ -86,9 +86,9 @@ class LLMPartners:
         """Return the partner that plays the side `player` in one game."""
         return LLMPartner(game, player, self, self._server.max_tries)
 
-    async def reply(self, messages: Sequence[Message]) -> str:
-        """Return the model's next reply. Raises RolloutError if the model sends no reply, and UserError after too many
-        failures or if the budget is used up."""
+    async def reply(self, messages: Sequence[Message]) -> Reply:
+        """Return the model's next reply with its number of tokens. Raises RolloutError if the model sends no reply, and
+        UserError after too many failures or if the budget is used up."""
 
         async def attempt(failures: Sequence[HttpError]) -> Reply:
             self._begin_request()
@@ -96,8 +96,9 @@ class LLMPartners:
 
         reply = await self._chat.ask(attempt)
         num_chars = sum(len(message["content"]) for message in messages) + len(reply.text)
-        self.num_tokens += reply.num_tokens or num_chars // CHARS_PER_TOKEN + 1
-        return reply.text
+        tokens = reply.num_tokens or num_chars // CHARS_PER_TOKEN + 1
+        self.num_tokens += tokens
+        return Reply(reply.text, tokens)
 
     def check(self) -> None:
         """Send a test request. Raise UserError if the server is down, does not know the model or needs a key."""
@@ -130,17 +131,25 @@ class LLMPartner(Opponent):
         self._partners = partners
         rules = SHY.format(num=game.deal.size, table=game.deal.table_text(player))
         self._messages: list[Message] = [{"role": "system", "content": rules}]
+        self._spent = {"partner_replies": 0.0, "partner_errors": 0.0, "partner_tokens": 0.0}
+
+    def metrics(self) -> Metrics:
+        """Return the numbers of the partner's replies, illegal replies and tokens in this game."""
+        return dict(self._spent)
 
     async def _reply(self, heard: str, problem: str) -> str:
         # A player that writes the tag could end its own text and imitate the system, so the tag's bracket is replaced.
         text = f"<player>\n{TAG.sub('[', heard)}\n</player>" if heard else STILL if len(self._messages) > 1 else BEGIN
         if problem:
+            self._spent["partner_errors"] += 1
             text = f"That is not possible: {problem}"
         text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be sent
         self._messages.append({"role": "user", "content": text})
         reply = await self._partners.reply(self._messages)
-        self._messages.append({"role": "assistant", "content": reply})
-        return reply
+        self._messages.append({"role": "assistant", "content": reply.text})
+        self._spent["partner_replies"] += 1
+        self._spent["partner_tokens"] += reply.num_tokens
+        return reply.text
 
 
 def llm_partners_of(settings: dict[str, Any]) -> LLMPartners:
