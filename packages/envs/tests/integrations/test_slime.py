@@ -223,7 +223,7 @@ def test_a_sampled_token_is_never_tokenised_again(tiny_dir: Path) -> None:
             Sample(index=7, metadata={"table": [[1]]}),
             "the game_state of sample slime/7 is no game: mask1: Field required",
         ),
-        ({"rollout_max_context_len": 50}, "leaves no room for a reply (50"),
+        ({"rollout_max_context_len": 50}, "leaves no room for a reply"),
         ([("max_new_tokens", None)], "nothing bounds the length of a game"),
         ([("custom_params", {"return_top_p_token_ids": True})], "Set --rollout-top-p 1"),
     ],
