@@ -113,8 +113,8 @@ BORROWED = {
 BUDGETS = {
     "slimrl": 28_700,
     "slimrl_cluster": 3_720,
-    "slimrl_envs": 7_030,
-    "slimrl_sandbox": 1_960,
+    "slimrl_envs": 6_460,
+    "slimrl_sandbox": 1_930,
     "slimrl_search": 3_760,
     "slimrl_serve": 3_670,
     "slimrl_tools": 7_590,
