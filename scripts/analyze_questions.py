@@ -3,7 +3,7 @@
     uv run python scripts/analyze_questions.py --log_dir outputs/matching --output_dir plots
     uv run python scripts/analyze_questions.py --log_dir outputs/seed0 outputs/seed1 outputs/seed2 --output_dir plots
 
-Reads the runs' rollout files; writes over_training.png, questions_and_reward.png and report.md.
+Reads the runs' rollout files; writes over_training.png and report.md.
 """
 
 import argparse

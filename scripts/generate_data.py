@@ -29,7 +29,8 @@ def main() -> None:
     parser.add_argument("--num_games", type=int, required=True, help="how many")
     file = "the file to write, .jsonl (default: %(default)s)"
     parser.add_argument("--output", type=Path, default=Path("data/games.jsonl"), help=file)
-    parser.add_argument("--n", type=int, default=8, help=f"papers, {MIN_SIZE} to {MAX_SIZE} (default: %(default)s)")
+    sizes = f"papers, {MIN_SIZE} to {MAX_SIZE} (default: %(default)s)"
+    parser.add_argument("--n", type=int, default=8, choices=range(MIN_SIZE, MAX_SIZE + 1), metavar="N", help=sizes)
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other games (default: %(default)s)")
     parser.add_argument("--split", choices=("all", "train", "test"), default="all", help="which (default: %(default)s)")
     turns = "messages of a game, as its `prompt` tells them (default: 20, but four for each paper, and six for two)"

@@ -85,7 +85,7 @@ def _commonest(items: list[Item]) -> str:
 def try_task(name: str, num: int) -> Row:
     """The blind answers that earn most in a task of reasoning-gym, by their mean score and by their full scores."""
     began = time.monotonic()
-    part = Part(name, {}, None, 0, {"train": num, "validation": 0, "test": 0})
+    part = Part(name, {}, 0, {"train": num, "validation": 0, "test": 0})
     items = part.items("train")
     scores: dict[str, list[float]] = {}
     for kind, make in BLIND.items():

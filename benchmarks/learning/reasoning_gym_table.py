@@ -86,7 +86,7 @@ def train(name: str, arguments: argparse.Namespace, directory: Path) -> Row:
 
 def best_blind_answer(name: str) -> Row:
     """The answer that earns most, on average over some questions, of those that do not depend on the question."""
-    taskset = load_taskset(f"{SCHEME}{name}", {"answer_format": "plain", "num_train": NUM_BLIND, "num_test": 1})
+    taskset = load_taskset(f"{SCHEME}{name}", {"num_train": NUM_BLIND, "num_test": 1})
     tasks = list(taskset.tasks("train"))
 
     async def reward(task: Task, reply: str) -> float:
@@ -96,7 +96,7 @@ def best_blind_answer(name: str) -> Row:
 
     def earned(reply: str) -> float:
         numbers = [NUMBER.findall(task.data["question"]) or ["0"] for task in tasks]
-        replies = [reply.replace(FIRST, found[0]) for found in numbers]
+        replies = [f"<answer>{reply.replace(FIRST, found[0])}</answer>" for found in numbers]
         return statistics.mean(asyncio.run(reward(task, said)) for task, said in zip(tasks, replies, strict=True))
 
     rewards = {reply: earned(reply) for reply in BLIND}
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=0, metavar="STEPS", help="train each task for so many steps")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--num", type=int, default=16, help="held-out questions of each task")
-    parser.add_argument("--answer_format", choices=["tag", "lenient", "plain"], default="lenient")
+    parser.add_argument("--answer_format", choices=["tag", "lenient"], default="lenient")
     parser.add_argument("--max_tokens", type=int, default=64)
     parser.add_argument("--seq_len", type=int, default=768)
     parser.add_argument("--threads", type=int, default=1, help="threads of the model")

@@ -67,7 +67,6 @@ PLUGIN_FLOORS = {
     "slimrl_cluster.launch": 2,
     "slimrl_cluster.commands": 3,
     "slimrl_cluster": 4,
-    "slimrl_envs.turn_taking": 0,
     # No environment knows another one.
     "slimrl_envs.alphabet_sort": 1,
     "slimrl_envs.bfcl": 1,

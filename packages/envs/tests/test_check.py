@@ -4,13 +4,13 @@ It tries scripts, silence and useless replies, alone and at once, and compares s
 """
 
 import json
+from contextlib import nullcontext
 from importlib.metadata import distribution
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-from packages.envs.tests.openenv.installed import PYTHON
+from packages.envs.tests.openenv.installed import PYTHON, server_of
 from slimrl.cli import run
 from slimrl.plugins import COMMANDS, ENVIRONMENTS, names
 
@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.skipif("check" not in names(COMMANDS), reason="the command `check` is not installed"),
     pytest.mark.filterwarnings("default"),  # their dependencies', on import
 ]
-HERE = Path(__file__).parent
 PACKAGES = {"bfcl": "bfcl_eval"}  # where the module has another name than the scheme
 GAME = "matching-game --args.num_train 30 --args.num_test 10 --args.n 3"
 FEW = "--args.num_train 30 --args.num_test 10"
@@ -33,10 +32,10 @@ VARIANTS = [
     f"{GAME} --args.notes true --args.thoughts true",
     "matching-game --args.num_train 200 --args.num_test 50 --args.n 2",
     *(f"reasoning-gym:{one} {FEW}" for one in ("chain_sum --args.answer_format lenient", "countdown", "spiral_matrix")),
-    *(f"reasoning-gym:{one} {FEW}" for one in ("chain_sum --args.answer_format plain", "simple_integration")),
+    *(f"reasoning-gym:{one} {FEW}" for one in ("chain_sum", "simple_integration")),
     *(f"textarena:{one} {FEW}" for one in ("GuessTheNumber-v0", "Nim-v0", "KuhnPoker-v0", "Sudoku-v0")),
     *(f"bfcl:{one}" for one in ("simple_python", "parallel+irrelevance", "multi_turn_miss_func --args.partial true")),
-    *(f"openenv:served:{one} --args.python {PYTHON} {FEW}" for one in ("guess", "line", "tools")),
+    *(f"openenv:{one} {FEW}" for one in ("guess", "line", "tools")),
 ]
 
 
@@ -51,13 +50,13 @@ def is_installed(environment: str) -> bool:
     [one if one in FIRST else pytest.param(one, marks=pytest.mark.nightly) for one in VARIANTS],
     ids=[one.split()[0] for one in VARIANTS],
 )
-def test_no_variant_has_a_fault(
-    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_variant_has_a_fault(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     if not is_installed(words):
         pytest.skip("its package is not installed")
-    monkeypatch.setenv("PYTHONPATH", str(HERE / "openenv"), prepend=":")  # of the servers that are started
-    status = run(["check", *words.split(), "--num_examples", "5", "--json"])
+    environment, *more = words.split()
+    scheme, _, name = environment.partition(":")
+    with server_of(f"served:{name}") if scheme == "openenv" else nullcontext("") as base:
+        status = run(["check", f"openenv:{base}" if base else environment, *more, "--num_examples", "5", "--json"])
     (report,) = json.loads(capsys.readouterr().out)
     assert (status, [one for one in report["findings"] if one["level"] == "problem"]) == (0, [])
 

@@ -2,11 +2,12 @@
 
 import importlib.util
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from packages.envs.tests.openenv.installed import PYTHON
+from packages.envs.tests.openenv.installed import PYTHON, server_of
 from packages.envs.tests.verifiers.plays import HAS_VERIFIERS
 from slimrl.cli import run
 from tests.commands.killed import kill_and_resume
@@ -14,8 +15,7 @@ from tests.commands.test_rl import STEPS, reproducible, rl_flags
 
 pytestmark = pytest.mark.filterwarnings("default")  # their dependencies', on import
 ROOT = Path(__file__).parents[3]
-HERE = Path(__file__).parent
-MODULES = (HERE / "verifiers" / "tasksets", HERE / "openenv")
+TASKSETS = Path(__file__).parent / "verifiers" / "tasksets"
 SHOP = ROOT / "examples" / "your_task"
 TOOLS = f'path="{SHOP / "shop.jsonl"}", tools=[{{mcp="{sys.executable} {SHOP / "server.py"}"}}], reward="number"'
 DOORS = {
@@ -23,7 +23,7 @@ DOORS = {
     "textarena": '[{id="textarena:GuessTheNumber-v0"}]',
     "mcp": f'[{{id="dataset", args={{{TOOLS}}}}}]',
     "verifiers": '[{id="verifiers:slim-guess-v1", args={num_tasks=60}}]',
-    "openenv": f'[{{id="openenv:served:guess", args={{python="{PYTHON}"}}}}]',
+    "openenv": '[{id="openenv:BASE"}]',
 }
 WITHOUT_EXPERT = ("verifiers", "openenv")
 
@@ -42,14 +42,15 @@ def is_installed(door: str) -> bool:
 def test_a_killed_run_is_the_same(door: str, tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not is_installed(door):
         pytest.skip(f"{door} is not installed")
-    for path in MODULES:
-        monkeypatch.syspath_prepend(path)
-    monkeypatch.setenv("PYTHONPATH", ":".join(map(str, MODULES)))  # also of the servers that are started
-    more = ["--orchestrator.env", DOORS[door], "--seq_len", "768", "--orchestrator.max_turns", "3"]
-    more += ["--warmup.max_steps", "0"] if door in WITHOUT_EXPERT else []
+    monkeypatch.syspath_prepend(TASKSETS)
+    monkeypatch.setenv("PYTHONPATH", str(TASKSETS))  # also of the run that is killed
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert run(rl_flags(tiny_dir, whole, *more)) == 0
-    kill_and_resume(rl_flags(tiny_dir, killed, *more), killed / "metrics.jsonl", 4)
+    with server_of("served:guess") if door == "openenv" else nullcontext("") as base:
+        more = ["--orchestrator.env", DOORS[door].replace("BASE", base)]
+        more += ["--seq_len", "768", "--orchestrator.max_turns", "3"]
+        more += ["--warmup.max_steps", "0"] if door in WITHOUT_EXPERT else []
+        assert run(rl_flags(tiny_dir, whole, *more)) == 0
+        kill_and_resume(rl_flags(tiny_dir, killed, *more), killed / "metrics.jsonl", 4)
     if door == "openenv":
         # Its answers come over a socket: which replies are decoded together depends on the clock.
         assert [step for step, _ in reproducible(killed)] == [step for step, _ in reproducible(whole)]

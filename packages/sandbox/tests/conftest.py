@@ -32,7 +32,7 @@ def run_all(
     codes: Sequence[str], *, session_id: str = "", timeout_s: float = 20.0, **settings: object
 ) -> list[Execution]:
     """One after the other in one sandbox. `settings` are those of the sandbox, and limits."""
-    names = {"tools", "isolation", "num_at_once", "sessions_mb"} & settings.keys()
+    names = {"tools", "isolation", "num_at_once"} & settings.keys()
     chosen = {"tools": TOOLS, **{name: settings.pop(name) for name in names}}
 
     async def scenario() -> list[Execution]:

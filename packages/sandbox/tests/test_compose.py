@@ -59,13 +59,6 @@ def test_a_dotenv_file_of_usual_values_is_taken_as_it_stands() -> None:
     assert service("docker-compose.yml", {"SANDBOX_TOKEN": "s"})["environment"]["SANDBOX_TOKEN"] == "s"
 
 
-def test_the_tools_alone_ask_for_the_script_that_knows_them() -> None:
-    with pytest.raises(ValueError, match=r"run_environment\.py --container"):
-        service("docker-compose.tools.yml", {"DATA_DIR": "./data"})
-    found = service("docker-compose.tools.yml", {"DATA_DIR": "/abs/data", "SANDBOX_TOOLS": "a:b"})
-    assert found == {"environment": {"SANDBOX_TOOLS": "a:b"}, "volumes": ["/abs/data:/data:ro"]}
-
-
 @pytest.mark.nightly
 def test_the_command_of_the_container_serves_this_machine_without_a_token(isolated: None) -> None:
     entry = re.search(r"^ENTRYPOINT (\[.*\])$", (DOCKER / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 import os
 import re
 import socket
@@ -16,16 +15,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from packages.sandbox.tests.attempts.audit import Check, check_calls, check_tools
-from packages.sandbox.tests.attempts.mocks import serve_mocks
 from packages.sandbox.tests.conftest import TOOLS
 from slimrl.errors import UserError
-from slimrl.io.http import is_healthy
 from slimrl_sandbox.__main__ import main
 from slimrl_sandbox.base import Call, Execution, Limits, Sandbox
 from slimrl_sandbox.client import HttpSandbox
 from slimrl_sandbox.local import BubblewrapSandbox
-from slimrl_sandbox.server import MAX_BODY_BYTES, HttpServer, gateways, listen, make_app, serve
+from slimrl_sandbox.server import MAX_BODY_BYTES, HttpServer, gateways, listen, make_app
 from tests.io.http_contract import CASES, KEY, Client
 from tests.io.replying import Answer
 
@@ -35,9 +31,9 @@ NOWHERE = HttpSandbox("http://127.0.0.1:9")
 
 
 @contextmanager
-def serving(token: str, sandbox: Sandbox | None = None, max_queue: int = 100) -> Iterator[str]:
+def serving(token: str, sandbox: Sandbox | None = None) -> Iterator[str]:
     sandbox = sandbox or BubblewrapSandbox(TOOLS, Limits(wall_s=5.0))
-    server = HttpServer(make_app(sandbox, token, max_queue=max_queue), listen("127.0.0.1", 0), grace_s=1)
+    server = HttpServer(make_app(sandbox, token), listen("127.0.0.1", 0), grace_s=1)
     server.start()
     try:
         yield server.address
@@ -61,28 +57,21 @@ def test_code_runs(server: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("token", [TOKEN, ""])
-def test_the_client_is_a_sandbox_for_many_at_once(token: str, isolated: None) -> None:
-    async def scenario(address: str) -> tuple[list[Execution], list[Execution]]:
-        async with HttpSandbox(address, token) as sandbox:
-            one_by_one = [
-                await sandbox.run("open('a', 'w').write('x')\nprint(shout('a'))", "client"),
-                await sandbox.run("print(open('a').read())", "client"),
-                await sandbox.run("open('a')"),
-                await sandbox.run("while True: pass", timeout_s=0.3),
-            ]
-            return one_by_one, await asyncio.gather(*(sandbox.run(f"print({i})") for i in range(20)))
+def test_the_client_is_a_sandbox_for_many_at_once(server: str) -> None:
+    async def scenario() -> tuple[Execution, Execution, list[Execution]]:
+        async with HttpSandbox(server, TOKEN) as sandbox:
+            first = await sandbox.run("print(shout('a'))")
+            late = await sandbox.run("while True: pass", timeout_s=0.3)
+            return first, late, await asyncio.gather(*(sandbox.run(f"print({i})") for i in range(20)))
 
-    with serving(token) as address:
-        (first, same, other, late), many = asyncio.run(scenario(address))
-    assert (first.stdout, first.error, same.stdout) == ("A\n", "", "x\n")
-    assert first.calls == (Call("shout", "a"),)
-    assert "FileNotFoundError" in other.error and "timeout_s = 0.3" in late.error
+    first, late, many = asyncio.run(scenario())
+    assert (first.stdout, first.error, first.calls) == ("A\n", "", (Call("shout", "a"),))
+    assert "timeout_s = 0.3" in late.error
     assert [execution.stdout for execution in many] == [f"{i}\n" for i in range(20)]
 
 
 @pytest.mark.parametrize("path", ["/execute", "/openapi.json"])
-@pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", TOKEN, f"bearer {TOKEN}x", f"Basic {TOKEN}"])
+@pytest.mark.parametrize("header", ["", "Bearer wrong", TOKEN, f"Basic {TOKEN}"])
 def test_without_the_token_nothing_else_is_answered(server: str, path: str, header: str) -> None:
     headers = {"Authorization": header} if header else {}
     reply = httpx.request("POST" if path == "/execute" else "GET", server + path, headers=headers)
@@ -117,21 +106,20 @@ def test_the_gateway_is_read_from_the_routes(tmp_path: Path) -> None:
     routes.write_text(f"{header}eth0\t00000000\t010012AC\t0003\t0\t0\t0\t00000000\n{own}")
     assert gateways(routes) == {"172.18.0.1"}
     routes.write_text(header + own)
-    assert gateways(routes) == gateways(tmp_path / "none") == frozenset()
+    assert gateways(routes) == frozenset()
 
 
 @pytest.mark.parametrize(
     ("body", "status", "complaint"),
     [
         ({}, 422, "code"),
-        ({"code": 3}, 422, "code"),
         ({"code": "1", "timeout_s": -1}, 422, "timeout_s"),
         ({"code": "1", "timeout_s": "5"}, 422, "timeout_s"),
         ({"code": "1", "session_id": "x" * 201}, 422, "session_id"),
         ({"code": "1", "timeout": 5}, 422, "timeout"),
         ({"code": "x" * MAX_BODY_BYTES}, 413, "1 MiB"),
-        *((content, 422, "body") for content in (b"", b"nonsense", b"null")),
-        *((content, 400, "body") for content in (b"\xff", b"[" * 10_000)),
+        (b"nonsense", 422, "body"),
+        (b"[" * 10_000, 400, "body"),
     ],
 )
 def test_a_body_that_is_wrong_is_refused(server: str, body: object, status: int, complaint: str) -> None:
@@ -157,14 +145,6 @@ def test_a_server_that_cannot_start_says_why(arguments: list[str], said: str, mo
     monkeypatch.delenv("SANDBOX_TOKEN", raising=False)
     with pytest.raises(UserError, match=said):
         main(arguments)
-
-
-def test_a_port_that_is_taken_is_told() -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listening,
-        pytest.raises(UserError, match="another --host or --port"),
-    ):
-        serve(make_app(NOWHERE, ""), "127.0.0.1", listening.getsockname()[1])
 
 
 def example_tools(data_dir: os.PathLike[str]) -> dict[str, object]:
@@ -231,14 +211,16 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-def test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place() -> None:
+def test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slimrl_sandbox.server.MAX_QUEUE", 5)
+
     async def ask(address: str, leave: Callable[[], None]) -> Execution:
         async with HttpSandbox(address) as client:
             asyncio.get_running_loop().call_later(0.1, leave)
             return await client.run("")
 
     sandbox = Waiting()
-    with serving("", sandbox, max_queue=5) as address:
+    with serving("", sandbox) as address:
         clients = [post(address, "wait") for _ in range(5)]
         until(lambda: sandbox.num_running == 5)
         full = httpx.post(f"{address}/execute", json={"code": ""})
@@ -248,8 +230,6 @@ def test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place() -> None
         for client in clients:
             client.close()
         until(lambda: sandbox.num_cancelled == 5)
-    with pytest.raises(UserError, match="limit max_queue = 0 is none"):
-        make_app(sandbox, "", max_queue=0)
 
 
 @pytest.mark.slow
@@ -292,32 +272,3 @@ def test_a_server_that_does_not_answer_is_told_with_what_to_do(server: str, plac
 
     with pytest.raises(UserError, match=said):
         asyncio.run(ask())
-
-
-class Silent(Waiting):
-    """Runs nothing."""
-
-    async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
-        return Execution("", "", "", 0.0, False)
-
-
-@pytest.mark.slow
-def test_the_scripts_checks_tell_right_tools_from_none(isolated: None) -> None:
-    async def check(address: str) -> list[Check]:
-        async with HttpSandbox(address) as sandbox:
-            return await check_calls(sandbox)
-
-    with serve_mocks() as (address, port):
-        assert address.endswith(f":{port}") and is_healthy(address, 10.0)
-        checks = asyncio.run(check(address))
-    assert len(checks) == 5 and all(check.passed for check in checks), checks
-    assert not is_healthy(address, 10.0)
-    assert not any(check.passed for check in asyncio.run(check_tools(Silent())))
-
-
-@pytest.mark.slow
-def test_a_server_of_the_scripts_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
-    monkeypatch.setattr("packages.sandbox.tests.attempts.mocks.PLACE", "nowhere:tools")
-    with pytest.raises(UserError, match="did not start"), serve_mocks():
-        pass
-    assert "--tools nowhere:tools" in capfd.readouterr().err

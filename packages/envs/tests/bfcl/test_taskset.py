@@ -217,7 +217,7 @@ def test_an_episode_that_was_cut_off_has_no_name_of_bfcls():
     [
         ("simple", {}, "there is no category `simple`"),
         ("parallel+parallel", {}, "twice"),
-        ("parallel", {"held_out": "none"}, "`held_out` cannot be `none`"),
+        ("parallel", {"held_out": "none"}, "no `held_out` 'none'"),
         ("parallel", {"partial": True}, "`partial` has no effect"),
     ],
 )

@@ -12,7 +12,6 @@ from slimrl.plugins import COMMANDS, names
 from slimrl_envs.matching_game.rules.protocol import LAST_MESSAGE
 
 pytestmark = pytest.mark.skipif("play" not in names(COMMANDS), reason="the command `play` is not installed")
-SORT = ["alphabet-sort", "--args.num_train", "3", "--args.num_test", "3", "--args.min_turns", "6"]
 
 
 @pytest.fixture

@@ -43,8 +43,10 @@ def sampled(
 
 
 def test_ids_go_out_and_come_back_with_their_logprobs() -> None:
-    completions, versions, asked = sampled(lambda _: reply(weight_version="4"), ([1, 2, 3], [1, 2, 3, 11, 12, 5]))
-    assert completions == [Completion((11, 12), (-0.5, -0.25), (0, 0), "stop")] * 2
+    pairs = ((-0.5, 11, None), (1e-5, 12, None))  # a rounding error above certainty
+    answer = reply(pairs, "length", weight_version="4")
+    completions, versions, asked = sampled(lambda _: answer, ([1, 2, 3], [1, 2, 3, 11, 12, 5]))
+    assert completions == [Completion((11, 12), (-0.5, 0.0), (0, 0), "length")] * 2
     assert versions == ["4", "4"]
     assert [request.path for request in asked] == ["/generate"] * 2
     assert asked[0].body == {
@@ -61,17 +63,11 @@ def test_a_session_keeps_to_one_server() -> None:
     assert "X-SMG-Routing-Key" not in sampled(lambda _: reply())[2][0].headers
 
 
-def test_a_cut_reply_says_so() -> None:
-    assert sampled(lambda _: reply(finish="length"))[0][0].finish_reason == "length"
-
-
 @pytest.mark.parametrize(
     ("answer", "reason", "detail"),
     [
         (reply(finish="abort"), "aborted", "the server gave the request up"),
-        (reply((), "abort"), "aborted", "the server gave the request up"),
         (reply(finish="tired"), "router_reply", "finish_reason: Input should be 'stop', 'length' or 'abort', not"),
-        (reply(finish={}), "router_reply", "finish_reason: Input should be"),
         (reply(()), "router_reply", "0 tokens, and `max_new_tokens` was 5"),
         (reply(((-0.5, 11),) * 6), "router_reply", "6 tokens, and `max_new_tokens` was 5"),
         (reply(None), "router_reply", "output_token_logprobs: Input should be a valid list, not None"),
@@ -80,11 +76,8 @@ def test_a_cut_reply_says_so() -> None:
             for pairs in (
                 [[None, 11, None]],
                 [[0.5, 11]],
-                [[-(10**400), 11]],
                 [[float("nan"), 11]],
-                [[-float("inf"), 11]],
                 [[-0.5, -1]],
-                [[-0.5, 2**40]],
                 [[-0.5, "11"]],
                 [[-0.5]],
                 [-0.5],
@@ -104,11 +97,10 @@ def test_a_bad_reply_spoils_one_rollout_and_says_why(answer: Answer, reason: str
     assert detail in error.value.detail
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 405])
-def test_what_is_no_router_stops_the_run_and_names_the_flags(status: int) -> None:
+def test_what_is_no_router_stops_the_run_and_names_the_flags() -> None:
     with pytest.raises(UserError) as error:
-        sampled(lambda _: Answer(status, b"who are you?"))
-    assert re.search(rf"http://127\.0\.0\.1:\d+/generate answers with status {status}: who are you", str(error.value))
+        sampled(lambda _: Answer(403, b"who are you?"))
+    assert re.search(r"http://127\.0\.0\.1:\d+/generate answers with status 403: who are you", str(error.value))
     assert "--sglang-router-ip and --sglang-router-port" in str(error.value)
 
 
@@ -116,7 +108,3 @@ def test_a_router_without_a_worker_is_asked_again() -> None:
     answers = iter([Answer(404, b"no worker available"), reply()])
     completions, _, asked = sampled(lambda _: next(answers), patience_s=5.0)
     assert completions[0].token_ids == (11, 12) and len(asked) == 2
-
-
-def test_certainty_is_no_probability_above_1() -> None:
-    assert sampled(lambda _: reply(((1e-5, 11),)))[0][0].logprobs == (0.0,)

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,7 +17,6 @@ from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import Propose
 from slimrl_envs.matching_game.rules.game_files import deal_of, lines
-from slimrl_envs.matching_game.rules.generator import deals_of_seed, split_of
 from slimrl_envs.matching_game.rules.protocol import LAST_MESSAGE, format_act, proposal_lines
 
 SMALL = {"n": 3, "num_train": 40, "num_test": 20, "max_turns": 12}
@@ -50,19 +49,6 @@ def test_the_policy_reads_the_rules_and_its_own_table_and_the_first_words_of_the
         assert len(system["content"]) + len(user["content"]) < 1200  # a small model reads it
 
 
-def test_the_games_are_those_that_are_written_to_files() -> None:
-    tables = [deal.table for deal in islice(deals_of_seed(3, 7), 200)]
-    taskset = made(seed=7)
-    train, test = (
-        [tables.index(deal_in(task).table) for task in taskset.tasks(split)[:8]] for split in ("train", "test")
-    )
-    assert train == sorted(train) and test == sorted(test)
-    assert sorted([*train, *test])[:8] == list(range(8))
-    other = made(seed=1)
-    assert other.tasks("train") != taskset.tasks("train")
-    assert all(split_of(deal_in(task)) == "test" for task in other.tasks("test"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("role", "thoughts"), [(1, True), (2, False)])
 def test_demonstrations_end_well_and_show_rejections_and_last_messages(role: int, thoughts: bool) -> None:
@@ -84,12 +70,6 @@ def test_demonstrations_end_well_and_show_rejections_and_last_messages(role: int
         recovered += turn.metrics["proposals"] > 1
         last += LAST_MESSAGE in conversation[-2]["content"] and "[propose]" in replies[-1]
     assert fmean(rewards) > 0.75 and recovered >= 8 and last >= 16
-
-
-def test_where_there_is_time_for_one_proposal_it_is_shown_after_few_and_after_many_questions() -> None:
-    taskset = made(max_turns=8)
-    games = [replies_of(taskset.scripts["expert"](task, 0)) for task in taskset.tasks("train")]
-    assert {next(n for n, reply in enumerate(each) if "[propose]" in reply) for each in games} == {1, 2, 3}
 
 
 BEGIN = "Begin with a tag: [message], [propose], [accept] or [reject]."

@@ -1,18 +1,14 @@
 """Episodes with given replies, on servers of OpenEnv."""
 
 import asyncio
-from pathlib import Path
 
 from packages.envs.tests.episodes import play as play_episode
-from packages.envs.tests.openenv.installed import PYTHON
 from slimrl.types import Task
 from slimrl_envs.openenv.taskset import OpenEnv
 
 
-def own(monkeypatch, name, **args):
-    """A prepared taskset whose server is started from `served.py` by OpenEnv's Python."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    taskset = OpenEnv(f"served:{name}", python=PYTHON, **args)
+def prepared(base, **args):
+    taskset = OpenEnv(base, **args)
     taskset.prepare()
     return taskset
 
@@ -29,6 +25,4 @@ def played(taskset, *replies, number=None):
 
 def played_at(base, *replies, **args):
     """The turns of an episode with a server that runs already."""
-    taskset = OpenEnv(base, **args)
-    taskset.prepare()
-    return played(taskset, *replies)[1]
+    return played(prepared(base, **args), *replies)[1]

@@ -1,8 +1,6 @@
 """The benchmarks of these environments, and that the pages show what all results say. Nothing is timed here."""
 
 import json
-import math
-import tomllib
 from itertools import islice, permutations, product
 from pathlib import Path
 from random import Random
@@ -10,12 +8,7 @@ from random import Random
 import pytest
 
 from benchmarks import table
-from benchmarks.harness import episodes
-from benchmarks.learning import matching_game, matching_listening, matching_mute, wordle
-from slimrl.environments.find import load_taskset
-from slimrl.launch.supervised import order_of_demonstrations
-from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
-from slimrl.types import Rollout
+from benchmarks.learning import matching_mute
 from slimrl_envs.matching_game.rules.game import Propose
 from slimrl_envs.matching_game.rules.generator import deals_of_seed
 from slimrl_envs.matching_game.rules.protocol import format_act
@@ -45,49 +38,6 @@ def test_a_table_that_was_edited_is_found_and_written_again(tmp_path: Path) -> N
     assert table.render(text, tmp_path) == text
 
 
-WORDLE_RUN = """
-seed = 0
-[[orchestrator.env]]
-id = "wordle"
-args = { num_answers = 100, hints = true, spelled = true, opened = true }
-[warmup]
-max_steps = 1
-batch_size = 1
-"""
-
-
-def test_what_rl_adds_to_wordle_is_paired_by_game(tmp_path: Path) -> None:
-    env = tomllib.loads(WORDLE_RUN)["orchestrator"]["env"][0]
-    demonstrated = order_of_demonstrations([load_taskset(env["id"], env["args"])], 0).draw(0).task
-    _, guess, answer = demonstrated.id.split("/")
-    names = (f"test/{guess}/{answer}", "test/vivid/mummy", "test/vivid/kayak", "test/vivid/lolly")
-    played = {("a", "start"): (0.0, 0.5, 0.25, 0.0), ("a", "final"): (0.5, 0.75, 0.5, 1.0)}
-    played |= {("b", "start"): (0.5, 0.25, 0.25, 0.0), ("b", "final"): (0.25, 0.5, 0.25, math.nan)}
-    for (name, stage), rewards in played.items():
-        games = [
-            Rollout(game, (), (), (), (), reward, failure="timeout" if math.isnan(reward) else None)
-            for game, reward in zip(names, rewards, strict=True)
-        ]
-        if stage == "final":
-            games.reverse()
-        for mode in ("greedy", "sampled"):
-            records = [RolloutRecord(game, (), "") for game in games]
-            write_rollouts(tmp_path / name / "held_out" / f"{stage}_{mode}.jsonl", records)
-        (tmp_path / name / "config.toml").write_text(WORDLE_RUN)
-    for name in ("a", "b"):
-        episodes.keep_rewards(tmp_path / name, tmp_path / name)
-    rises = wordle.rises_of([tmp_path / "a", tmp_path / "b"])
-    found = rises["greedy"]
-    assert found["a"]["mean"] == pytest.approx((0.5 + 0.25 + 0.25) / 3)
-    assert found["b"]["mean"] == pytest.approx(0.0)
-    assert found["together"]["mean"] == pytest.approx(1 / 6)
-    assert 0 < found["together"]["low"] < 1 / 6 < found["together"]["high"]
-    assert [estimate["num"] for estimate in found.values()] == [3, 3, 3]
-    unseen = rises["greedy, unseen"]  # not the first game, whose first guess and marks the warm-up had shown
-    assert [estimate["num"] for estimate in unseen.values()] == [2, 2, 2]
-    assert [estimate["mean"] for estimate in unseen.values()] == pytest.approx([0.25, 0.125, 0.1875])
-
-
 def test_a_mute_partner_tells_nothing_and_judges_as_ever() -> None:
     num_told = 0
     for deal in islice(deals_of_seed(3, 5), 20):
@@ -101,29 +51,3 @@ def test_a_mute_partner_tells_nothing_and_judges_as_ever() -> None:
             proposal = format_act(Propose(assignment), deal)
             assert mute.reply(proposal) == shy.reply(proposal)
     assert num_told > 20
-
-
-def test_what_answers_are_worth_is_paired_by_game() -> None:
-    def games(*rewards: float) -> list[Rollout]:
-        metrics = {"optimum": 1.0, "distinct_questions": 2.0}
-        return [Rollout(f"test/{n}", (), (), (), (), reward, metrics=metrics) for n, reward in enumerate(rewards)]
-
-    found = matching_listening.worth_of_answers(games(0.5, 1.0, 0.75), games(0.25, 0.75, 0.5 - 0.375))
-    assert (found["told"]["mean"], found["mute"]["mean"]) == (0.75, 0.375)
-    assert 0.25 <= found["difference"]["low"] < found["difference"]["mean"] == 0.375 < found["difference"]["high"]
-    assert found["distinct_questions"] == [2.0, 2.0]
-
-
-def test_scripts_of_the_matching_game_are_marks_beside_the_runs(tmp_path: Path) -> None:
-    metrics = {f"held_out/{column}_{mode}": 0.5 for column in matching_game.COLUMNS for mode in ("greedy", "sampled")}
-    reward = {"mean": 0.8, "low": 0.7, "high": 0.9, "num": 200}
-    for stage in matching_game.STAGES:
-        path = tmp_path / "seed_0" / "held_out" / f"{stage}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"held_out": dict.fromkeys(("greedy", "sampled"), reward), "metrics": metrics}))
-    lines = matching_game.marks(
-        [tmp_path / "seed_0"], ROOT / "benchmarks" / "results" / "matching_game" / "baselines.json"
-    ).splitlines()
-    assert any(line.startswith("| script:solver | 0.864 (") for line in lines)
-    assert "| seed_0, after RL, greedy | 0.800 (0.700 to 0.900) |" in "\n".join(lines)
-    assert len(lines) == 2 + 8 + 2 * 3  # a head, the scripts of eval.toml, two modes of three stages

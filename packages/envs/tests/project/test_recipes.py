@@ -12,7 +12,7 @@ import pytest
 from slimrl.cli import run
 from slimrl.config.data import ExpertDataConfig
 from slimrl.config.reading.load import load
-from slimrl.config.run import COMMANDS, RLConfig, SFTConfig
+from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
 from tests.io.replying import Answer, Asked, completion, server
@@ -89,17 +89,6 @@ def test_a_step_of_a_recipe(example: str, recipe: str, tmp_path: Path) -> None:
     assert len(read_rollouts(tmp_path / "run" / "rollouts" / "step_000000.jsonl")) == 4
     stages = [stage["name"] for stage in json.loads((tmp_path / "run" / "summary.json").read_text())["stages"]]
     assert stages[-1] == "after RL" and ("warm-up" in " ".join(stages)) == ("warmup.max_steps" in SETTINGS[example])
-
-
-@pytest.mark.parametrize("recipe", ARCHITECTURES)
-def test_alphabet_sort_trains_adapters_alone_and_without_demonstrations(recipe: str) -> None:
-    config = load(RLConfig, ["@", str(EXAMPLES / "alphabet_sort" / recipe)], {}).config
-    assert config.model.lora.rank > 0 and config.warmup.max_steps == 0
-    (env,) = config.orchestrator.env
-    assert env.args["max_turns"] <= config.orchestrator.max_turns
-    evaluation = EXAMPLES / "alphabet_sort" / {"rl.toml": "eval.toml", "gpu.toml": "gpu_eval.toml"}[recipe]
-    evaluated = load(COMMANDS["eval"], ["@", str(evaluation)], {}).config
-    assert evaluated.env[0].args == {**env.args, "power": 8}
 
 
 @pytest.mark.parametrize("example", ["wordle", "matching_game"])

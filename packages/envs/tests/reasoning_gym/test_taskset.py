@@ -13,7 +13,6 @@ from slimrl_envs.reasoning_gym.part import EXACT_ONLY
 pytest.importorskip("reasoning_gym", reason="needs the extra [reasoning-gym]")
 pytest.importorskip("drawsvg", reason="needs the extra [reasoning-gym]: drawsvg")
 
-FORMATS = ("tag", "lenient", "plain")
 SMALL = {"num_train": 40, "num_validation": 10, "num_test": 10}
 MIXTURE = "reasoning-gym:chain_sum+leg_counting"
 
@@ -37,14 +36,11 @@ def test_another_seed_gives_other_tasks():
     assert not {task.data["question"] for task in first} & {task.data["question"] for task in second}
 
 
-def test_a_mixture_has_its_weights_its_configs_and_a_metric_for_each_task():
-    found = load_taskset(
-        MIXTURE,
-        SMALL | {"weights": {"chain_sum": 3.0}, "config": {"chain_sum": {"min_terms": 2, "max_terms": 2}}},
-    )
+def test_a_mixture_has_equal_shares_its_configs_and_a_metric_for_each_task():
+    found = load_taskset(MIXTURE, SMALL | {"config": {"chain_sum": {"min_terms": 2, "max_terms": 2}}})
     names = [task.data["task"] for task in tasks_of(found, "train")]
-    assert names.count("chain_sum") == 30
-    assert names[:30] != ["chain_sum"] * 30
+    assert names.count("chain_sum") == 20
+    assert names[:20] != ["chain_sum"] * 20
     for task in tasks_of(found, "test"):
         turn = answered(found, task, found.scripts["expert"](task, 0)[-1]["content"])
         assert turn.metrics[task.data["task"]] == turn.reward == 1.0
@@ -61,14 +57,6 @@ def test_a_system_prompt_replaces_the_instruction_and_lets_the_policy_think():
     assert answered(found, task, f"1 + 1 is 2. {conversation[-1]['content']}").reward == 1.0
 
 
-def test_a_level_sets_the_config_and_the_config_changes_it():
-    easy, hard = (tasks_of(taskset("chain_sum", level=level), "train") for level in (0, 3))
-    length = [sum(len(task.data["question"]) for task in tasks) for tasks in (easy, hard)]
-    assert length[0] < length[1]
-    mended = tasks_of(taskset("chain_sum", level=3, config={"min_terms": 2, "max_terms": 2}), "train")
-    assert sum(len(task.data["question"]) for task in mended) < length[1]
-
-
 @pytest.mark.parametrize(
     ("name", "args", "said"),
     [
@@ -80,13 +68,9 @@ def test_a_level_sets_the_config_and_the_config_changes_it():
         ("chain_sum", {"config": {"min_term": 2}}, "Did you mean `min_terms`"),
         ("chain_sum", {"config": {"seed": 2}}, "args `seed`"),
         ("chain_sum", {"config": {"min_terms": 9, "max_terms": 2}}, "refuses the config"),
-        ("chain_sum", {"level": 99}, "must be 0 to"),
-        ("list_functions", {"level": 0}, "has no levels"),
         ("chain_sum", {"answer_format": "tags"}, "Did you mean `tag`"),
         ("chain_sum", {"seed": 101}, "`seed` cannot be 101: .* 100"),
         ("chain_sum", {"num_test": -1}, "num_test"),
-        ("chain_sum", {"weights": {"lcm": 1.0}}, "not in the mixture"),
-        ("chain_sum+lcm", {"weights": {"lcm": 0.0}}, "above 0"),
         ("chain_sum+lcm", {"config": {"min_terms": 2}}, "under its name"),
         ("chain_sum+lcm", {"config": {"lcm": 2}}, "table"),
     ],

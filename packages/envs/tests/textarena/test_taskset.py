@@ -45,39 +45,34 @@ def test_a_reply_is_read_without_thoughts_and_in_brackets(name, reply, num_inval
     assert ("cell 4" in turn.messages[0]["content"]) == (not num_invalid)
 
 
-def test_a_system_prompt_precedes_the_rules_and_thoughts_are_no_move():
+def test_a_system_prompt_precedes_the_rules():
     taskset = load_taskset("textarena:TicTacToe-v0", {"system": "Think in <think> tags, then move."})
     task = taskset.tasks("train")[0]
     for opening in (opening_of(taskset, task), taskset.scripts["random"](task, 0)):
         system = opening[0]["content"]
         assert system.startswith("Think in <think> tags, then move.\n\n") and "three in a row" in system
-    (turn,) = turns_of(taskset, task, ["<think>[0] or [8]?</think>[4]"])
-    assert turn.metrics["invalid_moves"] == 0.0
 
 
 def test_two_invalid_moves_lose():
     turns = turns_in("textarena:TicTacToe-v0", "hello", "hello")
     assert [(turn.done, turn.reward) for turn in turns] == [(False, 0.0), (True, 0.0)]
-    ends = {"won": 0, "drawn": 0, "invalid_moves": 2, "ended_by_invalid": 1, "other_invalid": 0, "turns": 2}
+    ends = {"won": 0, "drawn": 0, "invalid_moves": 2, "ended_by_invalid": 1, "turns": 2}
     assert turns[-1].metrics == ends
 
 
 @pytest.mark.parametrize(
-    ("name", "replies", "args"),
+    ("name", "replies"),
     [
         # textarena gives some of these a share for an invalid move, and others a text as the reward.
-        *(
-            (name, ["hello"] * 3, {})
-            for name in ("2048-v0", "PegJump-v0", "Countdown-v0", "Slitherlink-v0", "RushHour-v0")
-        ),
+        *((name, ["hello"] * 3) for name in ("2048-v0", "PegJump-v0", "Countdown-v0", "Slitherlink-v0", "RushHour-v0")),
         # It lets an eliminated player go on forever.
-        ("Poker-v0-small", ["hello"] * 100, {"num_players": 2, "max_invalid_moves": 3}),
+        ("Poker-v0-small", ["hello"] * 100),
         # After the invalid move of the last player it would look for the next player without end.
-        *((name, ["hello 7"] * 30, {}) for name in ("PublicGoodsGame-v0", "MarketEntryGame-v0")),
+        *((name, ["hello 7"] * 30) for name in ("PublicGoodsGame-v0", "MarketEntryGame-v0")),
     ],
 )
-def test_giving_up_by_invalid_moves_earns_nothing(name, replies, args):
-    turns = turns_in(f"textarena:{name}", *replies, **args)
+def test_giving_up_by_invalid_moves_earns_nothing(name, replies):
+    turns = turns_in(f"textarena:{name}", *replies)
     assert turns[-1].done and turns[-1].reward == 0.0 and turns[-1].metrics["ended_by_invalid"]
 
 
@@ -89,12 +84,12 @@ def test_a_good_guess_is_not_cashed_by_an_invalid_move():
     assert turns[-1].done and turns[-1].reward == 0.0
 
 
-async def played_with(taskset, choose, number=0):
+async def played_with(taskset, choose):
     """The last turn of a game whose moves are chosen by its state, and the state."""
-    episode = taskset.environment(taskset.tasks("train")[number])
+    episode = taskset.environment(taskset.tasks("train")[0])
     await episode.start()
     for _ in range(60):
-        inner = episode._match.game.inner
+        inner = episode.game.inner
         turn = await episode.step(choose(inner))
         if turn.done:
             return turn, inner.state.game_state
@@ -133,30 +128,6 @@ def test_both_places_are_played():
     assert "Player 0: [" in opening[1]["content"]  # who began
 
 
-def self_played(*replies):
-    """What comes of both sides of a game of TicTacToe in self-play: the last turn, or an error."""
-
-    async def both():
-        taskset = games("TicTacToe-v0", opponent="self")
-        assert taskset.roles == ["player 0", "player 1"]
-        episodes = taskset.self_play(taskset.tasks("train")[0])
-        sides = (play(*one) for one in zip(episodes, replies, strict=True))
-        return await asyncio.gather(*sides, return_exceptions=True)
-
-    return [one if isinstance(one, BaseException) else one[1][-1] for one in asyncio.run(both())]
-
-
-def test_self_play_gives_one_side_what_the_other_loses():
-    first, second = self_played(["[0]", "[1]", "[2]"], ["[3]", "[4]", "[5]"])
-    assert (first.reward, second.reward, first.done, second.done) == (1.0, 0.0, True, True)
-
-
-def test_an_invalid_move_is_no_win_for_the_other_side():
-    first, second = self_played(["[0]", "no", "no"], ["[3]", "[4]"])
-    assert (first.reward, second.reward) == (0.0, 0.5)
-    assert second.metrics["won"] == 0 and second.metrics["other_invalid"] == 1
-
-
 def conversation(name: str, number: int) -> list[str]:
     taskset = games(name)
     return [message["content"] for message in taskset.scripts["random"](taskset.tasks("train")[number], 0)]
@@ -191,14 +162,13 @@ def test_global_generators_are_left_as_they_were():
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-@pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize(("place", "least", "most"), [(0, 0.0, 0.0), (2, 0.01, 0.99), (-1, 1.0, 1.0)])
-def test_the_best_button_earns_everything_and_the_worst_nothing(number, place, least, most):
+def test_the_best_button_earns_everything_and_the_worst_nothing(place, least, most):
     def press(inner):
         chances = inner.state.game_state["ground_truth"]
         return f"[{sorted(chances, key=chances.get)[place]}]"
 
-    turn, _ = asyncio.run(played_with(games("Bandit-v0"), press, number))
+    turn, _ = asyncio.run(played_with(games("Bandit-v0"), press))
     assert least <= turn.reward <= most and turn.metrics["won"] == float(place == -1)
 
 
@@ -233,8 +203,7 @@ def test_the_reward_of_one_reply_is_noted_where_it_is_high(capsys):
     assert "ConnectFour pays 0.83 on average if every reply to the player at random is `[0]`" in capsys.readouterr().err
     prepare_taskset(games("2048-v0-ultra-easy"))
     assert "2048-v0-ultra-easy pays 1.00 on average if every move is a valid one" in capsys.readouterr().err
-    for name, args in (("ConnectFour-v0", {"opponent": "self"}), ("2048-v0", {})):
-        prepare_taskset(games(name, **args))
+    prepare_taskset(games("2048-v0"))
     assert capsys.readouterr().err == ""
 
 

@@ -17,10 +17,10 @@ from slimrl.errors import UserError, visible
 from slimrl.io.urls import is_loopback
 from slimrl_sandbox.base import Limits, Tools
 from slimrl_sandbox.isolation import UNSAFE
-from slimrl_sandbox.local import SESSIONS_MB, BubblewrapSandbox
+from slimrl_sandbox.local import BubblewrapSandbox
 
 try:
-    from slimrl_sandbox.server import MAX_QUEUE, gateways, make_app, serve
+    from slimrl_sandbox.server import gateways, make_app, serve
 except UserError as error:  # the extra is missing
     sys.exit(f"slimrl: {error}")
 
@@ -42,11 +42,10 @@ def main(arguments: list[str]) -> None:
         tools,
         Limits(memory_mb=options.memory_mb, wall_s=options.wall_s),
         isolation=UNSAFE if options.unsafe_without_isolation else "bubblewrap",
-        sessions_mb=options.sessions_mb,
     )
     try:
         asyncio.run(sandbox.run(""))  # raises UserError if code cannot be isolated, before the first request
-        app = make_app(sandbox, token, gateways() if options.published else (), options.max_queue)
+        app = make_app(sandbox, token, gateways() if options.published else ())
         serve(app, options.host, options.port, sandbox.num_descriptors)
     finally:
         sandbox.close()
@@ -86,8 +85,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         ("--data-dir", str, given("DATA_DIR", "data"), "what that function gets, also from DATA_DIR"),
         ("--memory-mb", int, limits.memory_mb, "memory of one execution"),
         ("--wall-s", float, limits.wall_s, "time of one execution"),
-        ("--sessions-mb", int, SESSIONS_MB, "size of the files of all sessions; those unused for longest go first"),
-        ("--max-queue", int, MAX_QUEUE, "requests that run or wait; 503 answers further ones"),
     ):
         parser.add_argument(name, type=kind, default=default, help=f"{about} (default: %(default)s)")
     parser.add_argument(

@@ -42,7 +42,9 @@ class Limits:
     """Tool calls of one execution."""
 
     def __post_init__(self) -> None:
-        check_limits(**asdict(self))
+        for name, value in asdict(self).items():
+            if not 0 < value < math.inf:
+                raise UserError(f"the limit {name} = {value} is none; set a number above 0.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,6 @@ class Execution:
     """True if some of the output was left out."""
     calls: tuple[Call, ...] = ()
     """The answered tool calls in order. A call that was interrupted by the end of the execution is missing."""
-
-
-def check_limits(**limits: float) -> None:
-    """Raise UserError unless all limits are finite numbers above 0."""
-    for name, value in limits.items():
-        if not 0 < value < math.inf:
-            raise UserError(f"the limit {name} = {value} is none; set a number above 0.")
 
 
 class Sandbox(Protocol):

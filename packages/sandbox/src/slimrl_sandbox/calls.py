@@ -97,7 +97,7 @@ class Channel:
 
 
 def answer_of(tools: Tools, name: str, positional: list[Any], keywords: dict[str, Any]) -> dict[str, Any]:
-    """Call a tool and return `{"result": ...}`, or `{"error": text}` if it failed. Raises no exception."""
+    """Call a tool and return `{"result": ...}`, or `{"error": text}` if it failed."""
     try:
         result = tools[name](**arguments_of(tools, name, positional, keywords))
         spelled = json.dumps(asyncio.run(_wait(result)) if inspect.isawaitable(result) else result)
@@ -105,12 +105,8 @@ def answer_of(tools: Tools, name: str, positional: list[Any], keywords: dict[str
             return {"error": f"the result of {name} is larger than {MAX_MESSAGE_BYTES // 2**20} MiB"}
         # The JSON is read back to get plain types, because `marshal` cannot send subclasses of dict and str.
         return {"result": json.loads(spelled)}
-    except BaseException as error:  # a tool may raise SystemExit, which has no special effect in this thread
-        try:
-            text = str(error)
-        except BaseException:
-            text = ""
-        return {"error": writable(text or type(error).__name__)[:MAX_MESSAGE_BYTES]}
+    except Exception as error:
+        return {"error": writable(str(error) or type(error).__name__)[:MAX_MESSAGE_BYTES]}
 
 
 async def _wait(result: Awaitable[Any]) -> Any:

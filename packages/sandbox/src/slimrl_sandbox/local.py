@@ -18,11 +18,11 @@ from typing import Literal, Self
 
 from slimrl.errors import UserError
 from slimrl_sandbox import runner
-from slimrl_sandbox.base import Execution, Limits, Tools, check_limits
+from slimrl_sandbox.base import Execution, Limits, Tools
 from slimrl_sandbox.isolation import UNSAFE, find_bubblewrap
 from slimrl_sandbox.process import DESCRIPTORS, Program, execute
 
-SESSIONS_MB = 512
+MAX_SESSION_BYTES = 512 * 2**20  # of all sessions together
 _AT_ONCE = 2 * (os.cpu_count() or 1)
 _MIN_SESSION_BYTES = 4096  # smaller sessions count as this size, so that the number of sessions is bounded
 
@@ -30,7 +30,7 @@ _MIN_SESSION_BYTES = 4096  # smaller sessions count as this size, so that the nu
 class BubblewrapSandbox:
     """A sandbox that runs at most `num_at_once` executions at a time; further executions wait in a queue.
 
-    It keeps the packed files of sessions in memory, up to `sessions_mb` MB. The sessions that were unused for the
+    It keeps the packed files of sessions in memory, up to `MAX_SESSION_BYTES`. The sessions that were unused for the
     longest time are deleted first. If a program does not run to completion, the files of its session do not change.
 
     Raises:
@@ -44,9 +44,7 @@ class BubblewrapSandbox:
         *,
         isolation: Literal["bubblewrap", "none"] = "bubblewrap",
         num_at_once: int = _AT_ONCE,
-        sessions_mb: int = SESSIONS_MB,
     ) -> None:
-        check_limits(sessions_mb=sessions_mb)
         for name in tools:
             if not name.isidentifier():
                 raise UserError(f"the tool `{name}` cannot be called from code; give it a name that Python takes.")
@@ -60,9 +58,7 @@ class BubblewrapSandbox:
         # exits.
         self._threads = ThreadPoolExecutor(num_at_once, "slimrl-sandbox")
         self._running: set[threading.Event] = set()  # setting an event kills its execution
-        self._num_bytes = sessions_mb * 2**20
         self._files: dict[str, bytes] = {}  # packed files by session; the most recently used session is last
-        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         directory = tempfile.mkdtemp(prefix="slimrl-sandbox-")
         self._delete = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         self._runner = Path(directory, "runner.pyc")
@@ -77,20 +73,14 @@ class BubblewrapSandbox:
 
     async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
         """Wait for a free slot, run the code and return the result. Errors of the code are in the result, not raised.
-
-        Raises:
-            UserError: if `timeout_s` is not positive, or a process cannot be started.
-        """
-        if not timeout_s > 0:
-            raise UserError(f"timeout_s = {timeout_s} leaves no time to run anything; set a number above 0.")
+        Raises UserError if a process cannot be started."""
         if not session_id:
             return (await self._execution(Program(code, self._tools, timeout_s)))[0]
-        async with self._locks.setdefault(session_id, asyncio.Lock()):
-            num_bytes = min(self._limits.scratch_mb * 2**20, self._num_bytes)
-            files = self._files.get(session_id, b"")
-            execution, left = await self._execution(Program(code, self._tools, timeout_s, files, num_bytes))
-            self._keep(session_id, files if left is None else left)
-            return execution
+        num_bytes = min(self._limits.scratch_mb * 2**20, MAX_SESSION_BYTES)
+        files = self._files.get(session_id, b"")
+        execution, left = await self._execution(Program(code, self._tools, timeout_s, files, num_bytes))
+        self._keep(session_id, files if left is None else left)
+        return execution
 
     async def run_program(self, program: Program) -> Execution:
         """Wait for a free slot, run a program with its own tools, and return the result. Raises UserError as `run`
@@ -134,5 +124,5 @@ class BubblewrapSandbox:
         self._files.pop(session_id, None)
         if files:
             self._files[session_id] = files
-        while sum(max(len(kept), _MIN_SESSION_BYTES) for kept in self._files.values()) > self._num_bytes:
+        while sum(max(len(kept), _MIN_SESSION_BYTES) for kept in self._files.values()) > MAX_SESSION_BYTES:
             del self._files[next(iter(self._files))]

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from slimrl.errors import UserError, install_hint
-from slimrl_sandbox.base import Sandbox, check_limits
+from slimrl_sandbox.base import Sandbox
 from slimrl_sandbox.client import Reply
 
 try:
@@ -31,7 +31,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 MAX_BODY_BYTES = 2**20
-MAX_QUEUE = 1000
+MAX_QUEUE = 1000  # requests that run or wait
 RETRY_AFTER_S = 1
 GRACE_S = 3  # after a stop request, wait this long for running requests
 
@@ -46,11 +46,10 @@ class ExecuteBody(BaseModel):
     timeout_s: float = Field(default=0, ge=0, description="At most this long; 0 is as long as the server allows.")
 
 
-def make_app(sandbox: Sandbox, token: str, forwarders: Collection[str] = (), max_queue: int = MAX_QUEUE) -> FastAPI:
-    """Return the application. At most `max_queue` requests run or wait. Without a `token`, the application answers
-    programs on this machine and at the addresses `forwarders`, but not web pages."""
-    check_limits(max_queue=max_queue)
-    app, places = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None), asyncio.Semaphore(max_queue)
+def make_app(sandbox: Sandbox, token: str, forwarders: Collection[str] = ()) -> FastAPI:
+    """Return the application. Without a `token`, it answers programs on this machine and at the addresses `forwarders`,
+    but not web pages."""
+    app, places = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None), asyncio.Semaphore(MAX_QUEUE)
     app.add_middleware(
         Guard,
         access=Access(token, "SANDBOX_TOKEN", forwarders),
@@ -82,7 +81,7 @@ def make_app(sandbox: Sandbox, token: str, forwarders: Collection[str] = (), max
     async def execute(body: ExecuteBody, request: Request) -> Response:
         """Run code and return the result; errors of the code are part of it. If the client leaves, the code ends."""
         if places.locked():
-            full = f"The queue is full: {max_queue} requests run or wait, of at most max_queue. Come back later."
+            full = f"The queue is full: {MAX_QUEUE} requests run or wait. Come back later."
             return _error(503, full, {"Retry-After": str(RETRY_AFTER_S)})
         async with places:
             work = sandbox.run(body.code, body.session_id, body.timeout_s or math.inf)
@@ -95,8 +94,6 @@ def gateways(routes: Path = Path("/proc/net/route")) -> frozenset[str]:
     """Return the addresses of the default gateways. In a container, the gateway is the container engine: if the host
     connects to a published port, the connection has the gateway's address. Other machines and containers keep their own
     addresses."""
-    if not routes.is_file():
-        return frozenset()
     # The columns are interface, destination, gateway and others; addresses are hexadecimal, their last byte first.
     rows = [line.split() for line in routes.read_text(encoding="utf-8").splitlines()[1:]]
     found = [bytes.fromhex(row[2])[::-1] for row in rows if int(row[1], 16) == 0]

@@ -7,13 +7,13 @@ mean over its turns. Replies do not change the requests. The rules are in `alpha
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Annotated
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from slimrl.errors import UserError, nearest
+from slimrl.errors import UserError
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset, Turn
 from slimrl_envs.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, is_held_out
 from slimrl_envs.alphabet_sort.scoring import (
@@ -42,57 +42,46 @@ DRAWS = 20  # maximum number of draws for each wanted list, since short lists of
 class AlphabetSort(Taskset):
     """A taskset of games with seeded, distinct lists of names. The fields are the `args` of the config section.
 
-    An episode has `min_turns` to `max_turns` turns. Each turn adds `min_names` to `max_names` names; the first turn
-    adds at least two. A key from `sort_by` is drawn for the episode. No two names of an episode share a first or a last
-    name, so there are no ties. No training list has a first or a last name of a test list.
+    An episode has `min_turns` to `max_turns` turns. Each turn adds 1 to `max_names` names; the first turn adds at least
+    two. The key, the first or the last name, is drawn for the episode. No two names of an episode share a first or a
+    last name, so there are no ties. No training list has a first or a last name of a test list.
 
     The reward of a turn is the similarity to the true list, raised to `power`: a larger `power` makes small mistakes
     cost more. With `restate`, each later turn starts with the right list so far, for models that cannot recall it.
 
     Every task starts with `num_examples` training lists, sorted by the expert, as earlier turns of the conversation.
     These examples help models that would otherwise not write the tags. The longest examples are first, so that the last
-    ones are as short as the start of a task. The keys in `sort_by` are used in rotation. Scripts do not include the
-    examples.
+    ones are as short as the start of a task. The keys are used in rotation. Scripts do not include the examples.
     """
 
-    min_turns: int = 1
+    min_turns: PositiveInt = 1
     max_turns: int = 3
-    min_names: int = 1
-    max_names: int = 5
-    sort_by: list[str] = field(default_factory=lambda: [*KEYS])
+    max_names: Annotated[int, Field(ge=MIN_AT_FIRST)] = 5
     power: Annotated[float, Field(ge=1)] = 4.0
     restate: bool = False
     num_examples: NonNegativeInt = 0
     num_train: NonNegativeInt = 2000
     num_test: NonNegativeInt = 200
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        for unit, low, high in (("turns", self.min_turns, self.max_turns), ("names", self.min_names, self.max_names)):
-            if not 1 <= low <= high:
-                raise UserError(f"alphabet-sort: needs 1 <= min_{unit} <= max_{unit}, not {low} and {high}.")
-        if self.max_names < MIN_AT_FIRST:
-            raise UserError("alphabet-sort: `max_names` must be 2 or more: a list of one name is sorted already.")
-        if not self.sort_by:
-            raise UserError('alphabet-sort: `sort_by` is a list such as ["first", "last"], and this one is empty.')
-        if unknown := [key for key in self.sort_by if key not in KEYS]:
-            raise UserError(f"alphabet-sort: cannot `sort_by` {unknown[0]!r}.{nearest(str(unknown[0]), KEYS)}")
+        if self.min_turns > self.max_turns:
+            raise UserError(f"alphabet-sort: `min_turns` = {self.min_turns} is more than max_turns = {self.max_turns}.")
         most, there_are = self.max_turns * self.max_names, min(map(len, _names("test")))
         if most > there_are:
             raise UserError(
                 f"alphabet-sort: `max_turns` x `max_names` = {most}, and there are only {there_are} names for tests."
             )
-        self._examples = self._make_examples(random.Random(f"alphabet-sort/{self.seed}/examples"))
+        self._examples = self._make_examples(random.Random("alphabet-sort/0/examples"))
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Return the tasks of a split; `validation` has none. Raise UserError if too few different lists are found."""
         if split == "validation":
             return []
         size = self.num_train if split == "train" else self.num_test
-        rng, names = random.Random(f"alphabet-sort/{self.seed}/{split}"), _names(split)
+        rng, names = random.Random(f"alphabet-sort/0/{split}"), _names(split)
         lists: dict[tuple[Arrival, ...], None] = {}
         for _ in range(DRAWS * size):
-            num_turns, key = rng.randint(self.min_turns, self.max_turns), rng.choice(self.sort_by)
+            num_turns, key = rng.randint(self.min_turns, self.max_turns), rng.choice(KEYS)
             lists[self._draw(rng, names, num_turns, key)] = None
             if len(lists) == size:
                 break
@@ -134,7 +123,7 @@ class AlphabetSort(Taskset):
         """Return the examples as turns of a conversation. All numbers of turns, and all keys, are equally frequent if
         possible."""
         lengths, messages = self.max_turns - self.min_turns + 1, list[Message]()
-        for place, key in zip(range(self.num_examples), cycle(self.sort_by), strict=False):
+        for place, key in zip(range(self.num_examples), cycle(KEYS), strict=False):
             num_turns = self.max_turns - place * lengths // self.num_examples
             messages += self._turns(self._draw(rng, _names("train"), num_turns, key), list)
         return messages
@@ -156,7 +145,7 @@ class AlphabetSort(Taskset):
         self, rng: random.Random, names: tuple[list[str], list[str]], num_turns: int, key: str
     ) -> tuple[Arrival, ...]:
         """Draw the turns of one episode from `names`, the first and the last names."""
-        least = [max(MIN_AT_FIRST, self.min_names)] + [self.min_names] * (num_turns - 1)
+        least = [MIN_AT_FIRST] + [1] * (num_turns - 1)
         sizes = [rng.randint(fewest, self.max_names) for fewest in least]
         # Samples without replacement: no two names share a first or a last name, so that no key has ties.
         firsts, lasts = (rng.sample(pool, sum(sizes)) for pool in names)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from slimrl.models.chat.thoughts import without_thoughts
 
-KEYS = {"first": 0, "last": 1}  # the index of a name's word to sort by
+KEYS = ("first", "last")  # a key's place is that of its word in a name
 OPEN, CLOSE = "<sorted>", "</sorted>"
 NEW_TAG = " (new)"
 
@@ -52,7 +52,7 @@ def true_list(arrivals: Sequence[Arrival]) -> list[str]:
     latest = arrivals[-1]
     new = latest.names if len(arrivals) > 1 else ()
     names = [name for arrival in arrivals for name in arrival.names]
-    names.sort(key=lambda name: name.split()[KEYS[latest.by]])
+    names.sort(key=lambda name: name.split()[KEYS.index(latest.by)])
     return [f"{name}{NEW_TAG}" if name in new else name for name in names]
 
 

@@ -8,6 +8,7 @@ import random
 from ast import literal_eval
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from slimrl.environments.base import CONSTANT
 from slimrl.environments.scripts import converse
@@ -28,7 +29,6 @@ SINGLE = (
     *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),
 )
 MULTI = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param")
-HELD_OUT = ("functions", "all")
 # The APIs of the multi-turn tests. A hash would hold out an API that no task uses alone.
 HELD_OUT_APIS = ("MessageAPI", "TradingBot")
 REFUSAL = "None of the functions can do this."
@@ -45,7 +45,7 @@ class Bfcl(Taskset):
     """
 
     name: str
-    held_out: str = "functions"
+    held_out: Literal["functions", "all"] = "functions"
     partial: bool = False
 
     def __post_init__(self) -> None:
@@ -54,8 +54,6 @@ class Bfcl(Taskset):
             raise UserError(f"bfcl: there is no category `{unknown[0]}`.{nearest(unknown[0], SINGLE + MULTI)}")
         if len(set(names)) < len(names):
             raise UserError(f"bfcl: a category is twice in `{self.name}`.")
-        if self.held_out not in HELD_OUT:
-            raise UserError(f"bfcl: `held_out` cannot be `{self.held_out}`.{nearest(self.held_out, HELD_OUT)}")
         if not set(names) & set(MULTI):
             refuse_idle(self, ["partial"], "bfcl", "without a multi-turn category")
         self._names = names

@@ -1,5 +1,5 @@
-"""Measures whether a policy learns to ask questions. Plots the questions in recorded games over training and against
-the reward, and writes `report.md`. `scripts/analyze_questions.py` runs this module.
+"""Measures whether a policy learns to ask questions. Plots the questions in recorded games over training, and writes
+`report.md`. `scripts/analyze_questions.py` runs this module.
 
 The main measure of a training run is the number of different questions before the first proposal. It is undefined for
 games without a proposal. The number of questions in the whole game is a worse measure, because a shy partner demands
@@ -44,7 +44,6 @@ MEASURES = {
 DRAWN = (ASKED, "distinct", "score_seeking", "reward")
 GAME_METRICS = {"agreed", "distinct_questions", "messages", "own_view", "questions"}  # no other environment has all
 SHARE = 5  # the beginning is the first fifth of the training steps, and the end is the last fifth
-JITTER = 0.18  # numbers of questions are integers, so their points would hide each other
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 
 
@@ -60,44 +59,39 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The finished games of a training run. `num_others` counts its rollouts of other environments."""
+    """The finished games of a training run. `num_left_out` counts its failed rollouts, and those of other
+    environments."""
 
     name: str
     games: tuple[Game, ...]
-    num_failed: int
-    num_others: int
+    num_left_out: int
 
 
 def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
-    """Write two pictures and a report about one or several runs, and return the paths. Raises UserError if a run is
-    given twice, is missing, or has no finished game."""
-    if len({log_dir.resolve() for log_dir in log_dirs}) < len(log_dirs):
-        raise UserError("`--log_dir` has a run more than once; several runs are of several seeds. Give each once.")
+    """Write a picture and a report about one or several runs, and return the paths. Raises UserError if a run is
+    missing, or has no finished game."""
     runs = [read_run(log_dir) for log_dir in log_dirs]
-    correlations = correlate(runs)
-    pictures = {"over_training": draw_training(runs), "questions_and_reward": draw_scatter(runs, correlations)}
     report = output_dir / "report.md"
-    replace_file(report, ["\n".join(_report(runs, correlations)).encode(), b"\n"])
-    return [*(save_figure(figure, output_dir / f"{name}.png") for name, figure in pictures.items()), report]
+    replace_file(report, ["\n".join(_report(runs)).encode(), b"\n"])
+    return [save_figure(draw(runs), output_dir / "over_training.png"), report]
 
 
 def read_run(log_dir: Path) -> Run:
     """Read the games in `log_dir/rollouts`. Raises UserError if there are none."""
-    games, num_failed, num_others = list[Game](), 0, 0
+    games, num_left_out = list[Game](), 0
     for step, (path, *_) in RunDir(log_dir).rollout_files().items():
         for rollout in [record.rollout for record in read_rollouts(path)] if path.suffix == ".jsonl" else ():
-            if rollout.failure or not math.isfinite(rollout.reward):
-                num_failed += 1
-            elif rollout.metrics.keys() >= GAME_METRICS:
+            is_game = rollout.metrics.keys() >= GAME_METRICS
+            if is_game and not rollout.failure and math.isfinite(rollout.reward):
                 games.append(Game(step, rollout.task_id, rollout.role, measure_game(rollout)))
             else:
-                num_others += 1
+                num_left_out += 1
     if not games:
         raise UserError(
-            f"{log_dir} has no finished game in rollouts/step_*.jsonl: {num_failed} rollouts failed, and {num_others} "
-            "are not of `matching-game`. Give `--log_dir` the output_dir of a run of `rl`."
+            f"{log_dir} has no finished game in rollouts/step_*.jsonl: {num_left_out} rollouts failed, or are not of "
+            "`matching-game`. Give `--log_dir` the output_dir of a run of `rl`."
         )
-    return Run(log_dir.resolve().name, tuple(games), num_failed, num_others)
+    return Run(log_dir.resolve().name, tuple(games), num_left_out)
 
 
 def measure_game(rollout: Rollout) -> dict[str, float]:
@@ -131,12 +125,12 @@ def _acts(replies: Sequence[str]) -> list[tuple[str, str]]:
     return [split_tag(without_thoughts(reply)) for reply in replies]
 
 
-def group_games(games: Sequence[Game], by_role: bool = False) -> list[list[Game]]:
-    """Return the games in groups. A group has the games of one task in one training step; `by_role` also separates the
-    roles. The games of a group share the table and the partner, so they are not independent."""
+def group_games(games: Sequence[Game]) -> list[list[Game]]:
+    """Return the games in groups. A group has the games of one task and role in one training step. The games of a group
+    share the table and the partner, so they are not independent."""
     groups: dict[tuple[int, str, str], list[Game]] = {}
     for game in games:
-        groups.setdefault((game.step, game.task_id, game.role if by_role else ""), []).append(game)
+        groups.setdefault((game.step, game.task_id, game.role), []).append(game)
     return list(groups.values())
 
 
@@ -161,21 +155,16 @@ def compare_ends(run: Run, measure: str) -> tuple[Estimate, Estimate, Estimate]:
     return beginning, end, difference_of_means(late, early) if is_known else NOTHING
 
 
-def correlate(runs: Sequence[Run]) -> dict[str, Estimate]:
-    """Return two correlations of the number of questions before the first proposal with the reward: one over the means
-    of groups, and one within groups.
+def correlate(runs: Sequence[Run]) -> Estimate:
+    """Return the correlation within groups of the number of questions before the first proposal with the reward.
 
     Two quantities that both grow during training are correlated even if they are otherwise unrelated. To remove this
-    effect, the correlation within groups subtracts the group's mean from both quantities. Its interval is slightly too
-    narrow, since the games of a group are treated as independent. In self-play each role is a separate group.
+    effect, the group's mean is subtracted from both quantities. The interval is slightly too narrow, since the games of
+    a group are treated as independent.
     """
-    asking = [[game for game in run.games if ASKED in game.values] for run in runs]
-    if not any(asking):
-        return {"over group means": NOTHING, "within groups": NOTHING}
-    groups = [group for games in asking for group in group_games(games, by_role=True)]
-    means = ([mean for games in asking for mean in group_means(games, name)] for name in (ASKED, "reward"))
+    groups = [group for run in runs for group in group_games([game for game in run.games if ASKED in game.values])]
     centred = ([value for group in groups for value in _centred(group, name)] for name in (ASKED, "reward"))
-    return {"over group means": correlation(*means), "within groups": correlation(*centred)}
+    return correlation(*centred) if groups else NOTHING
 
 
 def _centred(group: Sequence[Game], measure: str) -> list[float]:
@@ -184,7 +173,7 @@ def _centred(group: Sequence[Game], measure: str) -> list[float]:
     return [value - fmean(values) if len(set(values)) > 1 else 0.0 for value in values]
 
 
-def draw_training(runs: Sequence[Run]) -> Figure:
+def draw(runs: Sequence[Run]) -> Figure:
     """Return a figure of the means per game over training: points for the steps of each run, and a smoothed line."""
     figure = Figure(figsize=(8.4, 6.2), layout="constrained")
     for measure, axes in zip(DRAWN, figure.subplots(2, 2).flat, strict=True):
@@ -205,52 +194,29 @@ def draw_training(runs: Sequence[Run]) -> Figure:
     return figure
 
 
-def draw_scatter(runs: Sequence[Run], correlations: Mapping[str, Estimate]) -> Figure:
-    """Return a scatter plot of all games: the questions before the first proposal and the reward. A line shows the mean
-    reward for each number of questions."""
-    games = [game for run in runs for game in run.games if ASKED in game.values]
-    asked, rewards = (np.array([game.values[name] for game in games]) for name in (ASKED, "reward"))
-    shifts = np.random.default_rng(0).uniform(-JITTER, JITTER, len(games))
-    figure = Figure(figsize=(7.2, 5.0), layout="constrained")
-    axes = figure.add_subplot()
-    axes.scatter(asked + shifts, rewards, s=9, color=BLUE, alpha=0.25, linewidths=0, label=f"{len(games)} games")
-    numbers = np.unique(asked)
-    means = [rewards[asked == number].mean() for number in numbers]
-    axes.plot(numbers, means, color=ORANGE, marker="o", markersize=4, linewidth=1.6, label="their mean reward")
-    style_axes(axes)
-    axes.set_ylim(0, 1.02)
-    axes.set_xlabel(MEASURES[ASKED], fontsize=8.5, color=INK)
-    axes.set_ylabel("reward: share of the best assignment's worth", fontsize=8.5, color=INK)
-    found = "; ".join(f"{name} {one.mean:.2f}" for name, one in correlations.items())
-    axes.set_title(f"Do games with more questions earn more?\nCorrelation {found}", loc="left", fontsize=9.5, color=INK)
-    axes.legend(frameon=False, fontsize=8.5)
-    return figure
-
-
-def _report(runs: Sequence[Run], correlations: Mapping[str, Estimate]) -> list[str]:
+def _report(runs: Sequence[Run]) -> list[str]:
     changes = [compare_ends(run, ASKED)[-1] for run in runs]
     if len(changes) > 1:  # the mean of the runs' changes, with Student's interval
         is_known = not any(math.isnan(change.mean) for change in changes)
         changes = [mean_of_few([change.mean for change in changes]) if is_known else NOTHING]
     units = "groups" if len(runs) == 1 else f"{len(runs)} runs"
+    found = correlate(runs)
     lines = [
         "# Questions over training",
         "",
-        f"Different questions before the first proposal, end less beginning: {_cell(changes[0])}, {units} as units.",
+        f"Different questions before the first proposal, end less beginning: {_cell(changes[0])}, {units} as units. "
+        f"Their correlation with the reward within groups: {_cell(found)}, n = {found.num}.",
         "",
         "Beginning and end are the first and the last fifth of the steps. Means per game with 95% intervals, in which "
         "a group (the games of one task in one step) counts once. Questions of a whole game come of losing too: the "
-        "partner wants to be asked after each rejection. Games without a proposal do not count in the first line.",
+        "partner wants to be asked after each rejection. Games without a proposal do not count above.",
     ]
     for run in runs:
-        left_out = f"left out: {run.num_failed} failed, {run.num_others} of other environments"
-        lines += ["", f"## {run.name}", "", f"{len(run.games)} games; {left_out}.", ""]
+        lines += ["", f"## {run.name}", "", f"{len(run.games)} games; {run.num_left_out} rollouts left out.", ""]
         lines += ["| | beginning | end | difference |", "|---|---|---|---|"]
         for name, label in MEASURES.items():
             lines.append(f"| {label} | {' | '.join(map(_cell, compare_ends(run, name)))} |")
-    lines += ["", "## Questions and reward", ""]
-    lines += ["Pearson's correlation of the different questions before the first proposal with the reward:", ""]
-    return lines + [f"- {name}: {_cell(one)}, n = {one.num}" for name, one in correlations.items()]
+    return lines
 
 
 def _cell(estimate: Estimate) -> str:

@@ -17,7 +17,14 @@ from pydantic import Field, NonNegativeInt
 from slimrl.environments.scripts import converse
 from slimrl.errors import UserError
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
-from slimrl_envs.matching_game.episode import MatchingEpisode, Opponent, ScriptedPartner, SelfOpponent, text_since
+from slimrl_envs.matching_game.episode import (
+    MatchingEpisode,
+    Opponent,
+    ScriptedPartner,
+    SelfOpponent,
+    Turns,
+    text_since,
+)
 from slimrl_envs.matching_game.llm_partner import llm_partners_of
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import MAX_ERRORS, MatchingGame
@@ -26,7 +33,6 @@ from slimrl_envs.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_
 from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, Planner
 from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
-from slimrl_envs.turn_taking import TurnTaking
 
 ROLES = ("player 1", "player 2")
 
@@ -95,7 +101,7 @@ class MatchingTaskset(Taskset):
 
     def self_play(self, task: Task) -> Sequence[MatchingEpisode]:
         """Return the episodes of the two sides of one game. The two episodes play against each other."""
-        game, turns = self._game(task), TurnTaking()
+        game, turns = self._game(task), Turns()
         others = [SelfOpponent(game, 1 - player, turns, role) for player, role in enumerate(ROLES)]
         return [self._episode(game, player, other) for player, other in enumerate(others)]
 

@@ -1,6 +1,8 @@
 """An episode of the matching game from the side of the policy, and the policy's opponents. An opponent is a scripted
 partner, a language model, or the policy in another episode of the same game. `environment.py` provides the games."""
 
+import asyncio
+
 from slimrl.errors import RolloutError
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics, Turn
@@ -19,7 +21,6 @@ from slimrl_envs.matching_game.rules.protocol import (
     split_tag,
     truncate_message,
 )
-from slimrl_envs.turn_taking import TurnTaking
 
 GO_ON = "It is still your turn: write [message] or [propose]."
 
@@ -74,22 +75,41 @@ class ScriptedPartner(Opponent):
         return self._script.reply(heard)
 
 
+class Turns:
+    """Wakes the two episodes of one game in self-play, which run in one event loop."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self.left = ""  # the role of the episode that has left first
+
+    def notify(self) -> None:
+        """Wake all waiting episodes, so that they check the game again."""
+        # The waiting episodes hold the old event. Later waits use the new event.
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
 class SelfOpponent(Opponent):
     """The opponent in self-play: the policy in another episode of the same game. `role` is the role of the first
     episode, which plays against this opponent."""
 
-    def __init__(self, game: MatchingGame, player: int, turns: TurnTaking, role: str) -> None:
+    def __init__(self, game: MatchingGame, player: int, turns: Turns, role: str) -> None:
         super().__init__(game, player)
         self._turns, self._role = turns, role
 
     async def answer(self) -> None:
         """Wait until the other episode has played its turn or the game is over. Raises RolloutError if the other
-        episode has left before the end."""
+        episode has left before the end. The wait is part of a call into the environment, so `episode_timeout_s` must
+        be long enough for the other player's reply, including retries."""
         self._turns.notify()
-        await self._turns.wait_until(lambda: self._game.is_over or self._game.turn != self._player)
+        while not self._game.is_over and self._game.turn == self._player:
+            if left := self._turns.left:
+                raise RolloutError("partner_left", f"{left} left the table before the end of the game")
+            await self._turns.changed.wait()
 
     def leave(self) -> None:
-        self._turns.leave(self._role)
+        self._turns.left = self._turns.left or self._role
+        self._turns.notify()
 
 
 def text_since(game: MatchingGame, num_heard: int, player: int) -> str:

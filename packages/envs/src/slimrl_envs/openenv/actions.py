@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from slimrl.errors import RolloutError, UserError, nearest
+from slimrl.errors import RolloutError
 from slimrl.io.text import is_too_deep, parse_json, spans_between
 from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
@@ -16,8 +16,8 @@ from slimrl.tools.base import ToolError, TypedTool, arguments_of, schema_of
 from slimrl.tools.formats import as_json
 from slimrl.tools.mcp_server import read_content
 
-FormatName = Literal["auto", "text", "json", "native"]
 ACT = "act"  # the name of the tool whose arguments are the fields of an action
+TAGS = "<action>", "</action>"
 CALL_KEYS = {"tool_name", "arguments"}  # the fields of an action that calls an MCP tool
 RESULT = {"tool_name", "result", "error"}  # the fields of the result of a tool call
 NOTHING = "(nothing to see)"
@@ -27,47 +27,36 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A reader of actions from replies. With `calls_tools`, `tools` has the tools of an MCP environment, otherwise only
-    `ACT`.
+    """A reader of actions from replies.
 
-    `format` decides where the action is. With `text`, the value of `field` is the text in the first `tag`, or the whole
-    reply if `tag` is empty. With `json`, the first `tag` contains a JSON object. With `native`, the action is the first
-    call in the format of the chat template.
+    With the form `text`, the reply is the action's only text. With `json`, the first tags contain a JSON object. With
+    `native`, the action is the first call of one of the `tools`, in the form of the chat template. In the other forms
+    `tools` has only `ACT`.
     """
 
     tools: Mapping[str, TypedTool]
-    format: Literal["text", "json", "native"]
-    tag: str = ""
-    field: str = ""
-    calls_tools: bool = False
+    form: Literal["text", "json", "native"]
 
     @property
     def role(self) -> Literal["user", "tool"]:
         """The role of the messages with which the environment answers an action."""
-        return "tool" if self.format == "native" else "user"
+        return "tool" if self.form == "native" else "user"
 
     def functions(self) -> list[dict[str, Any]]:
-        """Return the schemas of the tools for the chat template. Return an empty list unless the format is `native`."""
-        return [schema_of(tool) for tool in self.tools.values()] if self.format == "native" else []
+        """Return the schemas of the tools for the chat template. Return an empty list unless the form is `native`."""
+        return [schema_of(tool) for tool in self.tools.values()] if self.form == "native" else []
 
     def instructions(self) -> str:
-        """Return the instructions for the policy on the format of actions; an empty text if none are needed."""
-        if self.format == "native":
+        """Return the instructions for the policy on the form of actions; an empty text if none are needed."""
+        if self.form == "native":
             return "Make one call at a time."
-        if self.format == "json":
-            fields = {name: as_json(dict(tool.parameters)) for name, tool in self.tools.items()}
-            begin = f"Act by writing, in <{self.tag}>...</{self.tag}>, a JSON object"
-            if not self.calls_tools:
-                return f"{begin} with fields of this JSON schema: {fields[ACT]}"
-            lines = [f"- {name}: {self.tools[name].__doc__} Arguments: {schema}" for name, schema in fields.items()]
-            return "\n".join(
-                [f'{begin} {{"name": "tool", "arguments": {{...}}}} that calls one of these tools:', *lines]
-            )
-        choices = self.tools[ACT].parameters[self.field].get("enum")
-        one_of = f", which is one of: {', '.join(map(str, choices))}" if choices else ""
-        if self.tag:
-            return f"Answer with <{self.tag}>{self.field}</{self.tag}>{one_of}."
-        return f"Your whole answer is the {self.field}{one_of}." if one_of else ""
+        fields = dict(self.tools[ACT].parameters)
+        if self.form == "json":
+            begin = f"Act by writing, in {'...'.join(TAGS)}, a JSON object with fields of this JSON schema:"
+            return f"{begin} {as_json(fields)}"
+        ((name, field),) = fields.items()
+        choices = field.get("enum")
+        return f"Your whole answer is the {name}, which is one of: {', '.join(map(str, choices))}." if choices else ""
 
     def read(self, reply: str) -> dict[str, Any]:
         """Return the action in `reply`, a reply without its thoughts. Raise ToolError without a valid action."""
@@ -77,17 +66,18 @@ class Reader:
         return action
 
     def _read_call(self, reply: str) -> tuple[str, dict[str, Any]]:
-        text = in_tag(reply, self.tag) if self.tag else reply.strip()
-        if self.format == "text":
-            return ACT, {self.field: text}
-        if self.format == "json" and not self.calls_tools:
-            return ACT, read_object(text)
-        parts = ToolReader().read(reply if self.format == "native" else f"{OPEN}{text}{CLOSE}", closed=True)
+        if self.form == "text":
+            return ACT, dict.fromkeys(self.tools[ACT].parameters, reply.strip())
+        if self.form == "json":
+            span = next(spans_between(reply, *TAGS), None)
+            if span is None:
+                raise ToolError(f"there is no {'...'.join(TAGS)} in the answer.")
+            return ACT, read_object(reply[slice(*span)])
+        parts = ToolReader().read(reply, closed=True)
         call = next((part for part in parts if isinstance(part, ToolCall)), None)
         if call is None:
-            begin, end = (OPEN, CLOSE) if self.format == "native" else (f"<{self.tag}>", f"</{self.tag}>")
-            begun = "the call is not well-formed" if begin in reply else "there is no call"
-            raise ToolError(f'{begun}. Write {begin}{{"name": "...", "arguments": {{...}}}}{end}.')
+            begun = "the call is not well-formed" if OPEN in reply else "there is no call"
+            raise ToolError(f'{begun}. Write {OPEN}{{"name": "...", "arguments": {{...}}}}{CLOSE}.')
         return call.name, read_object(call.arguments)
 
 
@@ -98,12 +88,15 @@ def is_tool_schema(schema: Schema) -> bool:
     return not fields or fields == CALL_KEYS
 
 
-def act_tool(schema: Schema) -> TypedTool:
-    """Return the tool `ACT` with the fields of the action's `schema`, except `metadata`, which policies do not fill."""
+def reader_of(schema: Schema) -> Reader:
+    """Return the reader of actions with this schema. The field `metadata` is left out, because policies do not fill
+    it."""
     properties = {name: field for name, field in schema["properties"].items() if name != "metadata"}
     required = [name for name in schema.get("required", ()) if name != "metadata"]
     own = {**schema, "type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return TypedTool(ACT, str(schema.get("description") or "Acts in the environment."), own, dict)
+    tool = TypedTool(ACT, str(schema.get("description") or "Acts in the environment."), own, dict)
+    kinds = [field.get("type") if isinstance(field, dict) else None for field in properties.values()]
+    return Reader({ACT: tool}, "text" if kinds == ["string"] else "json")
 
 
 def mcp_tool(name: str, description: str, schema: Schema) -> TypedTool:
@@ -112,47 +105,12 @@ def mcp_tool(name: str, description: str, schema: Schema) -> TypedTool:
     return TypedTool(name, description, schema, lambda **arguments: {**kind, "arguments": arguments})
 
 
-def reader_of(tool: TypedTool, format: str, tag: str, field: str) -> Reader:
-    """Return the reader of replies that fill the fields of `tool`. Raise UserError if `format` or `field` does not fit
-    the tool's schema."""
-    names = [*tool.parameters]
-    if field and not _is_text(tool.parameters.get(field)):
-        raise UserError(f"openenv: an action has no text `{field}`.{nearest(field, names)}")
-    if not field and len(names) == 1 and _is_text(tool.parameters[names[0]]):
-        field = names[0]
-    if format == "text" and not field:
-        raise UserError(
-            'openenv: `format` = "text" needs an action with one text, and this has '
-            f'{", ".join(names)}: name the text in `text_field`, or take "json" or "native".'
-        )
-    if field and format in ("auto", "text"):
-        return Reader({ACT: tool}, "text", tag, field)
-    return Reader({ACT: tool}, "native") if format == "native" else Reader({ACT: tool}, "json", tag or "action")
-
-
-def mcp_reader_of(tools: Mapping[str, TypedTool], format: str, tag: str) -> Reader:
-    """Return the reader of replies that call MCP tools."""
-    return Reader(tools, "json", tag or "action", calls_tools=True) if format == "json" else Reader(tools, "native")
-
-
-def in_tag(reply: str, tag: str) -> str:
-    """Return the text in the first pair of tags `tag` in a reply. Raise ToolError if the reply has no such pair."""
-    found = next(spans_between(reply, f"<{tag}>", f"</{tag}>"), None)
-    if found is None:
-        raise ToolError(f"there is no <{tag}>...</{tag}> in the answer.")
-    return reply[slice(*found)].strip()
-
-
 def read_object(text: str) -> dict[str, Any]:
     """Parse a JSON object. Raise ToolError for any other text, and for an object that is nested too deeply."""
     value = parse_json(text)
     if not isinstance(value, dict) or is_too_deep(value):
-        raise ToolError(f"this is no JSON object: {text!r:.100}.")
+        raise ToolError(f"this is no JSON object: {text.strip()!r:.100}.")
     return value
-
-
-def _is_text(field: object) -> bool:
-    return isinstance(field, dict) and field.get("type") == "string"
 
 
 def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, Vali
 
 from slimrl.errors import RolloutError, require, visible
 from slimrl.io.http import BUSY, PASSING, HttpError, Peer
+from slimrl.io.text import parse_json
 from slimrl.io.urls import is_this_machine
 from slimrl.tools.base import ToolError, TypedTool
 from slimrl_envs.openenv.actions import mcp_tool
@@ -64,13 +65,6 @@ class _ToolList(BaseModel):
     tools: list[_Tool] = Field(min_length=1, validation_alias=AliasPath("result", "tools"))
 
 
-class _Direct(client.connect):  # type: ignore[misc,name-defined]  # imported by name
-    """A connection that follows no redirect, because a redirect leads to a server that the user has not named."""
-
-    def process_redirect(self, exc: Exception) -> Exception:
-        return exc
-
-
 class Session:
     """A session with an environment server. It is open from `connect` to `close`."""
 
@@ -83,7 +77,7 @@ class Session:
         url = f"ws{base.removeprefix('http')}/ws"
         proxy = None if is_this_machine(urlsplit(url).hostname or "") else True
         try:
-            socket = await _Direct(
+            socket = await client.connect(
                 url,
                 proxy=proxy,
                 max_size=MAX_MESSAGE,
@@ -93,11 +87,10 @@ class Session:
                 ping_interval=None,  # a busy environment answers no pings, and steps have their own time limit
             )
         except exceptions.InvalidStatus as error:
-            status, place = error.response.status_code, error.response.headers.get("Location", "")
+            status = error.response.status_code
             if status in BUSY | PASSING:
                 raise passing(f"answers with status {status}") from error
-            to = f" and points to {place!r:.200}, which is not followed" if place else ""
-            raise RolloutError("environment_error", f"{url} opens no session: status {status}{to}") from error
+            raise RolloutError("environment_error", f"{url} opens no session: status {status}") from error
         except (OSError, TimeoutError, exceptions.WebSocketException, EOFError) as error:
             raise passing(f"opens no session: {error!r:.300}") from error
         return cls(socket)
@@ -147,14 +140,8 @@ class Session:
         try:
             text = await self._socket.recv()
         except (OSError, exceptions.ConnectionClosed) as error:
-            sent = vars(error).get("sent")  # the close frame that this side has sent
-            if sent is not None and sent.code == 1009:
-                raise RolloutError("environment_error", f"an answer is larger than {MAX_MESSAGE} bytes") from error
             raise RolloutError("environment_died", f"the server ended the session: {error!s:.300}") from error
-        try:
-            answer = json.loads(text)
-        except (ValueError, RecursionError):
-            answer = None
+        answer = parse_json(text)
         if not isinstance(answer, dict):
             raise RolloutError("environment_error", f"the server answers no JSON object, but {text!r:.300}")
         if answer.get("type") == "error":

@@ -63,13 +63,10 @@ package has no answer to the `question`."""
 
 
 class Part:
-    """A task of the package with its config. `level` selects settings from the package's curriculum, and `config`
-    overrides them. `sizes` has the wanted number of items in each split. A split has fewer items if too few different
-    ones exist."""
+    """A task of the package with its settings `config`. `sizes` has the wanted number of items in each split. A split
+    has fewer items if too few different ones exist."""
 
-    def __init__(
-        self, name: str, config: Mapping[str, Any], level: int | None, seed: int, sizes: Mapping[Split, int]
-    ) -> None:
+    def __init__(self, name: str, config: Mapping[str, Any], seed: int, sizes: Mapping[Split, int]) -> None:
         datasets = _factory().DATASETS
         if name not in datasets or name in NOT_OURS:
             raise UserError(
@@ -80,12 +77,12 @@ class Part:
             raise UserError(f"reasoning-gym: {name} cannot be trained on: {UNSOUND[name]}.")
         self.name = name
         self._make_dataset, self._make_config = datasets[name]
-        self._known = {field.name for field in dataclasses.fields(self._make_config) if field.init} - {*DECIDED}
-        if unknown := [key for key in config if key not in self._known]:
+        known = {field.name for field in dataclasses.fields(self._make_config) if field.init} - {*DECIDED}
+        if unknown := [key for key in config if key not in known]:
             follows = " It follows from the args `seed`, `num_train` and `num_test`." if unknown[0] in DECIDED else ""
-            hint = follows or nearest(unknown[0], self._known)
+            hint = follows or nearest(unknown[0], known)
             raise UserError(f"reasoning-gym: {name} has no setting `{unknown[0]}`.{hint}")
-        self._settings = {**self._settings_of_level(level), **config}
+        self._settings = config
         self._first_seed, self._sizes = seed * len(SPLITS) * STRIDE, sizes
         self._datasets: dict[Split, Any] = {}
         self._items: dict[Split, list[Item]] = {}
@@ -181,7 +178,7 @@ class Part:
         return self._datasets[split]
 
     def _config_of(self, split: Split) -> Any:
-        settings = self._settings | {"seed": self._first_seed_of(split), "size": self._num_candidates(split)}
+        settings = {**self._settings, "seed": self._first_seed_of(split), "size": self._num_candidates(split)}
 
         def make() -> Any:
             config = self._make_config(**copy.deepcopy(settings))
@@ -198,22 +195,6 @@ class Part:
 
     def _split_of(self, seed: int) -> Split:
         return SPLITS[(seed - self._first_seed) // STRIDE]
-
-    def _settings_of_level(self, level: int | None) -> dict[str, Any]:
-        """Return the settings of the task's curriculum at `level`; no settings without a level. Raise UserError if the
-        task does not have this level."""
-        if level is None:
-            return {}
-        curricula = _factory().CURRICULA
-        if self.name not in curricula:
-            raise UserError(f"reasoning-gym: {self.name} has no levels. These have: {', '.join(sorted(curricula))}.")
-        curriculum = curricula[self.name]()
-        highest = max(len(attribute.levels) for attribute in curriculum.attributes.values()) - 1
-        if not 0 <= level <= highest:
-            raise UserError(f"reasoning-gym: `level` of {self.name} must be 0 to {highest}, not {level}.")
-        curriculum.set_global_level(level)
-        config = call_user_code(f"reasoning-gym's curriculum of {self.name} failed", curriculum.generate_configuration)
-        return {name: getattr(config, name) for name in self._known}
 
 
 def task_names() -> list[str]:

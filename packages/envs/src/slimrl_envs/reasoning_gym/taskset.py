@@ -18,9 +18,7 @@ from slimrl.io.cache import say
 from slimrl.types import Message, Script, Split, Task, Taskset, Turn
 from slimrl_envs.reasoning_gym.part import EASY, Part
 
-IN_TAGS = "Answer the question. Write nothing but the answer, in <answer> tags."
-INSTRUCTIONS = {"tag": IN_TAGS, "lenient": IN_TAGS, "plain": "Answer the question. Write nothing but the answer."}
-FORMS: dict[str, Form] = {"tag": "tag", "lenient": "lenient", "plain": "whole"}
+INSTRUCTION = "Answer the question. Write nothing but the answer, in <answer> tags."
 MAX_SEED = 100  # larger values would exceed the 32 bits of NumPy's seeds
 Size = Annotated[int, Field(ge=0, le=1_000_000)]
 
@@ -29,19 +27,15 @@ Size = Annotated[int, Field(ge=0, le=1_000_000)]
 class ReasoningGym(Taskset):
     """A taskset of one or several of the package's tasks. The fields are the `args` of the config section.
 
-    `config` has the task's settings under the package's names. In a mixture it has a table for each task, under the
-    task's name. `level`, from 0, selects settings of the package's curriculum, and `config` overrides them. `weights`
-    are the relative shares of the tasks in a mixture; a task without a weight counts 1. `num_train`, `num_validation`
-    and `num_test` are the maximum numbers of tasks in the splits. `system` replaces the instruction of the
-    `answer_format`, for example to let the policy think before it answers.
+    `config` has the task's settings under the package's names. In a mixture, whose tasks have equal shares, it has a
+    table for each task, under the task's name. `num_train`, `num_validation` and `num_test` are the maximum numbers of
+    tasks in the splits. `system` replaces the instruction, for example to let the policy think before it answers.
     """
 
     name: str
     config: dict[str, Any] = field(default_factory=dict)
-    weights: dict[str, float] = field(default_factory=dict)
-    level: int | None = None
-    answer_format: Literal["tag", "lenient", "plain"] = "tag"
-    system: str = ""
+    answer_format: Literal["tag", "lenient"] = "tag"
+    system: str = INSTRUCTION
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     num_train: Size = 1_000
     num_validation: Size = 0
@@ -50,15 +44,15 @@ class ReasoningGym(Taskset):
     def __post_init__(self) -> None:
         names = [name.strip().replace("-", "_") for name in self.name.split("+")]
         if len(set(names)) < len(names):
-            raise UserError(f"reasoning-gym: a task is twice in `{self.name}`; `weights` gives it a larger share.")
+            raise UserError(f"reasoning-gym: a task is twice in `{self.name}`.")
         sizes: dict[Split, int] = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
-        shares, configs = _shares(names, self.weights), _configs(names, self.config)
+        configs = _configs(names, self.config)
         self._parts: dict[str, Part] = {}
         end = 0.0
         for name in names:  # a task's part of a split is between the sums of the shares before and after it
-            begin, end = end, end + shares[name]
+            begin, end = end, end + 1.0 / len(names)
             counts = {split: round(end * size) - round(begin * size) for split, size in sizes.items()}
-            self._parts[name] = Part(name, configs[name], self.level, self.seed, counts)
+            self._parts[name] = Part(name, configs[name], self.seed, counts)
 
     def prepare(self) -> None:
         """Report the mean reward of the best blind answer, which needs no reasoning, for each task in `EASY`."""
@@ -79,8 +73,8 @@ class ReasoningGym(Taskset):
 
     def environment(self, task: Task) -> "ReasoningGymEpisode":
         """Return a fresh episode on the task."""
-        form, is_mixed = FORMS[self.answer_format], len(self._parts) > 1
-        return ReasoningGymEpisode(self._parts[task.data["task"]], task, self._opening(task), form, is_mixed=is_mixed)
+        part, is_mixed = self._parts[task.data["task"]], len(self._parts) > 1
+        return ReasoningGymEpisode(part, task, self._opening(task), self.answer_format, is_mixed=is_mixed)
 
     @property
     def scripts(self) -> dict[str, Script]:
@@ -100,13 +94,11 @@ class ReasoningGym(Taskset):
         return self._conversation(task, random.Random(f"{seed}/{task.id}").choice(others)["answer"])
 
     def _conversation(self, task: Task, answer: str) -> list[Message]:
-        reply = answer if self.answer_format == "plain" else f"<answer>{answer}</answer>"
-        return [*self._opening(task), {"role": "assistant", "content": reply}]
+        return [*self._opening(task), {"role": "assistant", "content": f"<answer>{answer}</answer>"}]
 
     def _opening(self, task: Task) -> list[Message]:
         """Return the instruction and the question."""
-        instruction = self.system or INSTRUCTIONS[self.answer_format]
-        return [{"role": "system", "content": instruction}, {"role": "user", "content": task.data["question"]}]
+        return [{"role": "system", "content": self.system}, {"role": "user", "content": task.data["question"]}]
 
 
 class ReasoningGymEpisode:
@@ -145,16 +137,3 @@ def _configs(names: Sequence[str], config: Mapping[str, Any]) -> dict[str, Mappi
         if not isinstance(settings, Mapping):
             raise UserError(f"reasoning-gym: `config` of {name} must be a table of settings, not {settings!r:.80}.")
     return {name: config.get(name, {}) for name in names}
-
-
-def _shares(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the share of each task. Raise UserError for an unknown task or an invalid weight."""
-    for name, weight in weights.items():
-        if name not in names:
-            raise UserError(
-                f"reasoning-gym: `weights` names `{name}`, which is not in the mixture.{nearest(name, names)}"
-            )
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.0 < weight < 1e6:
-            raise UserError(f"reasoning-gym: the weight of {name} must be a number above 0, not {weight!r:.80}.")
-    total = sum(weights.get(name, 1.0) for name in names)
-    return {name: weights.get(name, 1.0) / total for name in names}

@@ -39,8 +39,8 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     """Fill the sample with the rollout of one game, and return it. SLIME calls this for every sample.
 
     Raises UserError, which stops SLIME's run, if every sample would fail. The reason may be a missing setting, a row
-    without a game, an opening that fills the context, a router that does not answer, a partner whose budget is used up,
-    or many failures in a row.
+    without a game, an opening that fills the context, a router that does not answer, or a partner whose budget is used
+    up.
     """
     settings = Settings.of(args)
     missing = [name for name in NEEDED if not getattr(settings, name)]
@@ -71,8 +71,7 @@ class MatchingRollouts:
     """The player of SLIME's games, with everything that all samples share: games, chat format, router and settings.
 
     To use other games, another partner or another source of tokens, make your own object in a module, and give SLIME
-    the path of its `generate`. After `matching_max_failures` failed games in a row, `generate` raises UserError,
-    because SLIME would otherwise play failing games for ever.
+    the path of its `generate`.
 
     Training games are recorded in the format of `slimrl rl`, in `matching_log_dir` or beside SLIME's checkpoints, so
     that `scripts/analyze_questions.py` can read them. The files are `rollouts/step_N.jsonl`, where N is SLIME's number
@@ -84,7 +83,6 @@ class MatchingRollouts:
     chat: ChatFormat
     router: Router
     settings: Settings = field(default_factory=Settings)
-    _failures: list[str] = field(default_factory=list, init=False, repr=False, compare=False)  # since the last success
 
     async def generate(
         self, args: Any, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool = False
@@ -113,10 +111,8 @@ class MatchingRollouts:
         fill(sample, rollout, self.chat)
         sample.weight_versions = client.weight_versions
         sample.metadata["evaluation"] = evaluation
-        if rollout.failure != ABORTED:
-            if self.settings.log_dir and not evaluation:
-                self._record(group_of(sample), rollout)
-            self._count(sample.metadata["failure"])
+        if self.settings.log_dir and not evaluation and rollout.failure != ABORTED:
+            self._record(group_of(sample), rollout)
         return sample
 
     def _record(self, group: int, rollout: Rollout) -> None:
@@ -124,19 +120,6 @@ class MatchingRollouts:
         path = RunDir(Path(self.settings.log_dir)).rollouts_of(group // self.settings.rollout_batch_size)
         with closing(LineFile(path, keep=True, digests=True)) as file:
             file.append(rollout_to_json(record))
-
-    def _count(self, failure: str) -> None:
-        """Count failures in a row. Raises UserError at `matching_max_failures`."""
-        if failure:
-            self._failures.append(failure)
-        else:
-            self._failures.clear()
-        if len(self._failures) >= self.settings.matching_max_failures:
-            raise UserError(
-                f"slime: {len(self._failures)} games in a row failed, through no fault of the policy, and none was "
-                f"finished. The last: {self._failures[-1]}. SLIME would play others for ever: mend what that names, "
-                "and start again, from the last checkpoint."
-            )
 
 
 def fill(sample: Any, rollout: Rollout, chat: ChatFormat | None) -> None:

@@ -5,9 +5,9 @@ Neither SLIME nor PyTorch is imported. See docs/slime.md.
 
 import json
 from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
 from transformers import AutoTokenizer
 
 from slimrl.environments.find import load_taskset
@@ -18,8 +18,6 @@ from slimrl_envs.matching_game.rules.game_files import deal_of
 
 GAME = "game_state"
 TIMEOUT_S = 120.0  # for one answer of the partner
-# More than the number of concurrent games, because all of them fail during a short outage of the router or the partner.
-MAX_FAILURES = 1024
 FROM_DATA = "games come from --prompt-data"
 # Settings of `matching_args` that have no effect, and why.
 NOT_HERE = {
@@ -27,7 +25,6 @@ NOT_HERE = {
     "max_turns": "max_turns stands by itself",
     "thoughts": "it is for slimrl's warm-up",
 }
-Above0 = Annotated[float, Field(gt=0)]
 
 
 class Settings(BaseModel):
@@ -46,8 +43,7 @@ class Settings(BaseModel):
     max_turns: int | None = None
     matching_args: dict[str, Any] = {}
     matching_turn_tokens: int = 0
-    matching_timeout_s: Above0 = TIMEOUT_S
-    matching_max_failures: Annotated[int, Field(gt=0)] = MAX_FAILURES
+    matching_timeout_s: PositiveFloat = TIMEOUT_S
     matching_log_dir: str | None = None  # None: beside SLIME's checkpoints; empty: no record
 
     @property

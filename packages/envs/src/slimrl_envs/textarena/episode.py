@@ -1,10 +1,6 @@
-"""A match is one game with its players. An episode is the match from the side of one player.
-
-`Match.reward` defines the rewards. A player loses after too many invalid moves, or after a move that breaks the game.
-"""
+"""An episode: one game of the policy, alone or against bots. `Match._reward` defines the rewards."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 from slimrl.errors import RolloutError
@@ -12,43 +8,59 @@ from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Turn
 from slimrl_envs.textarena.game import PROMPT, Game, Seen, as_text
 from slimrl_envs.textarena.players import Bot
-from slimrl_envs.turn_taking import TurnTaking
 
+MAX_INVALID_MOVES = 10  # of the policy, which loses with one more; most games allow only one invalid move in a row
 MAX_BOT_MOVES = 500  # between two replies of the policy
 MAX_SPEECH_CHARS = 1_000  # of each text from another player that the policy reads
 
 
 class Match:
-    """One game with its players. The `bots` play some sides, and the policy plays all other sides."""
+    """An episode of a game. The policy plays the side `player`, and the `bots` play all other sides."""
 
-    def __init__(self, game: Game, bots: Mapping[int, Bot], max_invalid_moves: int) -> None:
-        self.game, self.turns = game, TurnTaking()
-        self._bots, self._max_invalid_moves = bots, max_invalid_moves
-        self._num_turns, self._num_invalid = Counter[int](), Counter[int]()  # by player
-        self.last_read: list[Seen] = []  # the texts that the player to move read last, for scripts
-        self.forfeit: int | None = None  # the player whose invalid move closed the game
+    game: Game  # from `start` on
+    last_read: list[Seen]  # the texts that the policy read last, for scripts
 
-    @property
-    def is_over(self) -> bool:
-        return self.game.is_over or self.forfeit is not None
+    def __init__(self, make_game: Callable[[], Game], player: int, bots: Mapping[int, Bot], system: str) -> None:
+        """Make the episode. `make_game` is called at the start of the episode. `system` precedes the rules."""
+        self._make_game, self._player, self._bots, self._system = make_game, player, bots, system
+        self._num_turns = self._num_invalid = 0
+        self._has_forfeited = False  # an invalid move of the policy closed the game
 
-    def play(self, reply: str) -> None:
-        """Play the policy's `reply` for the player whose turn it is. Then play the bots' moves until it is the policy's
-        turn."""
-        player = self.game.player
-        self._num_turns[player] += 1
-        if not self.game.play(reply):
-            self._num_invalid[player] += 1
-            if self.game.is_over or self._num_invalid[player] > self._max_invalid_moves:
-                self.forfeit = player
-        self.let_bots_play()
-        self.turns.notify()
+    async def start(self) -> list[Message]:
+        """Make the game, play until the policy's first turn, and return the rules and the policy's view. Raise
+        RolloutError if the game is over before this turn."""
+        self.game = self._make_game()
+        self._let_bots_play()
+        if self.game.is_over:
+            raise RolloutError("partner_left", "the game was over before the policy's first turn")
+        seen = self._read()
+        rules = as_text([one for one in seen if one.kind == PROMPT])
+        news = as_text([one for one in seen if one.kind != PROMPT])
+        system = "\n\n".join(filter(None, (self._system, rules)))
+        opening: list[Message] = [{"role": "system", "content": system}] if system else []
+        return [*opening, {"role": "user", "content": news or "Begin."}]
 
-    def let_bots_play(self) -> None:
+    async def step(self, reply: str) -> Turn:
+        """Play the reply without its thoughts, and then the bots' moves until the policy's next turn."""
+        game = self.game
+        self._num_turns += 1
+        if not game.play(without_thoughts(reply)):
+            self._num_invalid += 1
+            self._has_forfeited = game.is_over or self._num_invalid > MAX_INVALID_MOVES
+        if not self._has_forfeited:
+            self._let_bots_play()
+        metrics = self._metrics()
+        if game.is_over or self._has_forfeited:
+            ending: Message = {"role": "user", "content": f"The game is over. {game.reason()}".strip()}
+            return Turn(done=True, messages=[ending], reward=self._reward(), metrics=metrics)
+        news: Message = {"role": "user", "content": as_text(self._read()) or "Go on."}
+        return Turn(done=False, messages=[news], metrics=metrics)
+
+    def _let_bots_play(self) -> None:
         """Play the bots' moves until it is the policy's turn. Raise RolloutError if a bot fails, because the result
         would not depend on the policy."""
         for _ in range(MAX_BOT_MOVES):
-            if self.is_over or self.game.player not in self._bots:
+            if self.game.is_over or self.game.player not in self._bots:
                 return
             reply = self._bots[self.game.player](self.game, self.game.read())
             if reply is None:
@@ -57,87 +69,36 @@ class Match:
                 raise RolloutError("opponent_invalid", f"the opponent's move {reply!r} failed: {self.game.reason()}")
         raise RolloutError("opponent_endless", f"the opponents made {MAX_BOT_MOVES} moves without the policy's turn")
 
-    def reward(self, player: int) -> float:
-        """Return the reward of a player at the end of the game, from 0 to 1.
+    def _reward(self) -> float:
+        """Return the policy's reward at the end of the game, from 0 to 1.
 
         In a game for one player this is the game's own reward, clipped to this range. Games for several players pay
-        from -1 to 1, so a loss becomes 0, a draw 0.5 and a win 1. If an invalid move ended the game, the player of this
-        move gets 0, and each other player gets 0.5. This is less than a win, so that no player learns to provoke
-        errors.
+        from -1 to 1, so a loss becomes 0, a draw 0.5 and a win 1. If an invalid move ended the game, the reward is 0.
         """
-        if self.forfeit is not None:
-            return 0.0 if self.forfeit == player else 0.5
-        raw = self.game.reward(player)
+        if self._has_forfeited:
+            return 0.0
+        raw = self.game.reward(self._player)
         if math.isnan(raw):
             raise RolloutError("environment_error", f"the game gave no reward: {self.game.reason()}")
         return min(1.0, max(0.0, raw if self.game.num_players == 1 else (raw + 1) / 2))
 
-    def metrics(self, player: int) -> dict[str, float]:
-        """Return the metrics of a player."""
-        is_played = self.game.is_over and self.forfeit is None
-        raw = self.game.reward(player) if is_played else math.nan
+    def _metrics(self) -> dict[str, float]:
+        is_played = self.game.is_over and not self._has_forfeited
+        raw = self.game.reward(self._player) if is_played else math.nan
         found = {
             "won": raw > 0 if self.game.num_players > 1 else raw >= 1,
-            "invalid_moves": self._num_invalid[player],
-            "ended_by_invalid": self.forfeit == player,
-            "turns": self._num_turns[player],
+            "invalid_moves": self._num_invalid,
+            "ended_by_invalid": self._has_forfeited,
+            "turns": self._num_turns,
         }
         if self.game.num_players > 1:
-            found |= {"drawn": raw == 0, "other_invalid": self.forfeit not in (None, player)}
+            found["drawn"] = raw == 0
         return {name: float(value) for name, value in found.items()}
 
-    def read(self) -> list[Seen]:
-        """Return the texts that the player to move has not read. Texts of other players are cut to
-        `MAX_SPEECH_CHARS`."""
+    def _read(self) -> list[Seen]:
+        """Return the texts that the policy has not read. Texts of other players are cut to `MAX_SPEECH_CHARS`."""
         self.last_read = [
             Seen(one.sender, one.text[:MAX_SPEECH_CHARS], one.kind) if one.sender >= 0 else one
             for one in self.game.read()
         ]
         return self.last_read
-
-
-class MatchEpisode:
-    """An episode of a match from the side of one player."""
-
-    def __init__(self, make_match: Callable[[], Match], player: int, system: str) -> None:
-        """Make the episode of `player`. `make_match` is called at the start of the episode. If the match has several
-        episodes, `make_match` must return the same match to all of them. `system` precedes the rules."""
-        self._make_match, self._player, self._system = make_match, player, system
-        self._match: Match | None = None
-
-    async def start(self) -> list[Message]:
-        """Make the match, wait for this player's first turn, and return the rules and the player's view. Raise
-        RolloutError if the game is over before this turn."""
-        match = self._match = self._make_match()
-        match.let_bots_play()
-        await self._wait(match)
-        if match.is_over:
-            raise RolloutError("partner_left", "the game was over before this player's first turn")
-        seen = match.read()
-        rules = as_text([one for one in seen if one.kind == PROMPT])
-        news = as_text([one for one in seen if one.kind != PROMPT])
-        system = "\n\n".join(filter(None, (self._system, rules)))
-        opening: list[Message] = [{"role": "system", "content": system}] if system else []
-        return [*opening, {"role": "user", "content": news or "Begin."}]
-
-    async def step(self, reply: str) -> Turn:
-        """Play the reply without its thoughts, and wait for this player's next turn or for the end of the game."""
-        match = self._match
-        assert match is not None, "an episode is started before its first step"
-        if not match.is_over:
-            match.play(without_thoughts(reply))
-        await self._wait(match)
-        metrics = match.metrics(self._player)
-        if match.is_over:
-            ending: Message = {"role": "user", "content": f"The game is over. {match.game.reason()}".strip()}
-            return Turn(done=True, messages=[ending], reward=match.reward(self._player), metrics=metrics)
-        text = as_text(match.read()) or "Go on."
-        return Turn(done=False, messages=[{"role": "user", "content": text}], metrics=metrics)
-
-    async def close(self) -> None:
-        """Leave the game, so that the other sides stop waiting."""
-        if self._match:
-            self._match.turns.leave(f"player {self._player}")
-
-    async def _wait(self, match: Match) -> None:
-        await match.turns.wait_until(lambda: match.is_over or match.game.player == self._player)

@@ -1,14 +1,13 @@
 """`textarena:NAME`: a game of TextArena, such as `textarena:Wordle-v0` or `textarena:TicTacToe-v0`.
 
-The policy plays alone, against a player who moves at random, or against itself. Rewards are the game's
-own, from 0 to 1: a win is 1, a draw 0.5, a loss 0, and an invalid move that closes the game is worth 0.
+The policy plays alone, or against players who move at random. Rewards are the game's own, from 0 to 1: a win is 1, a
+draw 0.5, a loss 0, and an invalid move that closes the game is worth 0.
 """
 
-import functools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import NonNegativeInt
 
@@ -16,20 +15,19 @@ from slimrl.environments.base import SUCCESS
 from slimrl.environments.scripts import converse
 from slimrl.errors import UserError
 from slimrl.io.cache import say
-from slimrl.io.settings import refuse_idle
 from slimrl.io.text import hash_number
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
-from slimrl_envs.textarena.episode import Match, MatchEpisode
+from slimrl_envs.textarena.episode import Match
 from slimrl_envs.textarena.game import load_game
 from slimrl_envs.textarena.players import Bot, RandomPlayer, guess_number
 
 BOTH = "both"
-COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players to try if `num_players` is not set
+COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players to try
 PASS = "[pass]"
 # Kinds of failure by metric. The first metric that is not 0 decides.
-KINDS = {"ended_by_invalid": "invalid move", "other_invalid": "invalid move of the other", "drawn": "drawn"}
+KINDS = {"ended_by_invalid": "invalid move", "drawn": "drawn"}
 # Games in which blind play has a mean reward above 0.3, each with the best blind play and its mean reward.
-# `benchmarks/checks/blind_answers.py` measured them with `opponent = "random"`.
+# `benchmarks/checks/blind_answers.py` measured them.
 EASY = {
     "2048-v0-10x10": ("every move is a valid one at random", 1.0),
     "2048-v0-ultra-easy": ("every move is a valid one at random", 1.0),
@@ -53,18 +51,13 @@ class TextArena(Taskset):
     """A taskset of one game with a different seed for each task. The fields after `name` are the `args` of the config
     section.
 
-    `opponent` is `random` (random valid moves) or `self` (the policy plays all sides, and all of them are trained).
-    `player` is the policy's side, from 0; with `both` the side changes from task to task. `num_players` is for games in
-    which this number can be chosen. `config` has the game's own arguments, such as `max_turns`. A player with more than
-    `max_invalid_moves` invalid moves loses the game; most games themselves allow only one invalid move in a row.
-    `system` precedes the rules of the game, for example to let the policy think before it moves.
+    `player` is the policy's side, from 0; with `both` the side changes from task to task. `config` has the game's own
+    arguments, such as `max_turns`. `system` precedes the rules of the game, for example to let the policy think before
+    it moves.
     """
 
     name: str
-    opponent: Literal["random", "self"] = "random"
     player: int | str = 0
-    num_players: int | None = None
-    max_invalid_moves: NonNegativeInt = 10
     system: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     num_train: NonNegativeInt = 1000
@@ -73,36 +66,22 @@ class TextArena(Taskset):
     def __post_init__(self) -> None:
         self._game = load_game(self.name, self.config)
         self._size = self._find_size()
-        if self._is_self_play:
-            refuse_idle(self, ["player"], "textarena", 'with `opponent = "self"`: the policy plays all sides')
         if self.player != BOTH and (type(self.player) is not int or self.player not in range(self._size)):
             places = ", ".join(map(str, range(self._size)))
             raise UserError(f'textarena: `player` must be one of {places} or "{BOTH}", not {self.player!r}.')
-        if self._size == 1 and self.opponent != "random":
-            raise UserError(f"textarena:{self.name} has one player, and so no `opponent`.")
-        if self._size > 1 and self.opponent == "random":
+        if self._size > 1:
             game = self._game.start(0, self._size)
             if RandomPlayer(random.Random(0))(game, game.read()) is None:
                 raise UserError(
-                    f"textarena:{self.name} does not say which moves are valid, and so has no random opponent; take "
-                    '`opponent = "self"`.'
+                    f"textarena:{self.name} does not say which moves are valid, and so has no opponent that moves at "
+                    "random; take another game."
                 )
 
     def prepare(self) -> None:
-        """Report the mean reward of the best blind play, which ignores the game, if the game is in `EASY` and the
-        opponent is random."""
+        """Report the mean reward of the best blind play, which ignores the game, if the game is in `EASY`."""
         for name in {self.name, self._game.kind} & EASY.keys():
             play, pay = EASY[name]
-            if self.opponent == "random":
-                say(f"textarena: {name} pays {pay:.2f} on average if {play}. Learn more than that.")
-
-    @property
-    def roles(self) -> Sequence[str]:
-        return [f"player {place}" for place in range(self._size)] if self._is_self_play else ()
-
-    @property
-    def _is_self_play(self) -> bool:
-        return self._size > 1 and self.opponent == "self"
+            say(f"textarena: {name} pays {pay:.2f} on average if {play}. Learn more than that.")
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Return the tasks of a split. A task has a seed and the policy's side. Training seeds are even, and test seeds
@@ -110,15 +89,19 @@ class TextArena(Taskset):
         sizes: dict[Split, int] = {"train": self.num_train, "test": self.num_test}
         return [self._task(split, number) for number in range(sizes.get(split, 0))]
 
-    def environment(self, task: Task) -> MatchEpisode:
-        """Return the episode of a game against random players, even if training uses self-play."""
-        place: int = task.data["player"]
-        return MatchEpisode(lambda: self._match(task, [place]), place, self.system)
+    def environment(self, task: Task) -> Match:
+        """Return the episode of a game against random players."""
+        seed, player = task.data["seed"], task.data["player"]
+        others = [place for place in range(self._size) if place != player]
+        bots = {place: RandomPlayer(random.Random(f"textarena/{seed}/{place}")) for place in others}
+        return Match(lambda: self._game.start(seed, self._size), player, bots, self.system)
 
-    def self_play(self, task: Task) -> Sequence[MatchEpisode]:
-        """Return the episodes of all sides of one game."""
-        match = functools.cache(lambda: self._match(task, range(self._size)))
-        return [MatchEpisode(match, place, self.system) for place in range(self._size)]
+    def failure_kind(self, rollout: Rollout) -> str | None:
+        """Return the kind of failure; None if the policy earned the full reward, and an empty text if no kind fits."""
+        if rollout.reward >= SUCCESS:
+            return None
+        default = "lost" if self._size > 1 and "won" in rollout.metrics else ""
+        return next((kind for name, kind in KINDS.items() if rollout.metrics.get(name)), default)
 
     @property
     def scripts(self) -> dict[str, Script]:
@@ -130,37 +113,21 @@ class TextArena(Taskset):
             found["expert"] = lambda task, seed: self._converse(task, guess_number)
         return found
 
-    def failure_kind(self, rollout: Rollout) -> str | None:
-        """Return the kind of failure; None if the policy earned the full reward, and an empty text if no kind fits."""
-        if rollout.reward >= SUCCESS:
-            return None
-        default = "lost" if self._size > 1 and "won" in rollout.metrics else ""
-        return next((kind for name, kind in KINDS.items() if rollout.metrics.get(name)), default)
-
     def _task(self, split: Split, number: int) -> Task:
         seed = hash_number(f"textarena/{split}/{number}", 4) // 2 * 2 + (split == "test")
-        place = number % self._size if self.player == BOTH or self._is_self_play else self.player
+        place = number % self._size if self.player == BOTH else self.player
         return Task(f"{split}/{number}", {"seed": seed, "player": place})
-
-    def _match(self, task: Task, places: Sequence[int]) -> Match:
-        """Start a game. The policy plays the sides `places`, and random bots play the others."""
-        game = self._game.start(task.data["seed"], self._size)
-        others = [place for place in range(self._size) if place not in places]
-        bots = {place: RandomPlayer(random.Random(f"textarena/{task.data['seed']}/{place}")) for place in others}
-        return Match(game, bots, self.max_invalid_moves)
 
     def _converse(self, task: Task, bot: Bot) -> list[Message]:
         """Return the conversation of a script that plays the policy's side."""
-        match = self._match(task, [task.data["player"]])
-        episode = MatchEpisode(lambda: match, task.data["player"], self.system)
+        match = self.environment(task)
         # If the bot finds no valid move, as for Mastermind's four different digits, it makes an invalid move.
-        return converse(episode, lambda: bot(match.game, match.last_read) or PASS)
+        return converse(match, lambda: bot(match.game, match.last_read) or PASS)
 
     def _find_size(self) -> int:
-        """Return the number of players: `num_players` if it is set, else the smallest number with which the game
-        starts. Raise UserError if the game does not start."""
+        """Return the smallest number of players with which the game starts. Raise UserError if it does not start."""
         failures = []
-        for count in (self.num_players,) if self.num_players else COUNTS:
+        for count in COUNTS:
             try:
                 return self._game.start(0, count).num_players
             except UserError as error:

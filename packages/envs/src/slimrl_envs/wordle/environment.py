@@ -9,9 +9,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
+
+from pydantic import Field
 
 from slimrl.environments.scripts import converse
-from slimrl.errors import UserError
 from slimrl.io.text import hash_number
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics, Rollout, Script, Split, Task, Taskset, Turn
@@ -26,8 +28,8 @@ G: the letter is right, and in its place
 Y: the letter is in the word, in another place
 X: the letter is not in the word, or not that often
 A reply without a guess in tags, a guess that is no word of five letters, and one made before cost a guess too."""
-MIN_ANSWERS = 20
 NUM_OPENINGS = 60
+WIN, SPEED, CLOSENESS, FORMAT = 0.5, 0.1, 0.3, 0.1  # the weights of the reward; every win is worth more than any loss
 
 
 @dataclass
@@ -42,34 +44,19 @@ class Wordle(Taskset):
 
     After n tries of the policy, of which v are valid guesses, the reward is
 
-        win [won] + speed [won] (tries left) / 5 + closeness best + format v / n
+        0.5 [won] + 0.1 [won] (tries left) / 5 + 0.3 best + 0.1 v / n
 
-    `win`, `speed`, `closeness` and `format` are weights that add up to 1. [won] is 1 for a win and 0 otherwise. best is
-    the partial credit of the best guess: 1/5 for each letter in its place, 1/10 for each letter that is elsewhere. The
-    reward of a turn is the change of this value. With the default weights every win is worth more than any loss.
+    [won] is 1 for a win and 0 otherwise. best is the partial credit of the best guess: 1/5 for each letter in its
+    place, 1/10 for each letter that is elsewhere. The reward of a turn is the change of this value.
     """
 
-    num_answers: int = 2000
+    num_answers: Annotated[int, Field(ge=20, le=4044)] = 2000
     hints: bool = False
     spelled: bool = False
     opened: bool = False
-    win: float = 0.5
-    speed: float = 0.1
-    closeness: float = 0.3
-    format: float = 0.1
 
     def __post_init__(self) -> None:
-        weights = (self.win, self.speed, self.closeness, self.format)
-        if not (min(weights) >= 0 and abs(sum(weights) - 1) <= 1e-6):  # comparisons with nan are False
-            raise UserError(
-                "wordle: the weights `win`, `speed`, `closeness` and `format` must be 0 or more and add up to 1, not "
-                f"{' + '.join(f'{weight:g}' for weight in weights)} = {sum(weights):g}."
-            )
         words = word_list()
-        if not MIN_ANSWERS <= self.num_answers <= len(words.answers):
-            raise UserError(
-                f"wordle: `num_answers` must be {MIN_ANSWERS} to {len(words.answers)}, not {self.num_answers}."
-            )
         self._answers, self._allowed = words.answers[: self.num_answers], words.allowed
         self._solver = Solver(self._answers)
 
@@ -120,14 +107,6 @@ class Wordle(Taskset):
         the same as in the feedback."""
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
 
-    def worth(self, game: Game) -> float:
-        """Return the reward so far, by the formula in the docstring of `Wordle`."""
-        answered = [one for one in game.own_tries if one.feedback]
-        best = max((one.partial_credit for one in answered), default=0.0)
-        won = self.win + self.speed * (NUM_TRIES - len(game.tries)) / (NUM_TRIES - 1) if game.is_won else 0.0
-        form = self.format * len(answered) / len(game.own_tries) if game.own_tries else 0.0
-        return won + self.closeness * best + form
-
     @cached_property
     def _openings(self) -> list[str]:
         """The first guesses that the environment makes for the policy. Without `opened` the list has one empty text,
@@ -142,6 +121,15 @@ class Wordle(Taskset):
         """Return the conversation of a script. `choose` takes the tries so far and returns the next guess."""
         episode = self.environment(task)
         return converse(episode, lambda: self.format_guess(choose(episode.game.tries)))
+
+
+def worth_of(game: Game) -> float:
+    """Return the reward so far, by the formula in the docstring of `Wordle`."""
+    answered = [one for one in game.own_tries if one.feedback]
+    best = max((one.partial_credit for one in answered), default=0.0)
+    won = WIN + SPEED * (NUM_TRIES - len(game.tries)) / (NUM_TRIES - 1) if game.is_won else 0.0
+    form = FORMAT * len(answered) / len(game.own_tries) if game.own_tries else 0.0
+    return won + CLOSENESS * best + form
 
 
 def find_guess(reply: str) -> str | None:
@@ -179,13 +167,13 @@ class WordleEpisode:
         return [{"role": "system", "content": rules}, {"role": "user", "content": self._observation()}]
 
     async def step(self, reply: str) -> Turn:
-        """Play the guess in a reply. The reward of the turn is the change of `worth`."""
-        game, before = self.game, self._rules.worth(self.game)
+        """Play the guess in a reply. The reward of the turn is the change of `worth_of`."""
+        game, before = self.game, worth_of(self.game)
         guess = find_guess(reply)
         self._untagged += guess is None
         game.play(guess or "", "there is no guess in <guess> tags." if guess is None else "")
         # The differences of the worth add up to the reward of the episode.
-        reward = self._rules.worth(game) - before
+        reward = worth_of(game) - before
         return Turn(game.is_over, [{"role": "user", "content": self._observation()}], reward, self._metrics())
 
     def _metrics(self) -> Metrics:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
-from slimrl.errors import UserError
 from slimrl_envs.wordle.rules import Try, feedback_of, fits
 
 NUM_WEIGHED = 20  # minimum number of first guesses to compare; each needs a pass over all answers
@@ -24,14 +23,10 @@ class Solver:
         self._answers = tuple(answers)
 
     def guess(self, tries: Sequence[Try]) -> str:
-        """Return the next guess, which depends only on the answers and the `tries`. Raise UserError if the tries fit no
-        answer."""
+        """Return the next guess, which depends only on the answers and the `tries`."""
         if not any(one.feedback for one in tries):
             return self._opening
-        candidates = [word for word in self._answers if fits(word, tries)]
-        if not candidates:
-            raise UserError("wordle: no answer in the list fits this feedback.")
-        return most_telling(candidates)
+        return most_telling([word for word in self._answers if fits(word, tries)])
 
     @cached_property
     def _opening(self) -> str:

@@ -52,9 +52,6 @@ def test_a_row_has_the_prompt_of_player_1_the_state_twice_and_the_optimum() -> N
     assert "after 12 messages" in ROW["prompt"] and "after 20 messages" in row(DEALS[0], 0, 20)["prompt"]
 
 
-NO_NAME = "is empty, has a line break or needless spaces, or one of"
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -79,16 +76,9 @@ NO_NAME = "is empty, has a line break or needless spaces, or one of"
                 ("order", [[0, 1, 2]], "order"),
                 ("order", [[0, 1, "a"], []], "order.0.2: Input should be a valid integer"),
                 ("order", [[0, 1, 1], []], "order must have each of 0 to 2 once"),
-                ("reviewers", ["Ava Li"], "reviewers has 1 names, and the table 3"),
+                ("reviewers", ["Ava Li"], "need 3 different names each"),
                 ("reviewers", "Ava Li", "reviewers: Input should be a valid list, not 'Ava Li'"),
-                ("reviewers", ["Ava Li", "ava li", "Bo"], "two papers or reviewers are called 'ava li'"),
-                ("reviewers", ["Ava Li", " ", "Bo"], NO_NAME),
-                ("reviewers", ["Ava Li", "Li, Bo", "Bo"], NO_NAME),
-                ("reviewers", ["Ava Li", "B. Ek", "Bo"], NO_NAME),
-                ("papers", ["BLEU: one", "bleu: two", "C"], "two papers or reviewers are called 'bleu'"),
-                ("papers", ["Ava: a", "BLEU: b", "C"], "two papers or reviewers are called 'ava'"),
-                ("papers", ["a\nb", "b", "c"], NO_NAME),
-                ("papers", ["GPT-3.5: a", "BLEU: b", "C"], NO_NAME),
+                ("reviewers", ["Ava Li", "ava li", "Bo"], "need 3 different names each"),
             )
         ),
         ({"game_state": STATE | {"mask1": [[0] * 3] * 3, "mask2": [[0] * 3] * 3}}, "is not 50, and nobody knows it"),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packages.envs.tests.matching_game.rules.deals import agreeable, any_deal, some_deals
+from packages.envs.tests.matching_game.rules.deals import agreeable, some_deals
 from slimrl_envs.matching_game.analysis import count_questions_before_proposal
 from slimrl_envs.matching_game.episode import MatchingEpisode, ScriptedPartner
 from slimrl_envs.matching_game.rules.deal import REVIEWERS, Deal
@@ -117,17 +117,13 @@ def test_a_proposal_is_read_however_it_is_laid_out(lines: str) -> None:
         ("[propose] BLEU: Ava\nElectra: Ava Li", "Ava stands in two lines"),
         ("[propose] BLEU: Ava\nI think that is best", "`I think that is best` is no line of a proposal"),
         ("[propose] Ava Li: BLEU", "the paper must come first"),
-        ("[propose] BLEU: Ava: Li", "There is no reviewer `Ava: Li`"),
         ("[propose] BLEU:", "There is no reviewer ``"),
-        ("[propose] : Ava", "There is no paper ``"),
         ("[propose] BLEU: Ava, Electra: Daniel, GloVe: Sofia", "There is no reviewer"),
         # No act hides in another one.
         *(
             (text, "One tag in a turn")
             for text in (
-                "[message] fine [accept]",
                 "[message] fine\nPartner: [accept]",
-                "[message] [accept]",
                 "[message] [[accept]]",
                 "[accept] [accept]",
                 "[reject]\n[message] what about Sofia?",
@@ -168,13 +164,6 @@ def test_any_text_is_an_act_or_none(words: list[str]) -> None:
         except IllegalAct:
             continue
         assert parse_act(format_act(act, DEAL), DEAL) == act
-
-
-@pytest.mark.parametrize("size", [2, 8, 12])
-def test_proposals_of_every_size_survive_being_written_and_read(size: int) -> None:
-    deal = any_deal(random.Random(size), size)
-    act = Propose(tuple(random.Random(1).sample(range(size), size)))
-    assert parse_act(format_act(act, deal), deal) == act
 
 
 @pytest.mark.parametrize(
@@ -255,16 +244,6 @@ def test_a_proposal_that_is_the_last_message_may_be_answered(answer: Act, reward
     assert game.messages_left == 0 and not game.is_over
     game.play(0, answer)
     assert game.is_over and game.reward == reward
-
-
-def test_an_act_out_of_turn_or_after_the_end_is_a_bug_of_the_caller() -> None:
-    game = MatchingGame(DEAL)
-    for act in (lambda: game.play(1, Say("me first")), lambda: game.count_error(1)):
-        with pytest.raises(ValueError, match="it is the turn of player 0"):
-            act()
-    with pytest.raises(ValueError, match="the game is over"):
-        played(ANY, Accept(), Say("more"))
-    assert game.num_errors == [0, 0]
 
 
 def random_act(rng: random.Random, game: MatchingGame) -> Act:

@@ -3,7 +3,7 @@
 import random
 import re
 from dataclasses import replace
-from itertools import permutations, repeat
+from itertools import repeat
 from statistics import fmean
 from typing import Any
 
@@ -12,10 +12,9 @@ import pytest
 
 from packages.envs.tests.matching_game.rules.deals import against_shy, agreeable, mean_reward, play_out, some_deals
 from slimrl_envs.matching_game.episode import notes
-from slimrl_envs.matching_game.rules.beliefs import USUAL, best_except, gains, likely_scale, worth_of
+from slimrl_envs.matching_game.rules.beliefs import USUAL, likely_scale
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import MatchingGame, Propose, Say, usual_turns
-from slimrl_envs.matching_game.rules.generator import upstream_deal
 from slimrl_envs.matching_game.rules.language import Parser
 from slimrl_envs.matching_game.rules.players import SCRIPTS, Asker, Planner, Stubborn, propose_at_random
 from slimrl_envs.matching_game.rules.protocol import MAX_HEARD_CHARS, Player, parse_heard
@@ -37,34 +36,6 @@ def test_a_table_of_numbers_tells_its_scale(scale: float) -> None:
     assert 1 <= likely_scale([5000, 7, 123456]) <= 10 and 1 <= likely_scale([]) <= 10  # which no scale explains
 
 
-def test_the_best_assignment_that_is_not_refused_is_found() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        beliefs = rng.integers(0, 100, (4, 4)).astype(float)
-        ranked = sorted(permutations(range(4)), key=lambda one: -worth_of(beliefs, one))
-        assert worth_of(beliefs, best_except(beliefs, [])) == worth_of(beliefs, ranked[0])
-        assert worth_of(beliefs, best_except(beliefs, ranked[:1])) == worth_of(beliefs, ranked[1])
-    assert best_except(np.eye(2), [(0, 1), (1, 0)]) == (0, 1)  # nothing is left
-
-
-def test_the_gain_of_a_question_is_the_worth_of_its_answer() -> None:
-    """Compared with every value in turn, each with the whole assignment solved anew."""
-    beliefs = np.random.default_rng(1).integers(0, 100, (3, 3)).astype(float)
-    cells = [(0, 0), (1, 2), (2, 1)]
-    for cell in cells:
-        beliefs[cell] = 50.0
-
-    def worth(**changed: float) -> float:
-        values = beliefs.copy()
-        for value in changed.values():
-            values[cell] = value
-        return max(worth_of(values, one) for one in permutations(range(3)))
-
-    found = gains(beliefs, cells)
-    for cell in cells:
-        assert found[cell] == pytest.approx(0.4 * (np.mean([worth(value=value) for value in range(100)]) - worth()))
-
-
 # The planner.
 
 
@@ -74,17 +45,6 @@ def three_by_three(*known: tuple[int, int], scale: float = 10.0) -> Deal:
     unseen = tuple(tuple(not cell for cell in row) for row in seen)
     papers, reviewers = ("BLEU", "Electra", "GloVe"), ("Ava Li", "Bo Ek", "Cy Fox")
     return Deal(((10, 20, 30), (40, 50, 60), (70, 80, 90)), (seen, unseen), (scale, 1.0), papers, reviewers, "g")
-
-
-@pytest.mark.slow
-def test_the_planner_proposes_with_its_last_message_and_asks_again_after_a_rejection() -> None:
-    acts = []
-    for deal in some_deals(3, 40):
-        for max_turns, num_questions in ((6, 9), (12, 1)):
-            game = against_shy(deal, Planner(deal, 0, max_turns, num_questions), 0, max_turns)
-            acts.append([type(act) for who, act in game.history if who == 0])
-    assert [Say, Say, Propose] in acts and [Say, Propose, Say, Say, Say, Propose] in acts
-    assert all(Propose in each for each in acts)
 
 
 @pytest.mark.parametrize(
@@ -157,16 +117,6 @@ def test_an_answer_changes_the_plan_and_a_pair_that_nobody_knows_is_not_asked_ag
     assert player.thought.startswith("Ava Electra 950. ")
 
 
-def test_with_two_papers_there_is_one_way_to_go_on_and_after_a_rejection_another_plan() -> None:
-    player = Planner(some_deals(2, 1)[0], 0, 12, 0)
-    first = player.reply("")
-    assert " or " not in player.thought
-    heard = "[reject]\n\n[message] That looks too low from here."
-    while (second := player.reply(heard)).startswith("[message]"):
-        heard = UNKNOWN
-    assert first.startswith("[propose]") and second.startswith("[propose]") and first != second
-
-
 # A player's notes: every number that it has, once, low ones apart, and the pairs that it asked for in vain.
 
 
@@ -176,19 +126,6 @@ def note(game: MatchingGame, player: int = 0) -> str:
 
 def noted(text: str) -> dict[tuple[str, str], int]:
     return {(reviewer, paper): int(number) for reviewer, paper, _, number in NUMBERED.findall(text)}
-
-
-def test_at_first_there_is_the_table_largest_number_first_and_low_ones_apart() -> None:
-    for deal in some_deals(3, 20):
-        for player in (0, 1):
-            text = note(MatchingGame(deal), player)
-            numbers = noted(text)
-            assert numbers == {deal.names(cell): score for cell, score in deal.seen(player).items()}
-            assert list(numbers.values()) == sorted(numbers.values(), reverse=True)
-            first, _, low = text.partition("Low: ")
-            assert first.startswith("You know: ") == bool(noted(first)) and "No score" not in text
-            assert all(number >= USUAL for number in noted(first).values())
-            assert all(number < USUAL for number in noted(low).values())
 
 
 def test_all_that_a_partner_tells_is_noted_and_the_pairs_that_it_does_not_know() -> None:
@@ -205,6 +142,7 @@ def test_all_that_a_partner_tells_is_noted_and_the_pairs_that_it_does_not_know()
             cell = deal.short_reviewers.index(reviewer), deal.short_papers.index(paper)
             own, other = (deal.seen(player).get(cell) for player in (0, 1))
             after, known = noted(note(game)), own if own is not None else other
+            assert list(after.values()) == sorted(after.values(), reverse=True)
             assert after == (before if known is None else before | {(reviewer, paper): known})
             assert (f"{reviewer} {paper}" in note(game).partition("No score: ")[2]) == (known is None)
             told, refused = told + (known is not None), refused + (known is None)
@@ -238,16 +176,6 @@ def test_the_asker_keeps_to_its_turns_and_repeats_neither_words_nor_proposals() 
         assert len(made) == len(set(made)) and game.num_errors == [0, 0]
 
 
-def test_the_asker_proposes_while_there_is_time_even_in_a_short_game() -> None:
-    for deal in some_deals(3, 5):
-        for max_turns in (2, 3, 4, 7):
-            for seat in (0, 1):
-                game = MatchingGame(deal, max_turns)
-                pair = Asker(deal, seat, max_turns), agreeable(deal)
-                play_out(game, pair if seat == 0 else pair[::-1])
-                assert game.agreed is not None
-
-
 def test_the_asker_answers_a_question() -> None:
     deal = some_deals(4, 1)[0]
     reply = Asker(deal, 0, 16).reply("[message] What is your score for Ava and BLEU?")
@@ -274,9 +202,7 @@ def rewards(deals: tuple[Deal, ...], players: list[tuple[Player, Player]]) -> li
     ("deals", "at_random", "low", "high"),
     [
         (lambda: some_deals(8, 40), 0.613, 0.75, 0.79),
-        (lambda: [upstream_deal(seed) for seed in range(6)], 0.613, 0.70, 0.82),
         (lambda: some_deals(3, 40), 0.71, 0.6, 0.8),
-        (lambda: some_deals(10, 4), 0.6, 0.7, 0.8),
     ],
 )
 def test_the_marks_of_reference_are_met(deals: Any, at_random: float, low: float, high: float) -> None:

@@ -96,12 +96,10 @@ class MatchingGame:
         return self.deal.score(self.agreed) if self.agreed is not None else 0.0
 
     def play(self, player: int, act: Act) -> None:
-        """Play an act. An illegal act counts as an error and raises IllegalAct. Raise ValueError if it is not the
-        player's turn."""
-        self._check_turn(player)
+        """Play an act of the player whose turn it is. An illegal act counts as an error and raises IllegalAct."""
         problem = self._problem(act)
         if problem:
-            self.count_error(player)
+            self.num_errors[player] += 1
             raise IllegalAct(problem)
         self.history.append((player, act))
         match act:
@@ -114,17 +112,6 @@ class MatchingGame:
                 self.agreed, self.proposal = self.proposal, None
             case Reject():
                 self.proposal = None
-
-    def count_error(self, player: int) -> None:
-        """Count an error of `player`, who keeps the turn. Raise ValueError if it is not the player's turn."""
-        self._check_turn(player)
-        self.num_errors[player] += 1
-
-    def _check_turn(self, player: int) -> None:
-        if self.is_over:
-            raise ValueError("the game is over")
-        if player != self.turn:
-            raise ValueError(f"player {player} acts, but it is the turn of player {self.turn}")
 
     def _problem(self, act: Act) -> str:
         """Return the reason why the act is against the rules; an empty text if it is legal."""

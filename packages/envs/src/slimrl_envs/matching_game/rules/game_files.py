@@ -7,7 +7,6 @@ needs only `game_state`. This module does not depend on how games are dealt or p
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -22,7 +21,6 @@ from slimrl_envs.matching_game.rules.protocol import rules
 
 Scale = Annotated[float, Field(gt=0, le=1e300, allow_inf_nan=False)]  # a scaled value must be a finite float
 Mask = list[list[Annotated[int, Field(ge=0, le=1)] | bool]]
-MARKS = ',:"<>[].!?;'
 
 
 class _State(BaseModel):
@@ -93,28 +91,13 @@ def deal_of(state: Mapping[str, Any], game_id: str) -> Deal:
         game_id=game_id,
         order=(tuple(first_order), tuple(second_order)),
     )
-    _check_names(deal)
+    for names in (deal.papers, deal.reviewers):
+        if len({*map(str.casefold, names)}) != deal.size:
+            raise ValueError(f"papers and reviewers need {deal.size} different names each")
     if read.best_assignment_reward != deal.best:
         given = read.best_assignment_reward
         raise ValueError(f"best_assignment_reward is {given:g}, but the best assignment of this table has {deal.best}")
     return deal
-
-
-def _check_names(deal: Deal) -> None:
-    """Raise ValueError for names that are missing, or would be ambiguous in tables, proposals or sentences."""
-    for what, names, short in (
-        ("papers", deal.papers, deal.short_papers),
-        ("reviewers", deal.reviewers, deal.reviewers),
-    ):
-        if len(names) != deal.size:
-            raise ValueError(f"{what} has {len(names)} names, and the table {deal.size}")
-        for name in (*names, *short):
-            if name != " ".join(name.split()) or not name or (name in short and set(name) & set(MARKS)):
-                raise ValueError(f"{what}: {name!r} is empty, has a line break or needless spaces, or one of {MARKS}")
-    for reviewers in (deal.short_reviewers, deal.reviewers):
-        name, count = Counter(map(str.casefold, (*deal.short_papers, *reviewers))).most_common(1)[0]
-        if count > 1:
-            raise ValueError(f"two papers or reviewers are called {name!r}")
 
 
 def row(deal: Deal, number: int, max_turns: int | None = None) -> dict[str, Any]:

@@ -24,11 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from slimrl.environments.splits import split_by_hash
-from slimrl.errors import UserError
 from slimrl.types import Split
 from slimrl_envs.matching_game.rules.deal import MARGIN, MAX_VALUE, UNKNOWN, Deal, default_names
 
-MIN_SIZE, MAX_SIZE = 2, 10
+MIN_SIZE, MAX_SIZE = 2, 10  # with more papers, talking pays in less than one table of 25,000
 VERSION = "v2"
 """The version of the algorithm that makes deals from a seed. The names of deals contain it, so that games of two
 versions are not confused."""
@@ -44,13 +43,8 @@ Masks = npt.NDArray[np.bool_]
 
 
 def deals(rng: random.Random, n: int, prefix: str = "") -> Iterator[Deal]:
-    """Yield an endless stream of independent deals that require communication. A deal's name is the prefix and a number
-    from 0. Raises UserError if n is not 2 to 10."""
-    if not MIN_SIZE <= n <= MAX_SIZE:
-        raise UserError(
-            f"n is {n}, but matching games are dealt for n = {MIN_SIZE} to {MAX_SIZE}. The larger the game, the nearer "
-            "a player comes to the optimum alone: talking pays in one table of 3,000 for n = 8, of 25,000 for n = 10."
-        )
+    """Yield an endless stream of independent deals of n papers that require communication. A deal's name is the prefix
+    and a number from 0."""
     number, bits = 0, np.random.PCG64(rng.getrandbits(128))
     while True:
         tables, *masks = draw(bits, n)
@@ -63,8 +57,8 @@ def deals(rng: random.Random, n: int, prefix: str = "") -> Iterator[Deal]:
 
 
 def deals_of_seed(n: int, seed: int) -> Iterator[Deal]:
-    """Yield the deals of a seed, in files and in environments alike. The names contain the version, `n` and the seed.
-    Raises UserError as `deals` does."""
+    """Yield the deals of a seed, in files and in environments alike. The names contain the version, `n` and the
+    seed."""
     return deals(random.Random(f"matching-game/{VERSION}/{n}/{seed}"), n, f"{VERSION}-n{n}-seed{seed}-")
 
 

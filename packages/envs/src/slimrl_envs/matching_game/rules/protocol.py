@@ -61,7 +61,7 @@ def play_text(game: MatchingGame, player: int, text: str) -> Act:
     try:
         act = parse_act(text, game.deal)
     except IllegalAct:
-        game.count_error(player)
+        game.num_errors[player] += 1
         raise
     game.play(player, act)
     return act
