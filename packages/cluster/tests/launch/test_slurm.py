@@ -105,7 +105,7 @@ def start(jobs: list[Job], tmp_path: Path, script: Path, num_nodes: int = 3, **v
 
 
 def test_options_for_sbatch(tmp_path: Path) -> None:
-    more = ["--nodes", "4", "--partition", "gpu", "--account=lab", "--sbatch", "--qos=high"]
+    more = ["--nodes", "4", "--sbatch", "--partition=gpu", "--sbatch", "--qos=high"]
     text = write_script(tmp_path, *more).read_text()
     lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
     assert lines == [
@@ -116,13 +116,12 @@ def test_options_for_sbatch(tmp_path: Path) -> None:
         "--exclusive",
         "--mem=0",
         "--time=60",
-        "--partition=gpu",
-        "--account=lab",
         f"--chdir={Path.cwd()}",
         "--output=slimrl-%j.log",
         "--open-mode=append",
         "--requeue",
         "--signal=B:USR1@120",
+        "--partition=gpu",
         "--qos=high",
     ]
     assert text.startswith("#!/bin/bash\n#SBATCH ")
