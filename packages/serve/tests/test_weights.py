@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
+from packages.serve.tests.conftest import connected, post
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, seal
 from slimrl_serve.weights import read_weights
@@ -180,6 +181,22 @@ def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / INDEX).write_text('{"weight_map": {"weight": "a.safetensors", "bias": "b.safetensors"}}')
     with pytest.raises(UserError, match="in several files"):
         read_weights(tmp_path, nn.Linear(2, 2))
+
+
+def test_an_update_replaces_every_tensor_and_the_version(tiny_dir: Path, tmp_path: Path) -> None:
+    weights = {name: 1.5 * tensor for name, tensor in load_file(tiny_dir / NAME).items()}
+    save_file(weights, tmp_path / NAME, metadata={"format": "pt"})
+    generate = {"token_ids": [5, 6], "sampling_params": {"max_tokens": 2, "ignore_eos": True}}
+    with connected(tiny_dir) as (server, http):
+        for version, name in ((-1, "default"), (7, "7")):
+            if version > 0:
+                post(http, "/update_weights", {"weight_dir": str(tmp_path), "version": version})
+            assert http.get("/weight_info").json() == {"weight_version": name}
+            (choice,) = post(http, "/inference/v1/generate", generate)["choices"]
+            assert choice["weight_versions"] == [{"version": name, "start": 0, "end": 2}]
+            assert choice["token_versions"] == [version] * 2
+        served = dict(server.service.policy.module.named_parameters())
+    assert served and all(torch.equal(tensor, weights[name]) for name, tensor in served.items())
 
 
 @pytest.mark.parametrize("kind", ["weights", "adapter"])

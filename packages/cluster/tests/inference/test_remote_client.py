@@ -10,11 +10,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from safetensors.torch import load_file, save_file
 
-from packages.cluster.tests.helpers import checksums, client_of, num_open, serving, wait_until
+from packages.cluster.tests.helpers import client_of, serving
 from packages.cluster.tests.inference.fake_vllm import FakeVllm
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
@@ -53,7 +52,7 @@ def tiny_weights(tiny_dir: Path, directory: Path, factor: float) -> Path:
 
 
 @pytest.mark.slow
-def test_slimrls_own_server_gives_the_engines_tokens_and_frees_a_place(tiny_dir: Path, tmp_path: Path) -> None:
+def test_slimrls_own_server_gives_the_engines_tokens(tiny_dir: Path, tmp_path: Path) -> None:
     with serving(tiny_dir) as address, client_of(address) as client:
         first = sample(client)
         weights = {0: load_file(tiny_dir / "model.safetensors")}
@@ -67,15 +66,6 @@ def test_slimrls_own_server_gives_the_engines_tokens_and_frees_a_place(tiny_dir:
         params = SamplingParams(max_tokens=8, seed=2**64 - 1)
         assert sample(client, params) == sample(client, params)
 
-        async def cancelled() -> None:
-            task = asyncio.create_task(client.sample(PROMPT, GREEDY))
-            await asyncio.to_thread(wait_until, lambda: num_open(address) == 1)
-            task.cancel()
-            await asyncio.to_thread(wait_until, lambda: num_open(address) == 0)
-
-        httpx.post(f"{address}/pause")  # so that it is still there when it is cancelled
-        asyncio.run(cancelled())
-
 
 @pytest.mark.slow
 def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp_path: Path) -> None:
@@ -84,17 +74,12 @@ def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp
         with serving(tiny_dir) as first:
             client = whole.enter_context(client_of(first))
             client.update_weights(weights, 0)
-            right, sums = sample(client, LONG), checksums(first)
-        second = whole.enter_context(serving(tiny_dir, int(first.rpartition(":")[2])))
-        httpx.post(f"{second}/pause")  # so that both begin with the weights of the start
+            right = sample(client, LONG)
+        whole.enter_context(serving(tiny_dir, int(first.rpartition(":")[2])))
         pool = whole.enter_context(ThreadPoolExecutor())
         both = [pool.submit(sample, client, params) for params in (GREEDY, LONG)]
-        wait_until(lambda: num_open(second) == 2)
-        httpx.post(f"{second}/resume")
-        # The short one has version 0 given again while the long one is sampled.
         assert [one.result().token_ids for one in both] == [right.token_ids[:6], right.token_ids]
         assert both[1].result().logprobs == pytest.approx(right.logprobs, abs=1e-5)
-        assert checksums(second) == sums
 
 
 @pytest.mark.slow
@@ -299,18 +284,6 @@ def test_a_server_that_hangs_is_named_within_its_time(paused: bool | None, troub
         with pytest.raises(UserError, match=rf"no sign of life for 3 s .{trouble}"):
             sample(client)
         hangs.set()
-
-
-def test_a_server_that_has_lost_broadcast_weights_ends_the_run() -> None:
-    vllm = FakeVllm()
-    with fake(vllm) as (client, _):
-        client.check()
-        vllm.version = "3"  # from a trainer
-        client.update_weights(None, 3)
-        assert sample(client).versions == (3, 3)
-        vllm.reset()
-        with pytest.raises(UserError, match="has the weights default and not 3, so it was started again"):
-            sample(client)
 
 
 @pytest.mark.slow

@@ -378,32 +378,6 @@ def test_one_that_is_silent_when_it_gets_weights_is_given_up_too(samplers: Sampl
     assert sample(replicas).versions == (5, 5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("is_late", [False, True])
-def test_a_sampler_is_not_used_until_it_holds_what_was_broadcast(is_late: bool, samplers: Samplers) -> None:
-    first = samplers.come("a")
-    second = None if is_late else samplers.come("b")
-    replicas = samplers.client(1 if is_late else 2)
-    first.version, first.token = "7", 17  # from the trainer itself
-    replicas.update_weights(None, 7)
-    second = second or samplers.come("b")
-    wait_until(lambda: second.paths().count("/weight_info") > 2)
-    assert replicas.version == 7 and num_ready(replicas) == 1
-    for number in range(12):
-        assert sample(replicas, [number] * BLOCK).versions == (7, 7)
-    assert "/inference/v1/generate" not in second.paths()
-    second.version = "7"
-    wait_until(lambda: num_ready(replicas) == 2)
-    assert any("takes part from now on" in note for note in samplers.notes) == is_late
-
-
-def test_a_broadcast_that_no_sampler_holds_is_an_error_in_time(samplers: Samplers) -> None:
-    samplers.come("a")
-    replicas = samplers.client(1, timeout_s=3.0)
-    with pytest.raises(UserError, match=r"none of the samplers is ready \(http://127.0.0.1:\d+\)"):
-        replicas.update_weights(None, 7)
-
-
 def test_weights_of_another_run_are_found_at_each_sampler(samplers: Samplers) -> None:
     samplers.come("a")
     samplers.come("b").version = "20"

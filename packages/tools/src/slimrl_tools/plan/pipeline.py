@@ -205,8 +205,7 @@ def make_question(planner: Planner, machine: Machine, run_dir: str, is_here: boo
         costs = Costs(plan.speeds, source=f"{plan.speeds.source}, for {machine.device.name}")
         least = _least_trainers(planner, machine)
     over_link = plan.demand.weights / LINK
-    # Without broadcast, weights are written to the disk and read again.
-    to_replica = over_link if config.deployment.weights == "broadcast" else 2 * plan.demand.weights / DISK
+    to_replica = 2 * plan.demand.weights / DISK  # written to the disk, and read again
     gather_s = GATHERS * over_link
     costs = replace(costs, weights_s=costs.weights_s or to_replica, weights_more_s=over_link, gather_s=gather_s)
     level = config.max_async_level
