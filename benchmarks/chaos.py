@@ -4,8 +4,8 @@
 each train a small random model on questions that a judge grades, with two trainer ranks, two samplers and two worker
 processes of environments, at `max_async_level = 2`. Killed are programs of every kind, worker processes, Ray's actors,
 whole nodes, the head, and `rl` itself; besides, cables are cut and mended, the disk of the run is filled, and the judge
-is stopped for a while. After each the run must train on, or end with a cause that it says, after which it is resumed. At the end
-its accounts are added up. Writes `benchmarks/results/chaos.json`; 25 minutes on two cores.
+is stopped for a while. After each the run must train on, or end with a cause that it says, after which it is resumed.
+At the end its accounts are added up. Writes `benchmarks/results/chaos.json`; 25 minutes on two cores.
 """
 
 import argparse

@@ -217,7 +217,6 @@ def inference_bodies(places: Sequence[Path]) -> dict[str, Sequence[Body]]:
         {"messages": [*user, called, result], "tools": [tool], "tool_choice": "auto", "max_tokens": 3},
         {"messages": parts, "logprobs": True, "top_logprobs": 3, **stops, **stream},
         {"messages": user, "chat_template_kwargs": {"a": 1}, "add_generation_prompt": True, "max_tokens": 1},
-        {"messages": [*user, {"role": "assistant", "content": "x"}], "continue_final_message": True, "max_tokens": 2},
     ]
     completions = [
         {"prompt": "a b", **sampling, "logprobs": 2},

@@ -78,9 +78,8 @@ def test_a_stream_says_what_the_whole_reply_says(http: httpx.Client, extra: dict
     assert last["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
 
 
-def test_a_final_message_is_continued(http: httpx.Client) -> None:
-    messages = [*MESSAGES, {"role": "assistant", "content": "The capital"}]
-    assert prompt_of(http, messages=messages, continue_final_message=True).endswith("assistant\nThe capital")
+def test_a_prompt_may_end_with_the_last_message(http: httpx.Client) -> None:
+    assert not prompt_of(http, messages=MESSAGES, add_generation_prompt=False).rstrip().endswith("assistant")
 
 
 @pytest.mark.nightly

@@ -85,7 +85,7 @@ def refused(reply: httpx.Response, status: int = 400) -> dict[str, Any]:
                 ({"top_logprobs": 3}, "logprobs = true"),
                 ({"n": 128, "logprobs": True, "top_logprobs": 20}, "log-probabilities"),
                 ({"tool_choice": "required"}, "tool_choice"),
-                ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
+                ({"continue_final_message": True}, "continue_final_message"),
                 ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, "continuous_usage_stats"),
             )
         ),

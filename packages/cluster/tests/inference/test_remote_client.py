@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import resource
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,6 @@ from packages.cluster.tests.helpers import client_of, serving
 from packages.cluster.tests.inference.fake_vllm import FakeVllm
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
-from slimrl.io.descriptors import allow_descriptors
 from slimrl.types import SamplingParams
 from slimrl_cluster.inference.replicas import Replicas
 from tests.inference.naive import naive_greedy, naive_module
@@ -80,20 +78,6 @@ def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp
         both = [pool.submit(sample, client, params) for params in (GREEDY, LONG)]
         assert [one.result().token_ids for one in both] == [right.token_ids[:6], right.token_ids]
         assert both[1].result().logprobs == pytest.approx(right.logprobs, abs=1e-5)
-
-
-@pytest.mark.slow
-def test_weights_of_another_run_are_refused_until_the_run_gives_its_own(tmp_path: Path) -> None:
-    vllm = FakeVllm()
-    with fake(vllm) as (client, _):
-        client.check()
-        vllm.version = "20"
-        for refused in (client.check, lambda: sample(client)):
-            with pytest.raises(UserError, match=r"has weights of another run \(version 20\)\. Start it again"):
-                refused()
-        client.update_weights(fake_weights(tmp_path / "w", 12), 0)
-        client.check()
-        assert sample(client).versions == (0, 0)
 
 
 def cards(*found: Any) -> Callable[[Asked], Answer]:
@@ -321,12 +305,3 @@ def test_with_few_descriptors_requests_wait_here_and_looks_do_not(monkeypatch: p
     with fake(vllm, timeout_s=2.0) as (client, _):
         assert [one.token_ids for one in asyncio.run(several(client))] == [(11, 11)] * 12
     assert vllm.most_open == 8
-
-
-def test_the_process_is_allowed_as_many_files_as_it_asks_for() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
-        assert allow_descriptors(300) == min(300, before[1])
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)

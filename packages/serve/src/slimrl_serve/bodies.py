@@ -21,6 +21,7 @@ OFF = {
     "allowed_token_ids": [],
     "bad_words": [],
     "best_of": 1,
+    "continue_final_message": False,
     "flat_logprobs": False,
     "frequency_penalty": 0,
     "length_penalty": 1,
@@ -172,7 +173,6 @@ class Rendering(Request):
 
     tools: Items[Tool] | None = None
     add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
     add_special_tokens: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 

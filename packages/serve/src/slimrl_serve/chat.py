@@ -110,17 +110,8 @@ async def _prompt(service: Service, body: ChatBody) -> list[int]:
 
 
 def render(service: Service, body: Rendering, messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> str:
-    """Return the text of a conversation. Raises ApiError 400 if the body's settings contradict each other."""
-    # By default a reply is generated, unless the last message is to be continued.
-    continues = bool(body.continue_final_message)
-    generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
-    if continues and generates:
-        raise bad_request(
-            "continue_final_message continues the last message, add_generation_prompt starts a new one: set only one "
-            "of them.",
-            "continue_final_message",
-        )
-    settings = {"add_generation_prompt": generates, "continue_final_message": continues}
+    """Return the text of a conversation."""
+    settings = {"add_generation_prompt": body.add_generation_prompt is not False}
     return service.writer.write(messages, tools, settings, body.chat_template_kwargs or {})
 
 

@@ -65,10 +65,8 @@ def run_launch(argv: Sequence[str]) -> int:
     if not options.output:
         print(text, end="")
         return 0
-    if options.output.exists() and not options.force:
-        raise UserError(
-            f"{options.output} exists, and is not overwritten. Give -o another name, or overwrite it with --force."
-        )
+    if options.output.exists():
+        raise UserError(f"{options.output} exists, and is not overwritten. Delete it, or give -o another name.")
     replace_file(options.output, [text.encode()], chosen_by="-o")
     print(f"wrote {options.output}. Submit it: sbatch {shlex.quote(str(options.output))}")
     return 0
@@ -150,7 +148,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--sbatch", type=_line, action="append", default=[], metavar="OPTION", help=about)
     about = "where to write the script; without it, it is printed"
     add("-o", "--output", type=Path, metavar="FILE", help=about)
-    add("--force", action="store_true", help="overwrite that file")
     return parser
 
 
