@@ -103,7 +103,7 @@ def test_no_circumstance_changes_a_sequences_greedy_tokens(
         assert sequence.logprobs == pytest.approx(logprobs, abs=5e-4)
         if sequence.versions and id(sequence) not in case.cancelled:
             assert sequence.finish_reason == ("stop" if tokens[-1] == 2 else "length")
-    assert case.engine.load.running == case.engine.load.waiting == 0
+    assert not case.engine.busy
 
 
 @pytest.mark.parametrize("max_prefill", [7, 1 << 20])

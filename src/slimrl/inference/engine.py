@@ -46,15 +46,6 @@ class EngineCounters:
     sampled: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLoad:
-    """The numbers of waiting and running sequences, and the share of the cache that the running sequences fill."""
-
-    waiting: int = 0
-    running: int = 0
-    kv_use: float = 0.0
-
-
 class Engine:
     """An engine that samples from `module`. It has a scheduler, and a KV cache for `num_slots` sequences of at most
     `capacity` tokens.
@@ -84,15 +75,6 @@ class Engine:
     def busy(self) -> bool:
         """True if any request is waiting or running."""
         return bool(self._scheduler.waiting or self._scheduler.running)
-
-    @property
-    def load(self) -> EngineLoad:
-        """The current load."""
-        running = self._scheduler.running.values()
-        filled = sum(sequence.computed for sequence in running)
-        return EngineLoad(
-            len(self._scheduler.waiting), len(running), filled / (self._cache.num_slots * self._cache.capacity)
-        )
 
     def submit(
         self,
