@@ -1,11 +1,11 @@
 """Does a run on a cluster survive whatever happens to it? One long run, and thirty kills at random.
 
 `python -m benchmarks.chaos --runs DIR` (as root: it makes network namespaces): four nodes with a network of their own
-each train a small random model on questions that a judge grades, with two trainer ranks, two samplers and two hosts of
-environments, at `max_async_level = 2`. Killed are programs of every kind, worker processes, Ray's actors, whole nodes,
-the head, and `rl` itself; besides, cables are cut and mended, the disk of the run is filled, and the judge is stopped
-for a while. After each the run must train on, or end with a cause that it says, after which it is resumed. At the end
-its accounts are added up. Writes `benchmarks/results/chaos.json`; 25 minutes on two cores.
+each train a small random model on questions that a judge grades, with two trainer ranks, two samplers and two worker
+processes of environments, at `max_async_level = 2`. Killed are programs of every kind, worker processes, Ray's actors,
+whole nodes, the head, and `rl` itself; besides, cables are cut and mended, the disk of the run is filled, and the judge
+is stopped for a while. After each the run must train on, or end with a cause that it says, after which it is resumed.
+At the end its accounts are added up. Writes `benchmarks/results/chaos.json`; 25 minutes on two cores.
 """
 
 import argparse
@@ -38,7 +38,7 @@ PATIENCE_S = 400.0  # for the next step after something has happened
 # A second of network less is no reason for anything; a minute is, for Ray.
 SHORT_CUT_S, LONG_CUT_S, JUDGE_S = 4.0, 75.0, 20.0
 VICTIMS = {
-    "trainer": 4, "trainer-1": 3, "orchestrator": 4, "sampler-0": 3, "sampler-1": 2, "host": 4,
+    "trainer": 4, "trainer-1": 3, "orchestrator": 4, "sampler-0": 3, "sampler-1": 2,
     "environment": 3, "actor": 2, "node": 2, "rl": 2, "head": 1,
 }  # fmt: skip
 EVENTS = ("short cut", "long cut", "disk", "judge")
@@ -129,9 +129,7 @@ class Chaos:
         """Do it, and give what undoes it."""
         match what:
             case "environment":
-                self._kill(self._rng.choice(marked() or pids_called("ray::EnvironmentHost")))
-            case "host":
-                self._kill(self._rng.choice(pids_called("ray::EnvironmentHost")))
+                self._kill(self._rng.choice(marked()))
             case "actor":
                 self._kill(self._rng.choice(pids_called("ray::ProgramHost")))
             case "node":

@@ -1,7 +1,7 @@
 """Makes the calls that other clients make, each client as it comes from PyPI in an environment of its own.
 
     python -m benchmarks.checks.clients                           # all of them; needs `uv` and an index of packages
-    python -m benchmarks.checks.clients --only litellm instructor # these anew, the others as they were
+    python -m benchmarks.checks.clients --only litellm llm        # these anew, the others as they were
 
 The server is `slimrl inference` with a tiny model that has learnt one question, one tool call and one answer by heart.
 Every call is answered, refused (the server says why, with a status from 400 to 499) or failed, which is a finding: then
@@ -59,7 +59,6 @@ CLIENTS = (
     Client("openai"),
     Client("litellm"),
     Client("langchain-openai"),
-    Client("instructor"),
     Client("pydantic-ai", ["pydantic-ai-slim[openai]"]),
     Client("openai-agents"),
     Client("inspect-ai", ["inspect-ai", "openai"]),

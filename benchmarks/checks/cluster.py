@@ -1,9 +1,9 @@
 """Does a run on a Ray cluster learn as its recipe does, while a node is lost and samplers come and go?
 
 `python -m benchmarks.checks.cluster`: three nodes, which are processes of this machine at addresses of their own, train
-the recipe of reverse_text with two trainer ranks, two samplers and two hosts of environments. After some steps the node
-of the trainer's first rank is killed; another takes its place. Then a sampler is added, and then one is taken away. At
-the end the curve is compared with the recipe's band, and the accounts are added up. Writes
+the recipe of reverse_text with two trainer ranks, two samplers and two worker processes of environments. After some
+steps the node of the trainer's first rank is killed; another takes its place. Then a sampler is added, and then one is
+taken away. At the end the curve is compared with the recipe's band, and the accounts are added up. Writes
 `benchmarks/results/cluster.json`; takes half an hour on two cores.
 """
 

@@ -210,17 +210,16 @@ def inference_bodies(places: Sequence[Path]) -> dict[str, Sequence[Body]]:
     result = {"role": "tool", "tool_call_id": "1", "content": "2"}
     parts = [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
     sampling = {"max_tokens": 3, "temperature": 1.0, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 1, "n": 2}
-    stops = {"max_tokens": 8, "stop": ["a", "bc"], "stop_token_ids": [5], "min_tokens": 2, "ignore_eos": True}
+    stops = {"max_tokens": 8, "stop": ["a", "bc"], "stop_token_ids": [5], "ignore_eos": True}
     stream = {"stream": True, "stream_options": {"include_usage": True}}
     chat = [
         {"messages": user, **sampling},
         {"messages": [*user, called, result], "tools": [tool], "tool_choice": "auto", "max_tokens": 3},
         {"messages": parts, "logprobs": True, "top_logprobs": 3, **stops, **stream},
         {"messages": user, "chat_template_kwargs": {"a": 1}, "add_generation_prompt": True, "max_tokens": 1},
-        {"messages": [*user, {"role": "assistant", "content": "x"}], "continue_final_message": True, "max_tokens": 2},
     ]
     completions = [
-        {"prompt": "a b", **sampling, "logprobs": 2, "echo": True},
+        {"prompt": "a b", **sampling, "logprobs": 2},
         {"prompt": [[1, 2], [3]], **stops, "return_token_ids": True},
         {"prompt": ["a", "b"], "max_tokens": 4, **stream},
         {"prompt": [1, 2, 3], "max_tokens": 2, "echo": True, "logprobs": 2, "skip_special_tokens": False},
@@ -229,15 +228,9 @@ def inference_bodies(places: Sequence[Path]) -> dict[str, Sequence[Body]]:
         "/v1/chat/completions": chat,
         "/v1/chat/completions/tokens": [{"tokens": [1, 2], **body} for body in chat],
         "/v1/completions": completions,
-        "/tokenize": [
-            {"prompt": "a b", "return_token_strs": True},
-            {"messages": user, "add_special_tokens": True},
-            {"prompt": user},
-        ],
-        "/detokenize": [{"tokens": [1, 2, 3]}],
+        "/tokenize": [{"prompt": "a b"}, {"messages": user, "add_special_tokens": True}],
         "/inference/v1/generate": [{"token_ids": [1, 2], "sampling_params": {**stops, "logprobs": 1, "seed": 3}}],
         "/update_weights": [{"weight_dir": str(place), "version": 1} for place in places],
-        "/resume": [{}],
     }
 
 

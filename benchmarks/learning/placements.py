@@ -32,13 +32,11 @@ def placements(vllm: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {
         "one process": {"deployment.type": "one-process"},
         "processes": APART,
-        "processes, broadcast": {**APART, "deployment.weights": "broadcast"},
         "processes, two trainer ranks": {**APART, "deployment.num_trainers": 2},
     }
     if vllm:
         by_vllm = {**APART, "inference.backend": "vllm", "inference.vllm_program": vllm}
         found["processes, vLLM"] = by_vllm
-        found["processes, vLLM, broadcast"] = {**by_vllm, "deployment.weights": "broadcast"}
     return found
 
 

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import os
 import random
-import re
 import socket
 import statistics
 import subprocess
@@ -162,7 +161,7 @@ async def measure(arguments: argparse.Namespace, url: str, pid: int, weights: Se
         await asyncio.gather(*(client(load, until, rng) for rng in rngs))
         elapsed_s = time.monotonic() - began
         await updater
-        idle = await is_idle(http)
+        idle = await is_idle(http, arguments.slots + 2 * arguments.clients)
         sampler.cancel()
     return report(load, elapsed_s, memory_mb, idle)
 
@@ -206,13 +205,13 @@ async def sample_memory(pid: int, memory_mb: list[float]) -> None:
         await asyncio.sleep(SAMPLE_S)
 
 
-async def is_idle(http: httpx.AsyncClient) -> bool:
-    """Whether all slots and the queue are empty soon after the last client has gone."""
+async def is_idle(http: httpx.AsyncClient, most: int) -> bool:
+    """Whether all slots and the queue are empty soon after the last client has gone: the server no longer refuses a
+    request for the `most` completions that it can hold."""
     give_up = time.monotonic() + DRAIN_S
     while time.monotonic() < give_up:
-        text = (await http.get("/metrics")).text
-        values = re.findall(r"^slimrl[:_]num_requests_(?:running|waiting)(?:\{.*\})? (\S+)$", text, re.MULTILINE)
-        if len(values) == 2 and not any(map(float, values)):
+        reply = await http.post("/v1/completions", json={"prompt": [[5]] * most, "max_tokens": 1})
+        if reply.status_code == 200:
             return True
         await asyncio.sleep(0.2)
     return False

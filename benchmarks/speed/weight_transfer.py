@@ -1,12 +1,11 @@
-"""What it takes until samplers have new weights: by files in a directory, and by broadcast with gloo.
+"""What it takes until samplers have new weights, or a new adapter, by files in a directory.
 
     python -m benchmarks.speed.weight_transfer
     python -m benchmarks.speed.weight_transfer --dtype bfloat16 --samplers 1 2 4 8 --output many.json
 
 Each sampler is slimrl's server in a process of its own on the same machine, and idle. The time begins with weights in
-the trainer's memory, and ends when all samplers have their version. Files are written once, and read and copied by all;
-a broadcast goes along a tree, and is received and copied by all. One by one is what it would take if each were sent
-the weights in a group of its own. An adapter of rank 16 goes alone, and is merged into the weights by all.
+the trainer's memory, and ends when all samplers have their version. Files are written once, and read and copied by all.
+An adapter of rank 16 goes alone, and is merged into the weights by all.
 """
 
 import shutil
@@ -18,11 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from benchmarks.harness.measure import common_arguments, machine_facts, markdown_table, write_result
 from slimrl.config.model import LoraConfig, ModelConfig
@@ -30,11 +26,10 @@ from slimrl.models.load import Policy, load_policy, save_weights
 from slimrl.models.lora import AdapterForm, adapter_form, adapter_tensors
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.server_link import SamplerAddress
-from slimrl_cluster.launch.weights import WeightSender
 
 PORT, CONTEXT_LEN, START_S = 8393, 256, 120.0
 RANK = 16
-WAYS = "files", "gloo", "gloo one by one", "adapter, files", "adapter, gloo"
+WAYS = "files", "adapter"
 
 
 def main() -> None:
@@ -100,22 +95,9 @@ def measure(
         return time.perf_counter() - began
 
     for _ in range(repetitions):
-        times["adapter, files"].append(seconds(lambda: by_files(adapted, form)))
-    with WeightSender(clients, "127.0.0.1", torch.device("cpu")) as sender:
-        for _ in range(repetitions):
-            times["adapter, gloo"].append(seconds(lambda: sender.send(pairs, next(versions), form)))
+        times["adapter"].append(seconds(lambda: by_files(adapted, form)))
     for _ in range(repetitions):
         times["files"].append(seconds(lambda: by_files(policy)))
-    with WeightSender(clients, "127.0.0.1", torch.device("cpu")) as sender:
-        for _ in range(repetitions):
-            times["gloo"].append(seconds(lambda: sender.send(tensors, next(versions))))
-    for _ in range(repetitions if len(clients) > 1 else 0):
-        each = []
-        for client in clients:
-            with WeightSender([client], "127.0.0.1", torch.device("cpu")) as sender:
-                each.append(seconds(partial(sender.send, tensors, next(versions))))
-        times["gloo one by one"].append(sum(each))
-    times["gloo one by one"] = times["gloo one by one"] or times["gloo"]
     return {
         "megabytes": sum(tensor.nbytes for tensor in tensors.values()) / 1e6,
         "adapter_megabytes": sum(tensor.nbytes for tensor in pairs.values()) / 1e6,

@@ -101,7 +101,6 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         "--inference.base_url http://localhost:1 --deployment.num_samplers 2": "num_samplers = 2 cannot act",
         "--deployment.type one-process --deployment.num_trainers 2": "no other parts",
         "--inference.base_url http://localhost:8000 --warmup.max_steps 3": "may have other weights",
-        "--inference.base_url http://10.0.0.7:8000 --deployment.weights broadcast": "on this host alone",
         "--deployment.num_trainers 0": "num_trainers",
         "--inference.base_url http://localhost:1 --inference_gpu_ids 0": "that it was started with",
         "--model.date 2026-13-31": 'model.date = "2026-13-31" is no date',
@@ -159,8 +158,7 @@ ACCEPTED = [
     "--trainer.loss.advantage rae --orchestrator.rollouts_per_example 1",
     "--deployment.type ray --deployment.address local --deployment.cpus 0.5",
     "--deployment.type ray --deployment.num_samplers 4 --deployment.num_trainers 2",
-    "--deployment.type ray --deployment.weights broadcast --deployment.restarts 0",
-    "--deployment.weights broadcast --deployment.restarts 9",
+    "--deployment.type ray --deployment.restarts 0",
     "--deployment.type ray --inference.backend vllm --deployment.gpus_per_sampler 4",
 ]
 

@@ -325,15 +325,20 @@ def test_settings_are_read_under_their_other_names(tmp_path: Path) -> None:
     assert message.startswith("sampling.max_tokens (--max_tokens): found 0, expected integer >= 1")
 
 
-@pytest.mark.parametrize("value", ["0", "8"])
-def test_a_setting_that_is_gone_is_ignored_where_it_did_nothing(tmp_path: Path, value: str) -> None:
+@pytest.mark.parametrize(
+    ("section", "name", "harmless", "other"),
+    [("inference", "lookup_tokens", "0", "8"), ("deployment", "weights", '"files"', "")],
+)
+def test_a_setting_that_is_gone_is_ignored_where_it_did_nothing(
+    tmp_path: Path, section: str, name: str, harmless: str, other: str
+) -> None:
     """`config.toml` of a run by an earlier version has every setting."""
-    path = written(tmp_path / "config.toml", f"max_steps = 3\n[inference]\nlookup_tokens = {value}\n")
-    if value == "0":
-        assert read(RLConfig, *ENV, "@", path)[1] == []
-        assert read_flat_settings(tmp_path, "rl") == {"max_steps": 3}  # which a resumed run compares with its own
-    else:
-        assert "inference.lookup_tokens" in error_of(RLConfig, *ENV, "@", path)
+    path = written(tmp_path / "config.toml", f"max_steps = 3\n[{section}]\n{name} = {harmless}\n")
+    assert read(RLConfig, *ENV, "@", path)[1] == []
+    assert read_flat_settings(tmp_path, "rl") == {"max_steps": 3}  # which a resumed run compares with its own
+    if other:  # prime-rl has `deployment`, too: any other value of it is translated, with a note
+        path = written(tmp_path / "config.toml", f"max_steps = 3\n[{section}]\n{name} = {other}\n")
+        assert f"{section}.{name}" in error_of(RLConfig, *ENV, "@", path)
 
 
 def test_flags_override_a_file_under_either_name_and_a_file_has_a_setting_once(tmp_path: Path) -> None:

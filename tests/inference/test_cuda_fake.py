@@ -71,7 +71,7 @@ def test_each_step_waits_once_for_the_tokens_it_sampled(family):
 def test_requests_that_ask_for_more_than_tokens_wait_for_it():
     with fake_cuda() as waits:
         engine = engine_on_cuda("qwen3")
-        options = RequestOptions(top_logprobs=2, min_tokens=2, prompt_logprobs=1)
+        options = RequestOptions(top_logprobs=2, prompt_logprobs=1)
         submit(engine, PROMPT, PARAMS[0], options)
         first, *others = waits_of_steps(engine, waits)
     assert first == ["inference/sampling.py score_tokens"] * 4 + [SAMPLED, "inference/sampling.py top_tokens"]

@@ -66,7 +66,7 @@ def test_sequences_begun_with_other_weights_share_nothing(shared):
     submit_some()  # the same tokens, but the keys and values of these are those of the weights of now
     for _ in range(4):
         engine.step()
-    assert engine.load.running == 8 and not shared
+    assert len(engine._scheduler.running) == 8 and not shared
     finish(engine)
     assert shared  # the later ones, when they are alone
 

@@ -103,7 +103,7 @@ def test_no_circumstance_changes_a_sequences_greedy_tokens(
         assert sequence.logprobs == pytest.approx(logprobs, abs=5e-4)
         if sequence.versions and id(sequence) not in case.cancelled:
             assert sequence.finish_reason == ("stop" if tokens[-1] == 2 else "length")
-    assert case.engine.load.running == case.engine.load.waiting == 0
+    assert not case.engine.busy
 
 
 @pytest.mark.parametrize("max_prefill", [7, 1 << 20])
@@ -155,7 +155,7 @@ def test_top_log_probabilities_are_of_the_distribution_that_was_sampled(params: 
         assert len(top) <= (params.top_k or 300)
 
 
-def test_requests_have_stop_ids_and_fewest_tokens_of_their_own() -> None:
+def test_requests_have_stop_ids_of_their_own() -> None:
     engine = engine_of()
     free = submit(engine, range(10, 20), SamplingParams(20, 0.0))
     finish(engine)
@@ -167,11 +167,6 @@ def test_requests_have_stop_ids_and_fewest_tokens_of_their_own() -> None:
     assert (own.completion_ids[-1], own.finish_reason) == (second, "stop")
     assert (added.completion_ids[-1], added.finish_reason) == (first, "stop")
     assert (ignored.completion_ids, ignored.finish_reason) == (free.completion_ids, "length")
-    engine = engine_of(stop_ids=frozenset(free.completion_ids))
-    least = engine.submit(free.prompt, SamplingParams(20, 0.0), lambda sampled: True, RequestOptions(min_tokens=5))
-    finish(engine)
-    assert len(least.completion_ids) == 5
-    assert not set(least.completion_ids[:4]) & set(free.completion_ids)
 
 
 def test_keys_of_old_weights_are_never_shared_nor_kept() -> None:

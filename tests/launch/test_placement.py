@@ -16,7 +16,6 @@ POLICY = "--teacher.type policy --teacher.env_args '{style = \"word\"}'"
 OWN = "--trainer_gpu_ids 2,3 --inference_gpu_ids"
 VLLM = "--inference.backend vllm"
 URL = "--inference.base_url http://localhost:8000"
-BROADCAST = "--deployment.weights broadcast"
 NOWHERE = "trainer_gpu_ids = [0], inference_gpu_ids = [1], teacher_gpu_ids = [2, 3]: PyTorch sees no GPU here, so "
 
 
@@ -51,8 +50,8 @@ def shown(config: RLConfig) -> str:
         (4, TEACHER, "1 x 0; 2 3; 1, level 2",
          "several processes; the sampler on GPU 0; the trainer on GPU 2, 3; the teacher on GPU 1"),
         (4, f"{OWN} 0", "1 x 0; 2 3; -, level 2", ": several processes; the sampler on GPU 0; the trainer on GPU 2, 3"),
-        (2, f"{BROADCAST} {APART}", "1 x 0; 1; -, level 2", "several processes; the sampler on GPU 0; the trainer"),
-        (2, f"{URL} {BROADCAST}", "1 x -; 0 1; -, level 2",
+        (2, APART, "1 x 0; 1; -, level 2", "several processes; the sampler on GPU 0; the trainer"),
+        (2, URL, "1 x -; 0 1; -, level 2",
          "several processes; the sampler at http://localhost:8000; the trainer on GPU 0, 1"),
         (0, VLLM, "1 x -; -; -, level 0", ""),
         (0, URL, "1 x -; -; -, level 0", ""),
@@ -60,8 +59,8 @@ def shown(config: RLConfig) -> str:
         (2, f"--model.device cpu {APART}", "1 x -; -; -, level 0", ""),
         (2, f"--model.device cpu {APART} --trainer_gpu_ids 1", "1 x -; -; -, level 0",
          'model.device = "cpu", so everything runs on the CPU'),
-        (0, f"{BROADCAST} --inference.timeout_s 9", "auto teacher -, level 0",
-         "this run is one process, in which deployment.weights, inference.timeout_s cannot act"),
+        (0, "--deployment.restarts 0 --inference.timeout_s 9", "auto teacher -, level 0",
+         "this run is one process, in which deployment.restarts, inference.timeout_s cannot act"),
         (0, f"--trainer_gpu_ids 0 --inference_gpu_ids 1 --teacher_gpu_ids 2,3 {TEACHER}", "auto teacher -, level 0",
          f"{NOWHERE}everything runs on the CPU, in one process and in turn"),
         (4, f"{OWN} 0 --deployment.type one-process", "cuda:2 teacher -, level 0",
@@ -89,7 +88,6 @@ def test_parts_have_devices(num_gpus, words, where, note, monkeypatch):
     ("num_gpus", "words", "said"),
     [
         (0, f"{POLICY} {APART}", 'deployment.type = "one-process"'),
-        (1, f"{BROADCAST} {APART}", '"broadcast" cannot go from GPU 0 to itself'),
         (2, f"--model.device cuda:1 {APART}", "set trainer_gpu_ids and inference_gpu_ids in its place"),
         (2, "--trainer_gpu_ids 2", r"trainer_gpu_ids = \[2\], but PyTorch sees 2 GPUs"),
         (0, "--deployment.num_trainers 2", "num_trainers"),
@@ -114,7 +112,7 @@ def test_each_part_finds_its_device(monkeypatch):
     assert device_of(config, "trainer").model.device == "cuda:2"
 
 
-@pytest.mark.parametrize("words", [BROADCAST, f"{VLLM} --deployment.num_samplers 4"])
+@pytest.mark.parametrize("words", ["--deployment.restarts 0", f"{VLLM} --deployment.num_samplers 4"])
 def test_a_part_on_a_cluster_has_the_gpus_of_its_node_to_itself(words, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     config = read(f"--deployment.type ray {words}")

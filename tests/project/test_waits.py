@@ -33,14 +33,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "a sampler: one that is ready; its answer": (
         REPLICAS + "test_without_a_sampler_requests_wait_for_one_that_comes",
+        REPLICAS + "test_one_that_is_silent_when_it_gets_weights_is_given_up_too",
         SAMPLER,
         PART,
         f"{CLUSTER}inference/test_remote_client.py::test_a_server_that_hangs_is_named_within_its_time",
-    ),
-    "each other, to join a group for weights": (
-        REPLICAS + "test_one_that_is_silent_when_it_gets_weights_is_given_up_too",
-        SERVE + "test_join_waits.py::test_ctrl_c_ends_a_server_that_waits_for_its_trainer",
-        SERVE + "test_rl_routes.py::test_a_trainer_that_leaves_in_the_middle_of_a_broadcast_frees_the_server",
     ),
     "a part that dies; the end of its parts": (
         f"{CLUSTER}commands/test_processes.py::test_three_processes_that_are_killed_do_what_one_does",
@@ -48,9 +44,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         PART,
         f"{CLUSTER}commands/test_processes.py::test_ctrl_c_ends_all_and_says_how_to_continue",
     ),
-    "a worker host, or a node of Ray or SLURM": (
-        f"{CLUSTER}rollout/test_hosts.py::test_a_host_that_is_lost_loses_no_episode",
-        f"{CLUSTER}rollout/test_hosts.py::test_without_room_for_a_host_the_run_is_told",
+    "a node of Ray or SLURM": (
         RAY + "programs.py::test_a_program_waits_for_a_node_and_says_where_it_runs_and_what_it_writes",
         RAY + "programs.py::test_it_is_stopped_and_its_place_given_back",
         f"{CLUSTER}launch/test_slurm.py::test_nodes_that_do_not_come_are_told",
@@ -100,10 +94,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         HOSTILE + "test_a_client_that_keeps_the_server_waiting_is_left",
         f"{SERVE}clients/test_hostile.py::test_a_client_that_never_reads_does_not_hold_up_the_others",
     ),
-    "a grammar to be compiled; the server's end": (
-        f"{SERVE}test_formats.py::test_a_grammar_that_takes_too_long_to_compile_holds_up_nobody_else",
-        f"{SERVE}test_life.py::test_the_command_serves_until_a_signal_ends_it",
-    ),
+    "the server's end": (f"{SERVE}test_life.py::test_the_command_serves_until_a_signal_ends_it",),
     "an index of a large run; `run_vllm.py` and `run_llamacpp.py` a program that is ready": (
         f"{VIEW}test_scan.py::test_a_pass_that_is_stopped_is_completed_by_the_next",
         f"{SEARCH}services/test_programs.py::test_a_wait_is_noted_and_an_interrupt_leaves_nothing_running",

@@ -2,20 +2,14 @@
 
 import asyncio
 
-from inspect_ai.model import GenerateConfig, ResponseSchema, get_model
+from inspect_ai.model import GenerateConfig, get_model
 from inspect_ai.tool import ToolInfo, ToolParams
-from inspect_ai.util import json_schema
 from outcome import ADDRESS, FUNCTION, MODEL, QUESTION, report
-from pydantic import BaseModel
 
 PROPERTIES = {name: {"type": "integer"} for name in FUNCTION["parameters"]["properties"]}
 ADD = ToolInfo(
     name="add", description=FUNCTION["description"], parameters=ToolParams(properties=PROPERTIES, required=["a", "b"])
 )
-
-
-class Sum(BaseModel):
-    sum: int
 
 
 def generate(tools=(), **config):
@@ -26,13 +20,11 @@ def generate(tools=(), **config):
     return [call.arguments for call in calls] or output.completion
 
 
-SCHEMA = ResponseSchema(name="sum", json_schema=json_schema(Sum))
 report(
     {
         "chat": lambda: generate(temperature=0),
         "chat, tools": lambda: generate([ADD], temperature=0),
         "chat, logprobs": lambda: generate(logprobs=True, top_logprobs=2),
         "chat, seed, stop": lambda: generate(seed=1, stop_seqs=["42"]),
-        "structured output, chat": lambda: generate(response_schema=SCHEMA),
     }
 )

@@ -3,16 +3,9 @@
 from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from outcome import ADDRESS, MODEL, QUESTION, TOOL, report
-from pydantic import BaseModel
 
 HERE = {"base_url": f"{ADDRESS}/v1", "api_key": "none", "model": MODEL, "temperature": 0, "max_retries": 0}
 CHAT = ChatOpenAI(**HERE)
-
-
-class Sum(BaseModel):
-    """The sum of two numbers."""
-
-    sum: int
 
 
 report(
@@ -26,9 +19,5 @@ report(
         "chat, n": lambda: len(ChatOpenAI(**HERE, n=3).generate([[HumanMessage(QUESTION)]]).generations[0]),
         "chat, stop": lambda: CHAT.invoke(QUESTION, stop=["42"]).content,
         "chat, seed": lambda: ChatOpenAI(**HERE, seed=1).invoke(QUESTION).content,
-        "structured output, chat": lambda: CHAT.with_structured_output(Sum).invoke(QUESTION),
-        "structured output, chat, by a tool": lambda: CHAT.with_structured_output(
-            Sum, method="function_calling"
-        ).invoke(QUESTION),
     }
 )

@@ -5,8 +5,6 @@ from outcome import ADDRESS, MESSAGES, MODEL, TOOL, report
 
 HERE = {"model": f"openai/{MODEL}", "api_base": f"{ADDRESS}/v1", "api_key": "none", "num_retries": 0}
 CHAT = {**HERE, "messages": MESSAGES, "temperature": 0}
-SCHEMA = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
-FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": SCHEMA}}
 
 
 def streamed(**settings):
@@ -22,8 +20,5 @@ report(
         "chat, n": lambda: len(litellm.completion(**CHAT, n=3).choices),
         "chat, stop": lambda: litellm.completion(**CHAT, stop=["42"]).choices[0].message.content,
         "chat, seed": lambda: litellm.completion(**CHAT, seed=1).choices[0].message.content,
-        "structured output, chat": lambda: (
-            litellm.completion(**CHAT, response_format=FORMAT).choices[0].message.content
-        ),
     }
 )

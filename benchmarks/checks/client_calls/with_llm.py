@@ -2,11 +2,6 @@
 
 from llm.default_plugins.openai_models import Chat
 from outcome import ADDRESS, MODEL, QUESTION, report
-from pydantic import BaseModel
-
-
-class Sum(BaseModel):
-    sum: int
 
 
 def add(a: int, b: int) -> int:
@@ -15,7 +10,7 @@ def add(a: int, b: int) -> int:
 
 
 def chat(stream=False, **settings):
-    flags = {"supports_tools": True, "supports_schema": True, "can_stream": True}
+    flags = {"supports_tools": True, "can_stream": True}
     model = Chat("local", model_name=MODEL, api_base=f"{ADDRESS}/v1", **flags)
     model.key = "none"
     return model.prompt(QUESTION, stream=stream, **settings)
@@ -28,6 +23,5 @@ report(
         "chat, tools": lambda: chat(tools=[add], temperature=0).tool_calls(),
         "chat, stop": lambda: chat(stop="42").text(),
         "chat, seed": lambda: chat(seed=1).text(),
-        "structured output, chat": lambda: chat(schema=Sum).text(),
     }
 )

@@ -2,14 +2,9 @@
 
 from openai import OpenAI
 from outcome import ADDRESS, MESSAGES, MODEL, TOOL, report
-from pydantic import BaseModel
 
 CLIENT = OpenAI(base_url=f"{ADDRESS}/v1", api_key="none", max_retries=0)
 CHAT = {"model": MODEL, "messages": MESSAGES, "temperature": 0}
-
-
-class Sum(BaseModel):
-    sum: int
 
 
 def chat(**extra):
@@ -27,16 +22,12 @@ report(
         "chat": lambda: chat().content,
         "chat, stream": streamed,
         "chat, tools": lambda: chat(tools=[TOOL]).tool_calls[0].function,
-        "chat, tool_choice required": lambda: chat(tools=[TOOL], tool_choice="required").tool_calls[0].function,
         "chat, logprobs": lambda: len(
             CLIENT.chat.completions.create(**CHAT, logprobs=True, top_logprobs=2).choices[0].logprobs.content
         ),
         "chat, n": lambda: len(CLIENT.chat.completions.create(**CHAT, n=3).choices),
         "chat, stop": lambda: chat(stop=["42"]).content,
         "chat, seed": lambda: chat(seed=1).content,
-        "structured output, chat": lambda: (
-            CLIENT.chat.completions.parse(**CHAT, response_format=Sum).choices[0].message.parsed
-        ),
         "models list": lambda: [model.id for model in CLIENT.models.list()],
         "models retrieve": lambda: CLIENT.models.retrieve(MODEL).id,
     }

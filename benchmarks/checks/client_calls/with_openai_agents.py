@@ -12,13 +12,8 @@ from agents import (
 )
 from openai import AsyncOpenAI
 from outcome import ADDRESS, FUNCTION, MODEL, QUESTION, report
-from pydantic import BaseModel
 
 set_tracing_disabled(True)
-
-
-class Sum(BaseModel):
-    sum: int
 
 
 async def add(_context, _arguments):
@@ -50,6 +45,5 @@ report(
         "chat": lambda: run(),
         "chat, stream": lambda: asyncio.run(streamed()),
         "chat, tools": lambda: run(tools=[ADD]),
-        "structured output, chat": lambda: run(output_type=Sum),
     }
 )

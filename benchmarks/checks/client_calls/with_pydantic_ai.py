@@ -3,14 +3,9 @@
 import asyncio
 
 from outcome import ADDRESS, FUNCTION, MODEL, QUESTION, report
-from pydantic import BaseModel
-from pydantic_ai import Agent, NativeOutput, Tool
+from pydantic_ai import Agent, Tool
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
-
-
-class Sum(BaseModel):
-    sum: int
 
 
 def add(a: int, b: int) -> int:
@@ -35,7 +30,5 @@ report(
         "chat": lambda: agent().run_sync(QUESTION).output,
         "chat, stream": lambda: asyncio.run(streamed()),
         "chat, tools": lambda: agent(tools=[ADD]).run_sync(QUESTION).output,
-        "structured output, by a tool": lambda: agent(output_type=Sum).run_sync(QUESTION).output,
-        "structured output, chat": lambda: agent(output_type=NativeOutput(Sum)).run_sync(QUESTION).output,
     }
 )

@@ -1,6 +1,5 @@
 """slimrl's own server as a process, started by its command, clients of samplers, and parts of a run."""
 
-import re
 import subprocess
 import sys
 import time
@@ -54,18 +53,6 @@ def ray_nodes(num: int) -> Iterator[Nodes]:
         pytest.skip(str(error))
     with cluster:
         yield cluster
-
-
-def num_open(address: str) -> float:
-    """How many requests a server holds."""
-    found = re.findall(r"^slimrl:num_requests_\w+{.*} (\S+)$", httpx.get(f"{address}/metrics").text, re.MULTILINE)
-    return sum(map(float, found))
-
-
-def checksums(address: str) -> dict[str, str]:
-    """The digest of each tensor of a server."""
-    sums: dict[str, str] = httpx.post(f"{address}/weight_checker", json={"action": "checksum"}).json()["checksums"]
-    return sums
 
 
 def remote_client(address: SamplerAddress, seq_len: int = 64) -> RemoteClient:

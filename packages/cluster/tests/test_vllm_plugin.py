@@ -1,11 +1,8 @@
-"""The plug-in of vLLM: it registers itself, and loads a directory of weights, or what a trainer broadcasts, or refuses
-it before anything changes."""
+"""The plug-in of vLLM: it registers itself, and loads a directory of weights, or refuses it before anything changes."""
 
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Generic, TypeVar
@@ -16,7 +13,6 @@ from safetensors.torch import save_file
 
 from slimrl.errors import UserError
 from slimrl.io.checksums import seal
-from slimrl.transport.broadcast import Meeting, WeightGroup, describe_kinds, listen
 
 I = TypeVar("I")  # noqa: E741
 U = TypeVar("U")
@@ -25,17 +21,12 @@ U = TypeVar("U")
 class FakeEngine(Generic[I, U]):
     """vLLM's base class, as far as the plug-in sees it."""
 
-    init_info_cls: Callable[..., Any]
     update_info_cls: Callable[..., Any]
-    parallel_config = SimpleNamespace(data_parallel_index=0, world_size=1, rank=0)
 
     def __init__(self, model: Any, directory: Path) -> None:
         self.model, self.device = model, torch.device("cpu")
         tied = SimpleNamespace(tie_word_embeddings=True)
         self.model_config = SimpleNamespace(model=str(directory), hf_config=tied)
-
-    def parse_init_info(self, info: dict[str, Any]) -> Any:
-        return self.init_info_cls(**info)
 
     def parse_update_info(self, info: dict[str, Any]) -> Any:
         return self.update_info_cls(**info)
@@ -151,58 +142,20 @@ def test_a_directory_that_is_not_the_models_changes_nothing(engine_of: Any, tmp_
     assert engine.model.told == []
 
 
-@contextmanager
-def trainer_of(engine: Any) -> Iterator[WeightGroup]:
-    """A trainer's end of the group that the engine has joined."""
-    listener = listen("127.0.0.1")
-    port = listener.getsockname()[1]
-    info = {"master_address": "127.0.0.1", "master_port": port, "rank_offset": 1, "world_size": 2, "packed": False}
-    with ThreadPoolExecutor(1) as pool:
-        joining = pool.submit(engine.init_transfer_engine, engine.parse_init_info(info))
-        with WeightGroup(Meeting("127.0.0.1", port, 0, 2, torch.device("cpu"), 5.0), listener) as group:
-            joining.result()
-            yield group
-
-
-def test_what_a_trainer_broadcasts_is_loaded(engine_of: Any, tmp_path: Path) -> None:
-    engine = engine_of(directory_of(tmp_path / "first", v=torch.zeros(1), w=torch.zeros(2, 3)))
-    new = {"w": torch.ones(2, 3), "v": torch.full((1,), 7, dtype=torch.bfloat16)}
-    with trainer_of(engine) as group, ThreadPoolExecutor(1) as pool:
-        for _ in range(2):
-            sending = pool.submit(group.send, new.values())
-            engine.start_weight_update()
-            engine.update_weights(describe_kinds(new))
-            engine.finish_weight_update()
-            sending.result()
-    assert engine.model.told == ["begin", "load", "end", "head"] * 2
-    assert engine.model.weights.keys() == new.keys()
-    assert all(engine.model.weights[name].equal(new[name]) for name in new)
-    engine.shutdown()
-
-
-def test_a_broadcast_that_is_not_the_models_changes_nothing_and_frees_the_trainer(
-    engine_of: Any, tmp_path: Path
-) -> None:
-    engine = engine_of(directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
-    new = {"w": torch.ones(3, 2)}
-    with trainer_of(engine) as group:
-        engine.start_weight_update()
-        with pytest.raises(UserError, match=r"w in the broadcast has the shape \(3, 2\), and \(2, 3\) in the model"):
-            engine.update_weights(describe_kinds(new))
-        with pytest.raises(UserError, match="broke for rank 0"):
-            group.send([torch.ones(2**20)])
-    assert engine.model.told == []
-
-
 def test_after_half_loaded_weights_no_others_are_taken(engine_of: Any, tmp_path: Path) -> None:
     engine = engine_of(directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
-    new = {"w": torch.ones(2, 3)}
-    with trainer_of(engine) as group:
-        group.close()  # the trainer dies
-        with pytest.raises(UserError, match="broke for rank 1"):
-            engine.update_weights(describe_kinds(new))
+    new = directory_of(tmp_path / "new", w=torch.ones(2, 3))
+    load_weights = engine.model.load_weights
+
+    def fail(weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        load_weights(weights)
+        raise MemoryError
+
+    engine.model.load_weights = fail
+    with pytest.raises(MemoryError):
+        engine.update_weights({"weight_dir": str(new)})
     with pytest.raises(UserError, match="half loaded: start vLLM again"):
-        engine.update_weights({"weight_dir": str(directory_of(tmp_path / "new", **new))})
+        engine.update_weights({"weight_dir": str(new)})
     assert engine.model.told == ["begin", "load"]
 
 
@@ -221,9 +174,3 @@ def test_a_model_of_the_hub_is_looked_up_where_vllm_has_put_it(
     monkeypatch.setattr(module, "snapshot_download", find)
     engine.update_weights({"weight_dir": str(directory_of(tmp_path / "new", w=torch.ones(2, 3)))})
     assert engine.model.weights["w"].equal(torch.ones(2, 3))
-
-
-def test_without_a_group_there_is_no_broadcast(engine_of: Any, tmp_path: Path) -> None:
-    engine = engine_of(directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
-    with pytest.raises(UserError, match="/init_weight_transfer_engine comes first"):
-        engine.update_weights(describe_kinds({"w": torch.ones(2, 3)}))

@@ -2,6 +2,7 @@
 are shared by the tests of this folder. `Reference` has the answers that they must give."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -101,8 +102,24 @@ def eventually(holds: Any) -> None:
 
 
 def idle(server: InferenceServer) -> bool:
-    load = server.service.thread.load
-    return server.service.thread.num_open == load.running == load.waiting == 0
+    return server.service.thread.num_open == 0 and not server.service.engine.busy
+
+
+@contextmanager
+def held(server: InferenceServer) -> Iterator[None]:
+    """Keep the engine's thread busy, so that requests wait until the block ends."""
+    free = threading.Event()
+    server.service.thread._put(lambda engine: free.wait(60))
+    try:
+        yield
+    finally:
+        free.set()
+
+
+def post(http: httpx.Client, path: str, body: Any, status: int = 200) -> Any:
+    reply = http.post(path, json=body)
+    assert reply.status_code == status, reply.text
+    return reply.json()
 
 
 @pytest.fixture(scope="session")

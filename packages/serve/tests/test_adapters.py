@@ -10,13 +10,11 @@ import peft
 import pytest
 import torch
 
-from packages.serve.tests.conftest import InferenceServer, connected
-from packages.serve.tests.test_rl_routes import joined, post, send
+from packages.serve.tests.conftest import InferenceServer, connected, post
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.inference.engine import Engine
 from slimrl.models.load import Policy, load_policy, save_weights
 from slimrl.models.lora import adapter_form, adapter_tensors, merge_parameters
-from slimrl.transport.broadcast import describe_kinds
 from tests.inference.naive import naive_greedy
 from tests.tiny import tiny_module
 
@@ -71,11 +69,6 @@ def update(http: httpx.Client, directory: Path, version: int, status: int = 200)
     return "" if status == 200 else reply["error"]["message"]
 
 
-def broadcast_info(policy: Policy, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    form = adapter_form(policy.module)
-    return {**describe_kinds(tensors), "adapter": {"rank": form.rank, "scale": form.scale, "base": form.base}}
-
-
 @pytest.fixture
 def own(tiny_dir: Path) -> Iterator[Own]:
     with connected(tiny_dir) as started:
@@ -107,14 +100,6 @@ def test_every_version_is_merged_into_the_weights_of_the_start(tiny_dir: Path, t
             update(http, tmp_path / f"{version}", version)
             assert_equal(served(server), merge_parameters(policy.module))
             assert server.service.engine.version == version
-        with joined(http) as group:
-            for version in (5, 6):
-                train(all_linear, version)
-                tensors = adapter_tensors(all_linear.module)
-                post(http, "/start_weight_update")
-                send(http, group, broadcast_info(all_linear, tensors), tensors)
-                post(http, "/finish_weight_update", {"weight_version": str(version)})
-                assert_equal(served(server), merge_parameters(all_linear.module))
     save_weights(all_linear, tmp_path / "whole")
     sizes = [sum(path.stat().st_size for path in (tmp_path / name).iterdir()) for name in ("3", "whole")]
     assert sizes[0] < sizes[1] / 2
@@ -131,10 +116,6 @@ def test_an_adapter_for_weights_that_are_gone_is_refused_and_changes_nothing(
     update(http, tmp_path / "whole", 1)
     before, gone = served(server), "the weights that the server was started with have been replaced since"
     assert gone in update(http, tmp_path / "alone", 2, 400)
-    tensors = adapter_tensors(policy.module)
-    with joined(http) as group:
-        post(http, "/start_weight_update")
-        assert gone in send(http, group, broadcast_info(policy, tensors), tensors, 400)["error"]["message"]
     assert_equal(served(server), before)
     assert server.service.engine.version == 1
 
@@ -181,35 +162,3 @@ def test_an_adapter_that_cannot_be_put_in_place_leaves_the_one_before(
         assert server.service.engine.version == version - 1
         update(http, tmp_path / f"{version}", version)
         assert server.service.engine.version == version
-
-
-def test_an_adapter_is_an_update_of_its_own_and_ends_with_other_weights(
-    own: Own, tiny_dir: Path, tmp_path: Path
-) -> None:
-    _, http = own
-    make_adapter(tmp_path / "adapter", 1)
-    whole, alone = ({"update_info": {"weight_dir": str(path)}} for path in (tiny_dir, tmp_path / "adapter"))
-    post(http, "/start_weight_update")
-    post(http, "/update_weights", whole)
-    assert "an update of its own" in post(http, "/update_weights", alone, 400)["error"]["message"]
-    post(http, "/start_weight_update")
-    post(http, "/update_weights", alone)
-    update(http, tiny_dir, 5)
-    refused = post(http, "/finish_weight_update", {"weight_version": "6"}, 400)
-    assert "There is no update to finish" in refused["error"]["message"]
-
-
-@pytest.mark.slow
-def test_a_broadcast_adapter_that_does_not_fit_is_refused_before_it_is_received(own: Own, tiny_dir: Path) -> None:
-    (_, http), policy = own, adapted(tiny_dir)
-    query, no_fit = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "does not fit the weight's"
-    for tensors, complaint in (
-        ({**adapter_tensors(policy.module), "nobody": torch.zeros(3)}, "nobody, which adapts nothing of the model"),
-        ({"base_model.model.model.norm.lora_A.weight": torch.zeros(4, 32)}, no_fit),
-        ({query: torch.zeros(9, 9)}, no_fit),
-        ({query: torch.zeros(4)}, no_fit),
-    ):
-        with joined(http):
-            post(http, "/start_weight_update")
-            body = {"update_info": broadcast_info(policy, tensors)}
-            assert complaint in post(http, "/update_weights", body, 400)["error"]["message"]

@@ -10,6 +10,8 @@ from packages.serve.tests.conftest import CONTEXT_LEN
 from packages.serve.tests.test_completions import complete, events
 from slimrl.models.chat.call_reader import CallReader
 from slimrl_serve.command import InferenceServer
+from slimrl_serve.generation import Choice
+from tests.tiny import tiny_tokenizer
 
 MESSAGES = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "What is the capital of France?"}]
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}, "strict": True}}]
@@ -23,7 +25,7 @@ def chat(http: httpx.Client, path: str = CHAT, **body: Any) -> dict[str, Any]:
 def prompt_of(http: httpx.Client, **body: Any) -> str:
     """The prompt of a chat as text."""
     reply = chat(http, max_tokens=1, return_token_ids=True, **body)
-    return http.post("/detokenize", json={"tokens": reply["prompt_token_ids"]}).json()["prompt"]
+    return str(tiny_tokenizer().decode(reply["prompt_token_ids"]))
 
 
 def test_the_prompt_is_what_a_rollout_of_ours_sees(http: httpx.Client, server: InferenceServer) -> None:
@@ -50,7 +52,7 @@ def test_every_token_has_a_log_probability_its_bytes_and_the_likeliest(http: htt
     for entry in content:
         assert len(entry["top_logprobs"]) == 3
         assert entry["logprob"] <= max(top["logprob"] for top in entry["top_logprobs"])
-        assert entry["token"].startswith("bytes:") or list(entry["token"].encode()) == entry["bytes"]
+        assert list(entry["token"].encode()) == entry["bytes"]
     ids = chat(http, max_tokens=10, logprobs=True, return_tokens_as_token_ids=True, seed=1)
     named = [entry["token"] for entry in ids["choices"][0]["logprobs"]["content"]]
     assert named == [f"token_id:{token}" for token in choice["token_ids"]]
@@ -76,9 +78,8 @@ def test_a_stream_says_what_the_whole_reply_says(http: httpx.Client, extra: dict
     assert last["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
 
 
-def test_a_final_message_is_continued(http: httpx.Client) -> None:
-    messages = [*MESSAGES, {"role": "assistant", "content": "The capital"}]
-    assert prompt_of(http, messages=messages, continue_final_message=True).endswith("assistant\nThe capital")
+def test_a_prompt_may_end_with_the_last_message(http: httpx.Client) -> None:
+    assert not prompt_of(http, messages=MESSAGES, add_generation_prompt=False).rstrip().endswith("assistant")
 
 
 @pytest.mark.nightly
@@ -118,10 +119,7 @@ def test_calls_are_read_in_the_form_of_the_setting(
 ) -> None:
     setting, text, content, queries = case
     monkeypatch.setattr(server.service.policy.chat, "calls", CallReader("hermes", setting))
-    test_the_calls_of_a_reply_are_those_that_were_meant(http, text, False, content, queries, stream)
-    tools = [{"type": "function", "function": {"name": "stop"}}]
-    (required,) = chat(http, tools=tools, tool_choice="required", parallel_tool_calls=False)["choices"]
-    assert [call["function"]["name"] for call in required["message"]["tool_calls"]] == ["stop"]
+    check_calls(http, monkeypatch, stream, (text, False, content, queries))
 
 
 TAG = "what the tag </tool_call> is for"
@@ -130,7 +128,7 @@ THOUGHTS = f"<think>\nI could call {call_of('draft')} first, but no.\n</think>"
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    ("text", "in_thoughts", "content", "queries"),
+    "case",
     [
         (call_of(TAG), False, "", [TAG]),
         (f"So: {call_of(TAG)}{call_of('b')}", False, "So:", [TAG, "b"]),
@@ -142,10 +140,18 @@ THOUGHTS = f"<think>\nI could call {call_of('draft')} first, but no.\n</think>"
     ],
 )
 def test_the_calls_of_a_reply_are_those_that_were_meant(
-    http: httpx.Client, text: str, in_thoughts: bool, content: str, queries: list[str], stream: bool
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch, stream: bool, case: Any
 ) -> None:
+    check_calls(http, monkeypatch, stream, case)
+
+
+def check_calls(http: httpx.Client, monkeypatch: pytest.MonkeyPatch, stream: bool, case: Any) -> None:
+    text, in_thoughts, content, queries = case
+    # The model's reply is replaced by `text`, of which each token is five characters.
+    monkeypatch.setattr(Choice, "text_so_far", lambda one, done: text if done else text[: 5 * len(one.token_ids)])
+    monkeypatch.setattr(Choice, "finish_reason", "stop")
     prompt = complete(http, "/tokenize", prompt="So.<think>\n" if in_thoughts else "So.")["tokens"]
-    body = {"messages": MESSAGES, "tokens": prompt, "structured_outputs": {"choice": [text]}}
+    body = {"messages": MESSAGES, "tokens": prompt, "max_tokens": 40}
     body["tools"] = [{"type": "function", "function": {"name": "search_pages"}}]
     if stream:
         choices = [chunk["choices"][0] for chunk in events(http, f"{CHAT}/tokens", body)]

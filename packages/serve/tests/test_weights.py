@@ -3,19 +3,20 @@
 import json
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
+from packages.serve.tests.conftest import connected, post
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, seal
 from slimrl_serve.weights import read_weights
-from tests.models.test_resolve import LEFT_BEHIND
 from tests.tiny import tiny_module
 
 EMBEDDING, HEAD, BUFFER = "model.embed_tokens.weight", "lm_head.weight", "model.rotary_emb.inv_freq"
@@ -73,43 +74,24 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, number: float) 
         read_weights(saved(tmp_path, **{EMBEDDING: broken}), module)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("index", "content"), LEFT_BEHIND)
-def test_an_index_that_was_left_behind_does_not_count(tmp_path: Path, index: str, content: str) -> None:
-    module = tiny_module("qwen3")
-    (saved(tmp_path) / index).write_text(content)
-    assert len(read_weights(tmp_path, module)) == len(list(module.parameters()))
-
-
-@pytest.mark.parametrize("change", ["truncate", "overwrite", "replace"])
-def test_numbers_that_were_checked_stay_whatever_becomes_of_the_file(tmp_path: Path, change: str) -> None:
+def test_numbers_that_were_checked_stay_whatever_becomes_of_the_file(tmp_path: Path) -> None:
     read = read_weights(layer_saved(tmp_path, torch.ones(SIZE)), Layer())
-    match change:
-        case "truncate":
-            os.truncate(tmp_path / NAME, 10)
-        case "overwrite":
-            (tmp_path / NAME).write_bytes(b"\xff" * (tmp_path / NAME).stat().st_size)
-        case "replace":
-            layer_saved(tmp_path, torch.full((SIZE,), torch.nan))
+    (tmp_path / NAME).write_bytes(b"\xff" * (tmp_path / NAME).stat().st_size)
     assert torch.equal(read["w"], torch.ones(SIZE))
 
 
-@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "directory", "link to a pipe", "missing"])
+MAKE: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "directory": Path.mkdir,
+    "missing": lambda path: None,
+}
+
+
+@pytest.mark.parametrize("kind", MAKE)
 def test_what_is_not_a_regular_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     (tmp_path / INDEX).write_text('{"weight_map": {"w": "part.safetensors"}}')
-    part = tmp_path / "part.safetensors"
-    match kind:
-        case "pipe":
-            os.mkfifo(part)
-        case "socket":
-            os.mknod(part, 0o140600)
-        case "device":
-            part.symlink_to("/dev/zero")
-        case "directory":
-            part.mkdir()
-        case "link to a pipe":
-            os.mkfifo(tmp_path / "pipe")
-            part.symlink_to(tmp_path / "pipe")
+    MAKE[kind](tmp_path / "part.safetensors")
     with pytest.raises(UserError, match=r"part\.safetensors cannot be read"):
         read_weights(tmp_path, Layer())
 
@@ -143,16 +125,12 @@ NO_FILE, OTHER_KIND = "no whole safetensors file", r"served model's has|served m
     [
         *((INDEX, json.dumps(index).encode(), None) for index in INDICES),
         *((INDEX, content, None) for content in (b"[" * 100_000, b"[]", b"1" * 10_000, b"\xff")),
-        *((NAME, header_of(shape=shape), NO_FILE) for shape in ([3], [-1, -2], [True, 2])),
+        (NAME, header_of(shape=[3]), NO_FILE),
         (NAME, header_of(shape=[2**40, 2**40], data_offsets=[0, 2**82]), NO_FILE),
-        (NAME, header_of(data_offsets=[-8, 0]), NO_FILE),
-        (NAME, header_of(shape=[1], data_offsets=[0, 4]), NO_FILE),
-        (NAME, struct.pack("<Q", 9) + b'{"w": []}' + bytes(8), NO_FILE),
-        (NAME, header_of(dtype="C64", shape=[SIZE // 2], data_offsets=[0, 4 * SIZE]), OTHER_KIND),
         (NAME, header_of(dtype="F8_E4M3", shape=[4 * SIZE], data_offsets=[0, 4 * SIZE]), OTHER_KIND),
         (NAME, header_of(shape=[1] * 1000 + [SIZE], data_offsets=[0, 4 * SIZE]), OTHER_KIND),
     ],
-    ids=range(20),
+    ids=range(14),
 )
 def test_impossible_files_are_refused_in_a_line(
     tmp_path: Path, name: str, content: bytes, complaint: str | None
@@ -182,12 +160,23 @@ def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
         read_weights(tmp_path, nn.Linear(2, 2))
 
 
-@pytest.mark.parametrize("kind", ["weights", "adapter"])
-def test_the_server_waits_for_no_pipe(http: httpx.Client, tmp_path: Path, kind: str) -> None:
-    if kind == "weights":
-        (tmp_path / INDEX).write_text('{"weight_map": {"w": "pipe"}}')
-        os.mkfifo(tmp_path / "pipe")
-    else:
-        (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2, "lora_alpha": 4}')
-        os.mkfifo(tmp_path / "adapter_model.safetensors")
+def test_an_update_replaces_every_tensor_and_the_version(tiny_dir: Path, tmp_path: Path) -> None:
+    weights = {name: 1.5 * tensor for name, tensor in load_file(tiny_dir / NAME).items()}
+    save_file(weights, tmp_path / NAME, metadata={"format": "pt"})
+    generate = {"token_ids": [5, 6], "sampling_params": {"max_tokens": 2, "ignore_eos": True}}
+    with connected(tiny_dir) as (server, http):
+        for version, name in ((-1, "default"), (7, "7")):
+            if version > 0:
+                post(http, "/update_weights", {"weight_dir": str(tmp_path), "version": version})
+            assert http.get("/weight_info").json() == {"weight_version": name}
+            (choice,) = post(http, "/inference/v1/generate", generate)["choices"]
+            assert choice["weight_versions"] == [{"version": name, "start": 0, "end": 2}]
+            assert choice["token_versions"] == [version] * 2
+        served = dict(server.service.policy.module.named_parameters())
+    assert served and all(torch.equal(tensor, weights[name]) for name, tensor in served.items())
+
+
+def test_the_server_waits_for_no_pipe(http: httpx.Client, tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2, "lora_alpha": 4}')
+    os.mkfifo(tmp_path / "adapter_model.safetensors")
     assert http.post("/update_weights", json={"weight_dir": str(tmp_path), "version": 1}).status_code == 400

@@ -41,9 +41,8 @@ class DeploymentConfig(Config):
     machine, one for each of `trainer_gpu_ids`; this setting is then ignored."""
 
     num_workers: int = Field(default=0, ge=0)
-    """Worker processes of each environment that has one (`worker`): they share its episodes, and one goes on while
-    another computes. Under Ray they are at as many hosts, on any node; else on the orchestrator's machine. 0 means a
-    single one there."""
+    """Worker processes of each environment that has one (`worker`), on the orchestrator's machine: they share its
+    episodes, and one goes on while another computes. 0 means a single one."""
 
     cpus: float = Field(default=1.0, gt=0)
     """CPUs that each part requests from Ray; it computes with as many threads (`model.num_threads`). Below 1, a part
@@ -51,12 +50,7 @@ class DeploymentConfig(Config):
     the cluster has any."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
-    """The address of this machine on which samplers listen and the trainer connects to them. Ray sets it on each
-    node."""
-
-    weights: Literal["files", "broadcast"] = "files"
-    """How new weights reach samplers in other processes: `files` in a directory that they read, or `broadcast` from the
-    trainer's memory by a collective (NCCL between GPUs, gloo between CPUs), which needs separate GPUs for each."""
+    """The address of this machine on which samplers listen. Ray sets it on each node."""
 
     timeout_s: float = Field(default=1800.0, gt=0)
     """Maximum wait of a part for another part without a sign of work, in seconds. Then the run ends with a message

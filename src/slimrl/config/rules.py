@@ -15,7 +15,7 @@ from slimrl.config.loss import ADVANTAGES, CREDITS, OWN, POLICIES, LossConfig, R
 from slimrl.config.monitors import BOUNDS
 from slimrl.config.run import EvalRunConfig, RLConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig, TeacherConfig
-from slimrl.io.urls import is_http_url, is_loopback
+from slimrl.io.urls import is_http_url
 
 Rules = Iterator[tuple[object, str]]
 """Conditions, and the text of the fault if a condition is true."""
@@ -199,9 +199,6 @@ def deployment_rules(config: RLConfig) -> Rules:
         yield from idle(
             config, f"{sampler} is one, by itself", "deployment.num_samplers", "deployment.gpus_per_sampler"
         )
-        if not is_loopback(urlsplit(url).hostname or ""):
-            why = f"a broadcast reaches samplers on this host alone, and not {sampler.removeprefix('the ')}"
-            yield from idle(config, why, "deployment.weights")
     no_address = deployment.host in ("0.0.0.0", "::")
     yield no_address, "<deployment.host=> is no address that others can reach: set the one that they shall use."
     if deployment.type != "ray":

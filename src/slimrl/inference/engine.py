@@ -46,15 +46,6 @@ class EngineCounters:
     sampled: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLoad:
-    """The numbers of waiting and running sequences, and the share of the cache that the running sequences fill."""
-
-    waiting: int = 0
-    running: int = 0
-    kv_use: float = 0.0
-
-
 class Engine:
     """An engine that samples from `module`. It has a scheduler, and a KV cache for `num_slots` sequences of at most
     `capacity` tokens.
@@ -84,15 +75,6 @@ class Engine:
     def busy(self) -> bool:
         """True if any request is waiting or running."""
         return bool(self._scheduler.waiting or self._scheduler.running)
-
-    @property
-    def load(self) -> EngineLoad:
-        """The current load."""
-        running = self._scheduler.running.values()
-        filled = sum(sequence.computed for sequence in running)
-        return EngineLoad(
-            len(self._scheduler.waiting), len(running), filled / (self._cache.num_slots * self._cache.capacity)
-        )
 
     def submit(
         self,
@@ -206,7 +188,6 @@ class Engine:
     def _decode(self, sequences: list[Request]) -> None:
         """Feed the last token of every sequence, and sample the next one."""
         logits_BV = self._next_logits(sequences)
-        _forbid_early_stops(logits_BV, sequences)
         for sequence, (token, logprob) in zip(sequences, self._draw(logits_BV, sequences), strict=True):
             # The fed token's keys and values are in the slot now; the new token's are not yet.
             self._scheduler.record_computed(sequence.slot, len(sequence.tokens))
@@ -222,23 +203,10 @@ class Engine:
 
     def _draw(self, logits_BV: torch.Tensor, sequences: list[Request]) -> list[tuple[int, float]]:
         """Sample a token and its log-probability for each sequence."""
-        drawn: list[tuple[int, float]] = [(0, 0.0)] * len(sequences)
         uniforms = [sequence.rng.random() for sequence in sequences]
-        # Draw separately, so that the sequences with a shaper do not affect the draws of the others.
-        for is_shaped in (False, True):
-            rows = [row for row, sequence in enumerate(sequences) if (sequence.shaper is not None) == is_shaped]
-            if not rows:
-                continue
-            part_NV = logits_BV if len(rows) == len(sequences) else logits_BV[self._tensor(rows)]
-            part = [sequences[row] for row in rows]
-            if is_shaped:
-                shapers = [shaper for sequence in part if (shaper := sequence.shaper) is not None]
-                part_NV = shapers[0].shape(part_NV, shapers)
-            found = sample_tokens(part_NV, [s.params for s in part], [uniforms[row] for row in rows])
-            for row, token, logprob in zip(rows, *found, strict=True):
-                drawn[row] = token, logprob
-            _keep_top(part_NV, part)  # after sampling, which does not change the logits
-        return drawn
+        found = sample_tokens(logits_BV, [sequence.params for sequence in sequences], uniforms)
+        _keep_top(logits_BV, sequences)  # after sampling, which does not change the logits
+        return list(zip(*found, strict=True))
 
     def _append(self, sequence: Request, token: int, logprob: float) -> None:
         """Append a sampled token. Set the finish reason if this token is the last one."""
@@ -246,19 +214,10 @@ class Engine:
         sequence.tokens.append(token)
         sequence.logprobs.append(logprob)
         sequence.versions.append(self.version)
-        sampled = len(sequence.logprobs)
-        shaper = sequence.shaper
-        if shaper is not None:
-            shaper.accept(token)
-            if shaper.error:
-                sequence.failure, sequence.finish_reason = shaper.error, "abort"
-                return
-        stopped = token in sequence.stop_ids or sequence.finished(sequence.completion_ids)
-        # No stop token can be drawn before `min_tokens`, but the text may contain a stop string.
-        if stopped and sampled >= sequence.options.min_tokens:
+        if token in sequence.stop_ids or sequence.finished(sequence.completion_ids):
             sequence.finish_reason = "stop"
-        elif sampled == sequence.params.max_tokens or len(sequence.tokens) == self.capacity:
-            sequence.finish_reason = "stop" if shaper is not None and shaper.is_complete else "length"
+        elif len(sequence.logprobs) == sequence.params.max_tokens or len(sequence.tokens) == self.capacity:
+            sequence.finish_reason = "length"
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
         return to_device(values, torch.long, self._device)
@@ -268,15 +227,6 @@ def is_kept(cache_bytes: int, device_bytes: int) -> bool:
     """Return True if a cache of this size stays allocated while the model trains. `device_bytes` is a GPU's memory, 0
     for a CPU."""
     return cache_bytes <= KEPT_SHARE * device_bytes
-
-
-def _forbid_early_stops(logits_BV: torch.Tensor, sequences: list[Request]) -> None:
-    """Give stop tokens zero probability in sequences with fewer than `min_tokens` sampled tokens."""
-    short = ((row, s) for row, s in enumerate(sequences) if len(s.versions) < s.options.min_tokens)
-    places = [(row, token) for row, sequence in short for token in sequence.stop_ids]
-    if places:
-        rows, tokens = to_device(list(zip(*places, strict=True)), torch.long, logits_BV.device)
-        logits_BV[rows, tokens] = -torch.inf
 
 
 def _keep_top(logits_BV: torch.Tensor, sequences: list[Request]) -> None:

@@ -19,11 +19,8 @@ An example with two slots: samples 1 and 2 of the prompt p q r, and then turn tw
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
-
-from torch import Tensor
 
 from slimrl.inference.cache import SlotCache, Span
 from slimrl.inference.client import FinishReason
@@ -32,45 +29,23 @@ from slimrl.models.prefix import common_prefix_length
 from slimrl.types import SamplingParams
 
 
-class Shaper(Protocol):
-    """An object that changes the logits of one sequence before each draw, for example with penalties or a grammar."""
-
-    @property
-    def is_complete(self) -> bool:
-        """True if the text is complete for this object's grammar, so that only a stop token may follow."""
-
-    @property
-    def error(self) -> str:
-        """The reason why the sequence cannot continue; empty if it can."""
-
-    def accept(self, token: int) -> None:
-        """Record a sampled token."""
-
-    def shape(self, logits_NV: Tensor, shapers: Sequence[Any]) -> Tensor:
-        """Return the changed logits of several sequences, in float32. `shapers` are the sequences' shapers, all of one
-        class."""
-
-
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
     """Rare options of a request, beyond `SamplingParams`. Options at their defaults cost nothing.
 
-    `stop_ids` end the sequence in addition to the engine's stop tokens, which `ignore_eos` disables. Before
-    `min_tokens` tokens, no stop token can be drawn, and no stop string ends the sequence. `top_logprobs` is the number
-    of likeliest tokens to record with each sampled token. `prompt_logprobs` is the number of likeliest tokens to record
-    with each prompt token; with -1, the prompt is not scored. A scored prompt is always computed completely, without
-    the cache. `make_shaper(prompt)` makes the sequence's `Shaper`.
+    `stop_ids` end the sequence in addition to the engine's stop tokens, which `ignore_eos` disables. `top_logprobs` is
+    the number of likeliest tokens to record with each sampled token. `prompt_logprobs` is the number of likeliest
+    tokens to record with each prompt token; with -1, the prompt is not scored. A scored prompt is always computed
+    completely, without the cache.
     """
 
     stop_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
-    min_tokens: int = 0
     top_logprobs: int = 0
     prompt_logprobs: int = -1
-    make_shaper: Callable[[list[int]], Shaper] | None = None
 
     def __post_init__(self) -> None:
-        assert self.min_tokens >= 0 and self.top_logprobs >= 0 and self.prompt_logprobs >= -1, self
+        assert self.top_logprobs >= 0 and self.prompt_logprobs >= -1, self
 
 
 PLAIN = RequestOptions()
@@ -84,8 +59,7 @@ class Request:
     have one entry per sampled token. `versions` is appended to last, so another thread may read the first
     `len(versions)` entries of each list. `scored` are the scores of the prompt's tokens after the first, if requested.
     The scheduler sets `computed` and `slot`. `held` is the cache's record of the slot. `cached` is the number of prompt
-    tokens that were found in the cache. `shaper` changes the logits. `rng` gives one number for each sampled token.
-    `failure` is the reason of an "abort" that the request itself has caused.
+    tokens that were found in the cache. `rng` gives one number for each sampled token.
     """
 
     prompt: list[int]
@@ -98,21 +72,17 @@ class Request:
     top: list[Top] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     scored: list[ScoredToken] = field(default_factory=list)
-    finish_reason: FinishReason | Literal["abort"] | None = None
-    failure: str = ""
+    finish_reason: FinishReason | None = None
     slot: int = -1
     computed: int = 0
     cached: int = 0
     held: list[int] = field(default_factory=list)
-    shaper: Shaper | None = None
     rng: random.Random = field(default_factory=random.Random)
 
     def __post_init__(self) -> None:
         assert self.prompt, "a request needs at least one prompt token"
         self.tokens = list(self.prompt)  # prompt and sampled tokens
         self.rng.seed(self.params.seed)
-        if self.options.make_shaper is not None:
-            self.shaper = self.options.make_shaper(self.prompt)
 
     @property
     def completion_ids(self) -> list[int]:

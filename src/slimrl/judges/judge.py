@@ -36,7 +36,7 @@ VERDICT = re.compile(rf"[{AROUND}]*((?ai:yes|no))[{AROUND}.,!。]*")
 GREEDY = {"temperature": 0.0, "seed": 0}
 NO_VERDICT = "verdict"
 REFUSED = (400, 422)  # the HTTP statuses of a server that does not support a field of the request
-# Constrains a reply to yes or no, for vLLM and slimrl's server. The first try is not constrained: a judge may think.
+# Constrains a reply to yes or no, for vLLM. The first try is not constrained: a judge may think.
 CONSTRAINED = {"structured_outputs": {"choice": ["yes", "no"]}}
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
 PROMPT = """\

@@ -125,11 +125,6 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
     free = [gpu for gpu in free if gpu not in inference]
     teacher = (config.teacher_gpu_ids[:1] or free[:1] or inference[:1] or [0]) if needs_teacher else []
     trainer = config.trainer_gpu_ids or [gpu for gpu in free if gpu not in teacher] or inference[:1] or [0]
-    if shared := set(trainer) & set(inference) if config.deployment.weights == "broadcast" else ():
-        raise UserError(
-            f'deployment.weights = "broadcast" cannot go from GPU {_numbers(sorted(shared))} to itself (NCCL): take '
-            "files, or GPUs of their own for trainer and sampler."
-        )
     ids = {"trainer_gpu_ids": trainer, "inference_gpu_ids": inference, "teacher_gpu_ids": teacher}
     sampler = f"the sampler at {address}" if address else f"the sampler on GPU {_numbers(inference)}"
     sampler = f"{num} samplers on GPU {_numbers(inference)}" if num > 1 else sampler

@@ -49,15 +49,14 @@ def test_the_script_is_printed(
     assert ("--gpus-per-node" in out) == ("gpus_per_node=0" not in lines)
 
 
-def test_a_file_is_overwritten_only_when_told(
-    tmp_path: Path, output_dir: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_not_overwritten(tmp_path: Path, output_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "job.sh"
     script.write_text("mine")
     words = [*LAUNCH, "--output_dir", output_dir, "-o", str(script)]
     assert launch(*words) == 2 and script.read_text() == "mine"
-    assert "overwrite it with --force" in capsys.readouterr().err
-    assert launch(*words, "--force") == 0 and script.read_text().startswith("#!/bin/bash\n")
+    assert "Delete it, or give -o another name" in capsys.readouterr().err
+    script.unlink()
+    assert launch(*words) == 0 and script.read_text().startswith("#!/bin/bash\n")
     assert f"sbatch {script}" in capsys.readouterr().out
 
 

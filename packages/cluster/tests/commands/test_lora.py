@@ -12,16 +12,13 @@ from tests.commands.test_rl import rl_flags
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("weights", ["files", "broadcast"])
 def test_samplers_that_are_sent_the_adapter_alone_sample_the_same(
-    weights: str, finished: Path, tiny_dir: Path, tmp_path: Path
+    finished: Path, tiny_dir: Path, tmp_path: Path
 ) -> None:
     output_dir = tmp_path / "run"
-    apart = "--deployment.weights", weights, "--deployment.num_samplers", "2", "--ckpt.keep", "9"
+    apart = "--deployment.num_samplers", "2", "--ckpt.keep", "9"
     run = Started(rl_flags(tiny_dir, output_dir, *LORA, *apart), tmp_path / "log")
     sent = output_dir / "transport" / "weights"
-    run.until(lambda: any(sent.glob("step_*")))
-    if weights == "files":
-        run.until(lambda: any(is_adapter(path) for path in sent.glob("step_*")))
+    run.until(lambda: any(is_adapter(path) for path in sent.glob("step_*")))
     assert run.wait() == 0, run.said
     assert learned(output_dir) == learned(finished)

@@ -15,7 +15,6 @@ class FakeVllm:
         self.settings: dict[str, Any] = {
             "model_config": {"logprobs_mode": "processed_logprobs"},
             "weight_transfer_config": {"backend": "slimrl"},
-            "parallel_config": {"world_size": 1, "data_parallel_size": 1},
         }
         self.dev_mode = self.scale_out = True
         self.max_model_len = 64

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import resource
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +9,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from safetensors.torch import load_file, save_file
 
-from packages.cluster.tests.helpers import checksums, client_of, num_open, serving, wait_until
+from packages.cluster.tests.helpers import client_of, serving
 from packages.cluster.tests.inference.fake_vllm import FakeVllm
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
-from slimrl.io.descriptors import allow_descriptors
 from slimrl.types import SamplingParams
 from slimrl_cluster.inference.replicas import Replicas
 from tests.inference.naive import naive_greedy, naive_module
@@ -53,7 +50,7 @@ def tiny_weights(tiny_dir: Path, directory: Path, factor: float) -> Path:
 
 
 @pytest.mark.slow
-def test_slimrls_own_server_gives_the_engines_tokens_and_frees_a_place(tiny_dir: Path, tmp_path: Path) -> None:
+def test_slimrls_own_server_gives_the_engines_tokens(tiny_dir: Path, tmp_path: Path) -> None:
     with serving(tiny_dir) as address, client_of(address) as client:
         first = sample(client)
         weights = {0: load_file(tiny_dir / "model.safetensors")}
@@ -67,15 +64,6 @@ def test_slimrls_own_server_gives_the_engines_tokens_and_frees_a_place(tiny_dir:
         params = SamplingParams(max_tokens=8, seed=2**64 - 1)
         assert sample(client, params) == sample(client, params)
 
-        async def cancelled() -> None:
-            task = asyncio.create_task(client.sample(PROMPT, GREEDY))
-            await asyncio.to_thread(wait_until, lambda: num_open(address) == 1)
-            task.cancel()
-            await asyncio.to_thread(wait_until, lambda: num_open(address) == 0)
-
-        httpx.post(f"{address}/pause")  # so that it is still there when it is cancelled
-        asyncio.run(cancelled())
-
 
 @pytest.mark.slow
 def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp_path: Path) -> None:
@@ -84,31 +72,12 @@ def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp
         with serving(tiny_dir) as first:
             client = whole.enter_context(client_of(first))
             client.update_weights(weights, 0)
-            right, sums = sample(client, LONG), checksums(first)
-        second = whole.enter_context(serving(tiny_dir, int(first.rpartition(":")[2])))
-        httpx.post(f"{second}/pause")  # so that both begin with the weights of the start
+            right = sample(client, LONG)
+        whole.enter_context(serving(tiny_dir, int(first.rpartition(":")[2])))
         pool = whole.enter_context(ThreadPoolExecutor())
         both = [pool.submit(sample, client, params) for params in (GREEDY, LONG)]
-        wait_until(lambda: num_open(second) == 2)
-        httpx.post(f"{second}/resume")
-        # The short one has version 0 given again while the long one is sampled.
         assert [one.result().token_ids for one in both] == [right.token_ids[:6], right.token_ids]
         assert both[1].result().logprobs == pytest.approx(right.logprobs, abs=1e-5)
-        assert checksums(second) == sums
-
-
-@pytest.mark.slow
-def test_weights_of_another_run_are_refused_until_the_run_gives_its_own(tmp_path: Path) -> None:
-    vllm = FakeVllm()
-    with fake(vllm) as (client, _):
-        client.check()
-        vllm.version = "20"
-        for refused in (client.check, lambda: sample(client)):
-            with pytest.raises(UserError, match=r"has weights of another run \(version 20\)\. Start it again"):
-                refused()
-        client.update_weights(fake_weights(tmp_path / "w", 12), 0)
-        client.check()
-        assert sample(client).versions == (0, 0)
 
 
 def cards(*found: Any) -> Callable[[Asked], Answer]:
@@ -301,18 +270,6 @@ def test_a_server_that_hangs_is_named_within_its_time(paused: bool | None, troub
         hangs.set()
 
 
-def test_a_server_that_has_lost_broadcast_weights_ends_the_run() -> None:
-    vllm = FakeVllm()
-    with fake(vllm) as (client, _):
-        client.check()
-        vllm.version = "3"  # from a trainer
-        client.update_weights(None, 3)
-        assert sample(client).versions == (3, 3)
-        vllm.reset()
-        with pytest.raises(UserError, match="has the weights default and not 3, so it was started again"):
-            sample(client)
-
-
 @pytest.mark.slow
 def test_a_server_that_takes_its_time_is_waited_for() -> None:
     class Slow(FakeVllm):
@@ -348,12 +305,3 @@ def test_with_few_descriptors_requests_wait_here_and_looks_do_not(monkeypatch: p
     with fake(vllm, timeout_s=2.0) as (client, _):
         assert [one.token_ids for one in asyncio.run(several(client))] == [(11, 11)] * 12
     assert vllm.most_open == 8
-
-
-def test_the_process_is_allowed_as_many_files_as_it_asks_for() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
-        assert allow_descriptors(300) == min(300, before[1])
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -57,31 +57,3 @@ def test_what_a_replica_was_sent_long_ago_is_forgotten(monkeypatch: pytest.Monke
         router.choose(prompt(seed), {"a": 0})
     assert router.choose(prompt(1), {"a": 1, "b": 0}) == "b"
     assert router.choose(prompt(3), {"a": 1, "b": 0}) == "a"
-
-
-@pytest.mark.slow
-def test_whatever_comes_load_stays_even_and_the_longest_match_is_taken_where_it_may() -> None:
-    rng = random.Random(0)
-    for _ in range(8):
-        router, num_open = Router(), dict.fromkeys("abcd"[: rng.randrange(1, 5)], 0)
-        sent: dict[str, list[list[int]]] = {name: [] for name in num_open}
-        for _ in range(80):
-            asked = [*prompt(rng.randrange(4), 3 * BLOCK), *prompt(rng.randrange(8), rng.randrange(3 * BLOCK))]
-            chosen = router.choose(asked, num_open)
-            least = min(num_open.values())
-            may = [name for name, num in num_open.items() if num <= least + SLACK + num // 4]
-            assert chosen in may
-            assert _held(sent[chosen], asked) == max(_held(sent[name], asked) for name in may)
-            sent[chosen].append(asked)
-            num_open[chosen] += 1
-            for name in num_open:  # some of what is open ends
-                num_open[name] -= rng.randrange(num_open[name] + 1) if rng.random() < 0.2 else 0
-
-
-def _held(sent: list[list[int]], asked: list[int]) -> int:
-    """How many whole blocks the prompt begins with that one of those sent begins with too."""
-    most = 0
-    for one in sent:
-        same = next((place for place, (x, y) in enumerate(zip(one, asked, strict=False)) if x != y), None)
-        most = max(most, (min(len(one), len(asked)) if same is None else same) // BLOCK)
-    return most

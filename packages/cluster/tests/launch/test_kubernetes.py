@@ -1,4 +1,4 @@
-"""The manifest for Kubernetes and its image: the keys that KubeRay knows, and what must agree in both."""
+"""The manifest for Kubernetes and its image: what must agree in both."""
 
 import re
 import shlex
@@ -14,46 +14,6 @@ ROOT = Path(__file__).parents[4]
 MANIFEST = ROOT / "deploy/kubernetes/rayjob.yaml"
 DOCKERFILE = ROOT / "deploy/Dockerfile"
 
-# What the manifest uses of KubeRay's RayJob (v1) and of Kubernetes' pods, by their public reference: the keys of each
-# object, by the key that has it. Keys before the bar are required.
-KNOWN = {
-    "job": "apiVersion kind metadata spec |",
-    "metadata": "name |",
-    "job.spec": "entrypoint backoffLimit shutdownAfterJobFinishes ttlSecondsAfterFinished rayClusterSpec |",
-    "rayClusterSpec": "rayVersion authOptions headGroupSpec workerGroupSpecs |",
-    "authOptions": "mode |",
-    "headGroupSpec": "rayStartParams template | serviceType",
-    "workerGroupSpecs": "groupName replicas minReplicas maxReplicas rayStartParams template |",
-    "rayStartParams": "| num-gpus",
-    "template": "spec |",
-    "template.spec": "containers volumes | automountServiceAccountToken securityContext",
-    "containers": "name image resources volumeMounts | workingDir env securityContext",
-    "resources": "requests limits |",
-    "requests": "cpu memory | nvidia.com/gpu",
-    "limits": "cpu memory | nvidia.com/gpu",
-    "env": "name value |",
-    "volumeMounts": "name mountPath |",
-}
-NUMBERS = {"backoffLimit", "ttlSecondsAfterFinished", "replicas", "minReplicas", "maxReplicas"}
-TEXTS = {"entrypoint", "rayVersion", "groupName", "num-gpus", "name", "value", "image", "mountPath", "workingDir"}
-QUANTITY = re.compile(r"\d+(m|Mi|Gi|Ti)?")
-
-
-def check(place: str, found: Any) -> None:
-    """Each object has its required keys and no unknown ones, each value its type."""
-    if isinstance(found, list):
-        assert found
-        for one in found:
-            check(place, one)
-    elif isinstance(found, dict) and (keys := KNOWN.get(place)):
-        required, _, optional = keys.partition("|")
-        assert {*required.split()} <= {*found} <= {*required.split(), *optional.split()}, place
-        for key, value in found.items():
-            check(f"{place}.{key}" if f"{place}.{key}" in KNOWN else key, value)
-            assert place not in ("requests", "limits") or QUANTITY.fullmatch(value), key
-    assert place not in NUMBERS or (type(found) is int and found >= 0), place
-    assert place not in TEXTS or isinstance(found, str), place
-
 
 @pytest.fixture(scope="module")
 def claim_and_job() -> list[dict[str, Any]]:
@@ -66,9 +26,8 @@ def cluster(claim_and_job: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def test_the_job_has_the_keys_that_kuberay_knows(claim_and_job: list[dict[str, Any]]) -> None:
+def test_the_job_is_kuberays(claim_and_job: list[dict[str, Any]]) -> None:
     job = claim_and_job[1]
-    check("job", job)
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob") and job["spec"]["shutdownAfterJobFinishes"]
     assert job["spec"]["rayClusterSpec"]["authOptions"]["mode"] == "token"
 

@@ -105,7 +105,7 @@ def start(jobs: list[Job], tmp_path: Path, script: Path, num_nodes: int = 3, **v
 
 
 def test_options_for_sbatch(tmp_path: Path) -> None:
-    more = ["--nodes", "4", "--partition", "gpu", "--account=lab", "--sbatch", "--qos=high"]
+    more = ["--nodes", "4", "--sbatch", "--partition=gpu", "--sbatch", "--qos=high"]
     text = write_script(tmp_path, *more).read_text()
     lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
     assert lines == [
@@ -116,13 +116,12 @@ def test_options_for_sbatch(tmp_path: Path) -> None:
         "--exclusive",
         "--mem=0",
         "--time=60",
-        "--partition=gpu",
-        "--account=lab",
         f"--chdir={Path.cwd()}",
         "--output=slimrl-%j.log",
         "--open-mode=append",
         "--requeue",
         "--signal=B:USR1@120",
+        "--partition=gpu",
         "--qos=high",
     ]
     assert text.startswith("#!/bin/bash\n#SBATCH ")
@@ -155,33 +154,21 @@ def test_ray_starts_on_all_nodes_before_the_run_and_ends_after_it(jobs: list[Job
     assert job.calls[9].endswith(f" --nodes=3 --ntasks=3 rm -rf -- /tmp/ray-{job.id}") and len(job.calls) == 10
 
 
-def test_one_node_needs_no_workers(jobs: list[Job], tmp_path: Path) -> None:
-    given = """["it's", "$(exit 3) *"]"""
-    script = write_script(tmp_path, "--orchestrator.sampling.stop", given)
-    job = start(jobs, tmp_path, script, num_nodes=1, STATUS="0")
-    assert job.end()[0] == 0
-    assert any(f" --orchestrator.sampling.stop {given} --deployment" in call for call in job.calls)
-    assert sum(call.startswith("ray start") for call in job.calls) == 1
-
-
 def test_the_head_takes_an_address_that_other_nodes_see(jobs: list[Job], tmp_path: Path) -> None:
+    given = """["it's", "$(exit 3) *"]"""
     own = tmp_path / "bin"
     own.mkdir()
     # As on Debian, where a host's own name is a loopback address.
     for name, line in (("getent", "127.0.1.1 STREAM n1"), ("hostname", "127.0.0.1 fd00::2")):
         (own / name).write_text(f"#!/bin/bash\necho '{line}'\n")
         (own / name).chmod(0o755)
-    script = write_script(tmp_path, "--setup", f'export PATH={own}:"$PATH"')
-    job = start(jobs, tmp_path, script, num_nodes=1, STATUS="0", RAY_HEAD_IP="")
-    assert job.end()[0] == 0
-    assert " --node-ip-address=127.0.0.1 " in job.calls[1]
-
-
-@pytest.mark.slow
-def test_the_status_of_the_run_is_that_of_the_job(jobs: list[Job], tmp_path: Path) -> None:
-    job = start(jobs, tmp_path, write_script(tmp_path, "--nodes", "3"), STATUS="7")
+    words = "--orchestrator.sampling.stop", given, "--setup", f'export PATH={own}:"$PATH"'
+    job = start(jobs, tmp_path, write_script(tmp_path, *words), num_nodes=1, STATUS="7", RAY_HEAD_IP="")
     status, output = job.end()
     assert status == 7 and "the run ended with status 7" in output
+    assert " --node-ip-address=127.0.0.1 " in job.calls[1]
+    assert any(f" --orchestrator.sampling.stop {given} --deployment" in call for call in job.calls)
+    assert sum(call.startswith("ray start") for call in job.calls) == 1  # one node needs no workers
     assert job.calls[-1] == "head ended" and not any("scontrol" in call for call in job.calls)
 
 

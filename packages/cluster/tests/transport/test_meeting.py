@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -98,24 +97,6 @@ def test_a_part_is_there_once_and_the_record_of_a_killed_one_says_nothing(tmp_pa
             wait(roster_of(tmp_path, timeout_s=0.2))
 
 
-def test_who_looks_keeps_nobody_from_taking_part(tmp_path: Path) -> None:
-    stopped = threading.Event()
-
-    def look() -> None:
-        while not stopped.is_set():
-            roster_of(tmp_path).find("trainer")
-
-    with ThreadPoolExecutor() as pool:
-        for _ in range(2):
-            pool.submit(look)
-        try:
-            for _ in range(200):
-                with joined(tmp_path, "trainer"):
-                    pass
-        finally:
-            stopped.set()
-
-
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="could not be written"), joined(tmp_path / "file", "trainer"):
@@ -154,25 +135,6 @@ def test_the_place_of_a_sampler_that_was_killed_is_free(tmp_path: Path, start: S
         wait(roster, "inference")
     with joined(tmp_path, "inference", address="new"):
         assert addresses(roster) == {"inference-0": "new"}
-
-
-def test_samplers_that_come_at_once_have_places_of_their_own(tmp_path: Path) -> None:
-    together, free = threading.Barrier(6), threading.Event()
-
-    def come(number: int) -> None:
-        together.wait()
-        with joined(tmp_path, "inference", address=str(number)):
-            together.wait()
-            free.wait(20)
-
-    with ThreadPoolExecutor() as pool:
-        for number in range(5):
-            pool.submit(come, number)
-        together.wait()
-        together.wait(20)
-        found = addresses(roster_of(tmp_path))
-        free.set()
-    assert {*found} == {f"inference-{number}" for number in range(5)} and {*found.values()} == {*"01234"}
 
 
 def test_who_waits_for_a_part_that_dies_is_told_its_name(tmp_path: Path, trainer: ExitStack) -> None:

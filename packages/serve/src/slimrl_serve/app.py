@@ -3,12 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import Response
 from fastapi.security import HTTPBearer
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from slimrl.io.http_access import Access
 from slimrl_serve import tokens
@@ -47,11 +46,6 @@ async def model(model_id: str, service: Served) -> Plain:
     return service.card()
 
 
-async def metrics(request: Request) -> Response:
-    """Return the server's metrics in Prometheus' text format."""
-    return Response(generate_latest(request.app.state.service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-
 async def chat(request: Request, service: Served, body: ChatBody) -> Response:
     """Reply to a conversation."""
     return await answer(request, await open_chat(service, body))
@@ -72,21 +66,9 @@ async def generate(request: Request, service: Served, body: GenerateBody) -> Res
     return await answer(request, await tokens.open_generation(service, body))
 
 
-async def pause(service: Served, mode: Literal["keep"] = "keep") -> Plain:
-    """Stop sampling until `/resume`; running requests wait."""
-    await service.thread.set_paused(True)
-    return {"status": "paused", "version": service.engine.version}
-
-
-async def resume(service: Served) -> Plain:
-    """Continue sampling."""
-    await service.thread.set_paused(False)
-    return {"status": "running", "version": service.engine.version}
-
-
 async def is_paused(service: Served) -> Plain:
-    """Report whether sampling is paused. The engine itself answers, so a reply shows that the engine is alive."""
-    return {"is_paused": await service.thread.call(lambda engine: service.thread.paused)}
+    """Answer as a running vLLM. The engine itself answers, so a reply shows that the engine is alive."""
+    return {"is_paused": await service.thread.call(lambda engine: False)}
 
 
 def make_app(service: Service) -> FastAPI:
@@ -102,7 +84,6 @@ def make_app(service: Service) -> FastAPI:
     install_handlers(app)
     app.state.service, weights = service, WeightTransfer(service)
     app.get("/health", responses={200: JSON}, response_model=None)(health)  # the only route that never needs a key
-    app.get("/metrics", response_class=PlainTextResponse)(metrics)
     # `HTTPBearer` is only for the OpenAPI document: `Guard` checks the key.
     locked = [Depends(HTTPBearer(auto_error=False))] if service.config.api_key else []
     router = APIRouter(route_class=JsonRoute, dependencies=[Depends(ready_service), *locked])
@@ -115,17 +96,9 @@ def make_app(service: Service) -> FastAPI:
         ("POST", "/v1/completions", completions, EITHER),
         ("POST", "/inference/v1/generate", generate, JSON),
         ("POST", "/tokenize", tokens.tokenize, JSON),
-        ("POST", "/detokenize", tokens.detokenize, JSON),
-        ("GET", "/tokenizer_info", tokens.tokenizer_info, JSON),
-        ("POST", "/pause", pause, JSON),
-        ("POST", "/resume", resume, JSON),
         ("GET", "/is_paused", is_paused, JSON),
-        ("POST", "/init_weight_transfer_engine", weights.init_weight_transfer_engine, JSON),
-        ("POST", "/start_weight_update", weights.start_weight_update, JSON),
         ("POST", "/update_weights", weights.update_weights, JSON),
-        ("POST", "/finish_weight_update", weights.finish_weight_update, JSON),
         ("GET", "/weight_info", weights.weight_info, JSON),
-        ("POST", "/weight_checker", weights.weight_checker, JSON),
     ):
         # Without a `response_model`, FastAPI does not validate and copy the reply.
         router.add_api_route(path, endpoint, methods=[method], responses={200: content}, response_model=None)

@@ -7,26 +7,30 @@ meant to constrain the reply. Unknown fields of messages and tools are ignored.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from slimrl.errors import nearest
-from slimrl.models.adapter import MAX_ALPHA, MAX_RANK
 
 LONGEST_NAME = 64  # characters of an unknown name that an error repeats
 MAX_CHOICES = 128
 MAX_TOP = 20
-MAX_BIASES, MAX_BIAS = 1024, 100
 INT64 = 2**63
 # Fields of OpenAI and vLLM that are not supported here, each with the value that disables the field.
 OFF = {
     "allowed_token_ids": [],
     "bad_words": [],
-    "disable_additional_properties": False,
-    "disable_any_whitespace": False,
+    "best_of": 1,
+    "continue_final_message": False,
     "flat_logprobs": False,
+    "frequency_penalty": 0,
     "length_penalty": 1,
-    "packed": False,
+    "logit_bias": {},
+    "min_tokens": 0,
+    "parallel_tool_calls": True,
+    "presence_penalty": 0,
+    "repetition_penalty": 1,
+    "response_format": {"type": "text"},
     "stream": False,
     "use_beam_search": False,
 }
@@ -34,8 +38,7 @@ OFF = {
 IGNORED = {
     *("metadata", "prediction", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier"),
     *("cache_salt", "detokenize", "disable_fallback", "include_obfuscation", "output_kind", "priority", "request_id"),
-    *("packed_buffer_size_bytes", "packed_num_buffers", "skip_clone", "skip_reading_prefix_cache", "store", "user"),
-    "spaces_between_special_tokens",
+    *("skip_clone", "skip_reading_prefix_cache", "spaces_between_special_tokens", "store", "user"),
 }
 
 T = TypeVar("T")
@@ -44,26 +47,10 @@ Items = Annotated[list[T], Field(fail_fast=True)]
 Some = Annotated[Items[T], Field(min_length=1)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 TokenIds = Some[TokenId]
-Count = Annotated[int, Field(ge=0, lt=2**31)]
 AtLeastOne = Annotated[int, Field(ge=1, lt=2**31)]
 Text = Annotated[str, Field(min_length=1)]
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Top = Annotated[int, Field(ge=0, le=MAX_TOP)]
-Penalty = Annotated[float, Field(ge=-2, le=2)]
-Pattern = Annotated[str, Field(min_length=1, max_length=2**16)]
-Alternatives = Annotated[Some[Annotated[str, Field(min_length=1, max_length=2**12)]], Field(max_length=2**12)]
-Version = Annotated[str, Field(pattern=r"^\d{1,18}$")]
-
-
-def _in_bounds(biases: dict[str, Any]) -> dict[str, Any]:
-    # Only the first bad number is reported, as with `Items`.
-    for number in biases.values():
-        if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= MAX_BIAS:
-            raise ValueError(f"must have numbers from -{MAX_BIAS} to {MAX_BIAS}")
-    return biases
-
-
-Biases = Annotated[dict[str, Any], Field(max_length=MAX_BIASES), AfterValidator(_in_bounds)]
 
 
 class Body(BaseModel):
@@ -82,7 +69,7 @@ class Request(Body):
     def _refuse_unknown(cls, content: Any) -> Any:
         if not isinstance(content, Mapping):
             return content
-        known = {field.alias or name for name, field in cls.model_fields.items()}
+        known = cls.model_fields.keys()
         for key, value in content.items():
             if key in known or key in IGNORED or value is None or (key in OFF and value == OFF[key]):
                 continue
@@ -94,30 +81,6 @@ class Request(Body):
                 {"name": name, "similar": similar},
             )
         return content
-
-
-class JsonSchema(Request):
-    """The JSON schema that a reply must follow, even without `strict`. Without a schema, any object is allowed."""
-
-    name: str | None = None
-    description: Any = None
-    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
-    strict: bool | None = None
-
-
-class ResponseFormat(Request):
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-
-
-class StructuredOutputs(Request):
-    """vLLM's constraints of a reply. A request sets exactly one of these fields."""
-
-    json_: dict[str, Any] | str | None = Field(default=None, alias="json")
-    json_object: bool | None = None
-    regex: Pattern | None = None
-    choice: Alternatives | None = None
-    grammar: Pattern | None = None
 
 
 class StreamOptions(Request):
@@ -135,15 +98,9 @@ class Sampling(Request):
     seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
     stop: Stop | Annotated[Items[Stop], Field(max_length=128)] | None = None
     stop_token_ids: Annotated[Items[TokenId], Field(max_length=128)] | None = None
-    min_tokens: Count | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
-    frequency_penalty: Penalty | None = None
-    presence_penalty: Penalty | None = None
-    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
-    logit_bias: Biases | None = None
-    structured_outputs: StructuredOutputs | None = None
 
 
 class Generation(Sampling):
@@ -154,7 +111,6 @@ class Generation(Sampling):
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
-    response_format: ResponseFormat | None = None
 
     @model_validator(mode="after")
     def _check_stream(self) -> "Generation":
@@ -167,10 +123,9 @@ class CompletionBody(Generation):
     """The body of `POST /v1/completions`."""
 
     prompt: str | TokenIds | Some[str] | Some[TokenIds]
-    max_tokens: Count | None = None
+    max_tokens: AtLeastOne | None = None
     logprobs: Top | None = None
     echo: bool | None = None
-    best_of: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     add_special_tokens: bool | None = None
 
 
@@ -206,7 +161,6 @@ class FunctionSpec(Body):
     name: Text
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    strict: bool | None = None
 
 
 class Tool(Body):
@@ -219,7 +173,6 @@ class Rendering(Request):
 
     tools: Items[Tool] | None = None
     add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
     add_special_tokens: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -232,8 +185,7 @@ class ChatBody(Generation, Rendering):
     max_completion_tokens: AtLeastOne | None = None
     logprobs: bool | None = None
     top_logprobs: Top | None = None
-    tool_choice: Literal["none", "auto", "required"] | Tool | None = None  # a tool by its name, which is forced
-    parallel_tool_calls: bool | None = None
+    tool_choice: Literal["none", "auto"] | None = None
 
 
 class ChatTokensBody(ChatBody):
@@ -243,19 +195,11 @@ class ChatTokensBody(ChatBody):
 
 
 class TokenizeBody(Rendering):
-    """The body of `POST /tokenize`: a prompt, or messages. lm-eval sends messages as `prompt`."""
+    """The body of `POST /tokenize`: a prompt, or messages."""
 
     model: str | None = None
-    prompt: str | Some[ChatMessage] | None = None
+    prompt: str | None = None
     messages: Some[ChatMessage] | None = None
-    return_token_strs: bool | None = None
-
-
-class DetokenizeBody(Request):
-    """The body of `POST /detokenize`."""
-
-    model: str | None = None
-    tokens: Items[TokenId]
 
 
 class GenerateSampling(Sampling):
@@ -272,87 +216,9 @@ class GenerateBody(Request):
     sampling_params: GenerateSampling = GenerateSampling()
 
 
-class AdapterInfo(Request):
-    """An adapter: `rank` is the rank of its matrix pairs, `scale` the factor of their products, and `base` the
-    fingerprint of the base weights."""
-
-    rank: int = Field(ge=1, le=MAX_RANK)
-    scale: float = Field(gt=0, lt=MAX_ALPHA)
-    base: str = Field(default="", max_length=64)
-
-
-class UpdateInfo(Request):
-    """A whole update or a part of an update: a directory as in `UpdateBody`, or a broadcast.
-
-    For a broadcast, `names`, `dtype_names` and `shapes` describe the trainer's tensors in the order of sending. With an
-    `adapter`, the tensors are the adapter's matrix pairs for the server's initial weights, with PEFT's names.
-    """
-
-    weight_dir: Text | None = None
-    names: Items[str] = []
-    dtype_names: Items[str] = []
-    shapes: Items[Annotated[Items[TokenId], Field(max_length=8)]] = []
-    adapter: AdapterInfo | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> "UpdateInfo":
-        if (self.weight_dir is None) != bool(self.names):
-            raise ValueError("give either weight_dir or names")
-        if not len(self.names) == len(self.dtype_names) == len(self.shapes):
-            raise ValueError("names, dtype_names and shapes must have the same length")
-        if self.weight_dir is not None and self.adapter:
-            raise ValueError("a directory describes its adapter itself; leave adapter out")
-        return self
-
-
 class UpdateBody(Request):
-    """The body of `POST /update_weights`: either `weight_dir` with a `version`, or, after `/start_weight_update`,
-    `update_info`. The directory has all weights as safetensors in Hugging Face format, or only an adapter in PEFT's
-    format."""
+    """The body of `POST /update_weights`. The directory has all weights as safetensors in Hugging Face format, or only
+    an adapter in PEFT's format."""
 
-    weight_dir: Text | None = None
-    version: int = Field(default=0, ge=0, lt=INT64)
-    update_info: UpdateInfo | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> "UpdateBody":
-        if (self.weight_dir is None) == (self.update_info is None):
-            raise ValueError("give either weight_dir with a version, or update_info")
-        if (self.weight_dir is None) == ("version" in self.model_fields_set):
-            raise ValueError("weight_dir needs a version; update_info has none, which /finish_weight_update sets")
-        return self
-
-
-class JoinInfo(Request):
-    """The process group of a broadcast. The trainer has rank 0 and listens at the address; the server gets the rank
-    `rank_offset`."""
-
-    master_address: str = Field(min_length=1, max_length=256)
-    master_port: int = Field(ge=1, le=65535)
-    rank_offset: int = Field(ge=1, lt=2**16)
-    world_size: int = Field(ge=2, le=2**16)
-
-    @model_validator(mode="after")
-    def _check_rank(self) -> "JoinInfo":
-        if self.rank_offset >= self.world_size:
-            raise ValueError(f"rank_offset = {self.rank_offset} is not a rank of a group of {self.world_size}")
-        return self
-
-
-class InitTransferBody(Request):
-    """The body of `POST /init_weight_transfer_engine`. `init_info` is empty if updates come from directories."""
-
-    init_info: JoinInfo | Annotated[dict[str, Any], Field(max_length=0)]
-
-
-class FinishBody(Request):
-    """The body of `POST /finish_weight_update`. `weight_version` is a number, like the versions of tokens. Without it,
-    the version does not change."""
-
-    weight_version: Version | None = None
-
-
-class CheckBody(Request):
-    """The body of `POST /weight_checker`, which computes the SHA-256 of every tensor."""
-
-    action: Literal["checksum"]
+    weight_dir: Text
+    version: int = Field(ge=0, lt=INT64)

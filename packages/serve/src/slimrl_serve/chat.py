@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from slimrl.models.chat.call_reader import GrowingReader
 from slimrl.models.chat.thoughts import opens_thoughts
-from slimrl.models.chat.tool_calls import ToolCall, ToolReader
+from slimrl.models.chat.tool_calls import ToolCall
 from slimrl_serve.bodies import ChatBody, ChatMessage, ChatTokensBody, Rendering, Tool
 from slimrl_serve.errors import bad_request
-from slimrl_serve.formats import constrained_tools
 from slimrl_serve.generation import Choice
 from slimrl_serve.reply import Plain, TextReply
 from slimrl_serve.service import Service
@@ -31,12 +30,8 @@ class Chat(TextReply[ChatBody]):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.body.tools and self.body.tool_choice != "none":
-            self.readers = {choice.index: self._new_reader(self.body.tools) for choice in self.choices}
-
-    def _new_reader(self, tools: Sequence[Tool]) -> GrowingReader:
-        if constrained_tools(self.body):  # the grammar has calls in tags, whatever the model's own form is
-            return ToolReader(self.in_thoughts)
-        return self.service.policy.chat.calls.make_reader([tool.function.name for tool in tools], self.in_thoughts)
+            names, calls = [tool.function.name for tool in self.body.tools], self.service.policy.chat.calls
+            self.readers = {choice.index: calls.make_reader(names, self.in_thoughts) for choice in self.choices}
 
     def first_pieces(self) -> Iterator[Plain]:
         """Yield the role of each choice."""
@@ -105,9 +100,8 @@ async def open_chat(service: Service, body: ChatBody) -> Chat:
     asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     max_tokens = service.check_prompt(prompt, asked)
     in_thoughts = opens_thoughts(service.vocabulary.decode(prompt[-TAG_TOKENS:], skip_special=False))
-    grammar = await service.formats.grammar_of(body, in_thoughts)
     top = (body.top_logprobs or 0) if body.logprobs else None
-    return Chat(service, body, f"chatcmpl-{uuid.uuid4().hex}", [prompt], [max_tokens], top, grammar, in_thoughts)
+    return Chat(service, body, f"chatcmpl-{uuid.uuid4().hex}", [prompt], [max_tokens], top, in_thoughts)
 
 
 async def _prompt(service: Service, body: ChatBody) -> list[int]:
@@ -116,17 +110,8 @@ async def _prompt(service: Service, body: ChatBody) -> list[int]:
 
 
 def render(service: Service, body: Rendering, messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> str:
-    """Return the text of a conversation. Raises ApiError 400 if the body's settings contradict each other."""
-    # By default a reply is generated, unless the last message is to be continued.
-    continues = bool(body.continue_final_message)
-    generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
-    if continues and generates:
-        raise bad_request(
-            "continue_final_message continues the last message, add_generation_prompt starts a new one: set only one "
-            "of them.",
-            "continue_final_message",
-        )
-    settings = {"add_generation_prompt": generates, "continue_final_message": continues}
+    """Return the text of a conversation."""
+    settings = {"add_generation_prompt": body.add_generation_prompt is not False}
     return service.writer.write(messages, tools, settings, body.chat_template_kwargs or {})
 
 

@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from slimrl.inference.sampling import Top
 from slimrl_serve.bodies import CompletionBody
@@ -52,24 +51,16 @@ class Completions(TextReply[CompletionBody]):
         return piece | self.token_ids(choice, start, end)
 
     def _logprobs(self, choice: Choice, start: int, end: int, num_top: int) -> Plain:
-        count, skips = self.service.vocabulary.num_characters, self.body.skip_special_tokens is not False
         tokens = choice.token_ids[start:end]
-        lengths = [count(token, skips) for token in tokens]
         scores: list[Score | None] = [*choice.scores(start, end, num_top)]
         if self.echoes and start == 0:
-            is_text = isinstance(self.body.prompt, str) or isinstance(self.body.prompt[0], str)
-            before = [count(token, skips and not is_text) for token in choice.prompt]
-            # Negative if the tokenizer puts special tokens before the echoed text.
-            choice.offset = len(self._echo(choice)) - sum(before)
-            tokens, lengths = [*choice.prompt, *tokens], [*before, *lengths]
+            tokens = [*choice.prompt, *tokens]
             scores = [None, *choice.prompt_scores(num_top), *scores]
-        *offsets, choice.offset = accumulate(lengths, initial=choice.offset)
         return {
             "tokens": [self.names.name(token) for token in tokens],
             # The first token of an echoed prompt has no score.
             "token_logprobs": [score and score[1] for score in scores],
             "top_logprobs": [score and self._by_name(*score) for score in scores] if num_top else None,
-            "text_offset": [max(0, offset) for offset in offsets],
         }
 
     def _by_name(self, token: int, logprob: float, top: Top) -> dict[str, float]:
@@ -81,16 +72,14 @@ class Completions(TextReply[CompletionBody]):
         return named
 
     def _echo(self, choice: Choice) -> str:
-        return self.texts[choice.index // (self.body.n or 1)] if self.echoes else ""
+        return self.texts[choice.index] if self.echoes else ""
 
 
 async def open_completions(service: Service, body: CompletionBody) -> Completions:
     """Check, tokenize and queue a request. Raises ApiError if it is invalid, or the queue is full."""
     service.check_model(body.model)
-    if body.best_of is not None and body.best_of != (body.n or 1):
-        raise bad_request("best_of is not supported: it must be equal to n.", "best_of")
-    if body.max_tokens == 0 and not body.echo:
-        raise bad_request("max_tokens = 0 leaves nothing to answer; it needs echo = true.", "max_tokens")
+    if body.echo and (body.n or 1) > 1:
+        raise bad_request("echo needs n = 1.", "echo")
     # A list of numbers is one prompt of token ids; a list of texts or of lists is several prompts.
     given = body.prompt if isinstance(body.prompt, list) and not isinstance(body.prompt[0], int) else [body.prompt]
     service.check_room(len(given) * (body.n or 1))
@@ -101,12 +90,10 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
         else:
             token_ids = prompt
         room = service.check_prompt(token_ids, body.max_tokens)
-        # `max_tokens = 0` with an echo scores the prompt only; the engine still samples one token for it.
         max_tokens.append(min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens)
         prompts.append(token_ids)
         if body.echo:
             decode, skips = service.vocabulary.decode, body.skip_special_tokens is not False
             texts.append(prompt if isinstance(prompt, str) else decode(prompt, skips))
-    grammar = await service.formats.grammar_of(body)
     request_id = f"cmpl-{uuid.uuid4().hex}"
-    return Completions(service, body, request_id, prompts, max_tokens, body.logprobs, grammar, texts)
+    return Completions(service, body, request_id, prompts, max_tokens, body.logprobs, texts)

@@ -59,8 +59,7 @@ class PromptWriter:
             plain = in_order_of_calls([_message(message) for message in messages])
         except ValueError as error:
             raise bad_request(f"messages: {error}.", "messages") from None
-        # `strict` is for the sampler and does not change the prompt.
-        functions = [tool.model_dump(exclude_none=True, exclude={"function": {"strict"}}) for tool in tools]
+        functions = [tool.model_dump(exclude_none=True) for tool in tools]
         plain = _as_text(plain, every_call=not self._knows_tools)
         if not self._knows_tools:
             plain, functions = _with_prompt(plain, functions), []

@@ -19,9 +19,8 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from slimrl_serve.bodies import Generation, Sampling
-from slimrl_serve.errors import BUG, ApiError, bad_request, error_body
+from slimrl_serve.errors import BUG, ApiError, error_body
 from slimrl_serve.generation import Choice, check_scores, request_options, sampling_params
-from slimrl_serve.grammar import Grammar
 from slimrl_serve.http.guard import run_unless_gone
 from slimrl_serve.service import Service
 from slimrl_serve.text import GrowingText, TokenNames
@@ -39,8 +38,7 @@ class Reply(ABC, Generic[B]):
     its choices. Call `close` at the end to free their slots. Raises ApiError 400 for invalid settings, and 429 if the
     queue is full.
 
-    `top_logprobs` is None for no log-probabilities, and 0 for log-probabilities of the sampled tokens only. All choices
-    follow the `grammar`.
+    `top_logprobs` is None for no log-probabilities, and 0 for log-probabilities of the sampled tokens only.
     """
 
     service: Service
@@ -49,12 +47,9 @@ class Reply(ABC, Generic[B]):
     prompts: Sequence[list[int]]
     max_tokens: Sequence[int]  # for each prompt
     top_logprobs: int | None = None
-    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
-        self.began = time.monotonic()
         self.arrived = asyncio.Event()
-        self.is_closed = False
         self.choices = self._make_choices(self.body.n or 1)
         for choice in self.choices:
             self.service.thread.submit(choice)
@@ -77,24 +72,20 @@ class Reply(ABC, Generic[B]):
             check_scores(self.service, num_scored * (top + 1))
         seed = random.getrandbits(63) if body.seed is None else body.seed
         decode = partial(vocabulary.decode, skip_special=body.skip_special_tokens is not False)
+        options = request_options(body, vocabulary.num_tokens)
+        asked = replace(options, top_logprobs=top or 0, prompt_logprobs=top if scores and top is not None else -1)
         choices: list[Choice] = []
         for prompt, most in zip(self.prompts, self.max_tokens, strict=True):
-            options = request_options(body, most, vocabulary.num_tokens, self.grammar)
-            first: Choice | None = None
             for _ in range(num):
                 # Every choice has its own seed, so the choices of a prompt differ. The request's seed reproduces all of
                 # them.
                 params = sampling_params(body, most, (seed + len(choices) * SEED_STEP) % 2**64)
-                text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output), options.min_tokens)
-                # One choice scores the prompt; the others find it in the cache.
-                prompt_top = top if scores and top is not None and first is None else -1
-                asked = replace(options, top_logprobs=top or 0, prompt_logprobs=prompt_top)
-                choice = Choice(prompt, params, asked, index=len(choices), text=text, max_tokens=most, first=first)
+                text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output))
+                choice = Choice(prompt, params, asked, index=len(choices), text=text)
                 choice.streams, choice.arrived = self.streams, self.arrived
                 # Without stop strings the text is not decoded after each token, but only when a reply needs it.
                 if params.stop:
                     choice.finished = text.is_finished
-                first = first or choice
                 choices.append(choice)
         return choices
 
@@ -120,7 +111,7 @@ class Reply(ABC, Generic[B]):
         """Yield each choice when it has new tokens, with a flag. The flag is True when the choice is done.
 
         Use this flag instead of `is_done`, because the engine may finish the choice at any moment. Raises ApiError 500
-        if the engine fails, and 400 if a choice cannot follow its grammar.
+        if the engine fails.
         """
         running = list(self.choices)
         while running:
@@ -130,31 +121,15 @@ class Reply(ABC, Generic[B]):
                 done = choice.is_done
                 if choice.failed:
                     raise ApiError(500, "The engine failed while it computed this request.")
-                if choice.request and choice.request.failure:
-                    raise bad_request(f"The reply could not obey what it must: {choice.request.failure}.")
-                if not choice.prompt_is_scored:
-                    continue  # the first choice will wake this loop when the prompt is scored
                 if done:
                     running.remove(choice)
                 if done or len(choice.token_ids) > choice.told:
                     yield choice, done
 
-    def close(self, client_left: bool) -> None:
-        """Stop every choice and count its outcome; later calls do nothing."""
-        if self.is_closed:
-            return
-        self.is_closed = True
-        metrics = self.service.metrics
+    def close(self) -> None:
+        """Stop every choice; later calls do nothing."""
         for choice in self.choices:
-            done = choice.is_done  # read once, because the engine may finish the choice at any moment
             self.service.thread.close(choice)
-            if choice.first_token_at:
-                metrics.first_token.observe(choice.first_token_at - self.began)
-            if done and not choice.failed:
-                metrics.latency.observe(choice.finished_at - self.began)
-            reason = "error" if choice.failed else choice.finish_reason if done else "abort"
-            metrics.finished.labels(reason).inc()
-            metrics.disconnects.inc(client_left and not done)
 
 
 @dataclass(eq=False)
@@ -222,7 +197,7 @@ class TextReply(Reply[G]):
     def _usage(self) -> Plain:
         """Return the token counts of the reply; a prompt counts once for all its choices."""
         prompt, sampled = sum(map(len, self.prompts)), sum(len(choice.token_ids) for choice in self.choices)
-        cached = sum(choice.sequence.cached for choice in self.choices if choice.first is None)
+        cached = sum(choice.sequence.cached for choice in self.choices[:: self.body.n or 1])
         return {
             "prompt_tokens": prompt,
             "completion_tokens": sampled,
@@ -237,17 +212,12 @@ class EventStream(StreamingResponse):
     def __init__(self, reply: TextReply[Any]) -> None:
         super().__init__(self._lines(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
         self._reply = reply
-        self._ended = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        cancelled = False
         try:
             await super().__call__(scope, receive, send)
-        except asyncio.CancelledError:  # raised when the server shuts down
-            cancelled = True
-            raise
         finally:
-            self._reply.close(not self._ended and not cancelled)
+            self._reply.close()
 
     async def _lines(self) -> AsyncIterator[bytes]:
         try:
@@ -258,7 +228,6 @@ class EventStream(StreamingResponse):
         except Exception:  # the status was sent before, so only an event can report the error
             LOG.exception("a stream failed")
             yield _event(error_body(ApiError(500, BUG)))
-        self._ended = True
         yield b"data: [DONE]\n\n"
 
 
@@ -272,4 +241,7 @@ async def answer(request: Request, reply: Reply[Any]) -> Response:
     if isinstance(reply, TextReply) and reply.streams:
         # The status line is sent before the first token, so later errors are sent as events.
         return EventStream(reply)
-    return JSONResponse(await run_unless_gone(reply.whole(), request.receive, reply.close))
+    try:
+        return JSONResponse(await run_unless_gone(reply.whole(), request.receive))
+    finally:
+        reply.close()

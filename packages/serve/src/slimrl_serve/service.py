@@ -17,9 +17,6 @@ from slimrl.models.load import Policy, date_of, load_policy
 from slimrl_serve.bodies import LONGEST_NAME
 from slimrl_serve.conversation import PromptWriter
 from slimrl_serve.errors import ApiError, bad_request, too_long
-from slimrl_serve.formats import Formats
-from slimrl_serve.grammar import GrammarCompiler
-from slimrl_serve.metrics import ServerMetrics
 from slimrl_serve.text import Vocabulary
 from slimrl_serve.worker import EngineThread
 
@@ -41,8 +38,6 @@ class Service:
         self.name = config.served_model_name or config.model.name
         self.created = int(time.time())
         self.thread = EngineThread(self._load)
-        self.metrics = ServerMetrics(self.thread, self.name)
-        self.formats = Formats(self._grammar_compiler)
 
     def _load(self) -> Engine:
         """Load the model and return its engine. Raises UserError if `context_len` is too long for the model, or the
@@ -70,9 +65,6 @@ class Service:
             ) from error
         engine.version = NOT_GIVEN
         return engine
-
-    def _grammar_compiler(self) -> GrammarCompiler:
-        return GrammarCompiler(self.policy.tokenizer, self.vocabulary.num_tokens, self.policy.chat.stop_ids)
 
     def check_ready(self) -> None:
         """Raise ApiError 503 while the model is loading, and after its engine has stopped."""
@@ -156,7 +148,6 @@ class Service:
                 f"This asks for {num_requests} completions at once; the server holds {most}, running and waiting."
             )
         if self.thread.num_open + num_requests > most:
-            self.metrics.rejected.inc()
             raise ApiError(
                 429,
                 f"The queue is full: {self.thread.num_open} completions are running or waiting, of at most {most}.",

@@ -10,7 +10,7 @@ from slimrl.config.serve import ServeConfig
 from slimrl.errors import require
 from slimrl.plugins import call
 
-NEEDED = ("fastapi", "prometheus_client", "uvicorn")
+NEEDED = ("fastapi", "uvicorn")
 
 
 def run_inference(resolved: Resolved[ServeConfig]) -> int:

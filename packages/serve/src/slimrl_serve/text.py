@@ -21,16 +21,13 @@ BROKEN = "\ufffd"  # the text of an incomplete character
 
 
 class Vocabulary:
-    """Translates between text and token ids, and from one token to its bytes. Texts show the special tokens in
-    `shown`, which are marks around calls of tools."""
+    """Translates between text and token ids. Texts show the special tokens in `shown`, which are marks around calls of
+    tools."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, num_tokens: int, shown: Set[int] = frozenset()) -> None:
         self._tokenizer: Any = tokenizer
-        self._byte_of = _byte_alphabet()
         self._strings: dict[int, str] = {}
-        self._bytes: dict[int, bytes] = {}
         self._shown = shown
-        self._special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special} - shown
         self.num_tokens = num_tokens
         self.longest_token = max(map(len, tokenizer.get_vocab()))  # in characters: no token covers more of a text
 
@@ -45,39 +42,15 @@ class Vocabulary:
         text = self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False)
         return cast(str, text)
 
-    def token_bytes(self, token: int) -> bytes:
-        """Return the bytes of a token; they may be only a part of a character."""
-        if token not in self._bytes:
-            self._bytes[token] = self._find_bytes(token)
-        return self._bytes[token]
-
     def token_text(self, token: int) -> str:
-        """Return the text of a token; an incomplete character is `bytes:\\xe2\\x82`, as in OpenAI's API."""
+        """Return the text of a token; an incomplete character is `BROKEN`, as in vLLM."""
         if token not in self._strings:
-            raw = self.token_bytes(token)
-            try:
-                self._strings[token] = raw.decode()
-            except UnicodeDecodeError:
-                self._strings[token] = "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+            text = self.decode([token], skip_special=False)
+            piece = cast(str | None, self._tokenizer.convert_ids_to_tokens(token)) or ""
+            # Decoding strips the space before the first word.
+            strips_space = piece.startswith("\u2581") and not text.startswith(" ")
+            self._strings[token] = f" {text}" if strips_space else text
         return self._strings[token]
-
-    def num_characters(self, token: int, skips_special: bool) -> int:
-        """Return the number of characters that begin in a token; 0 for a special token that the text leaves out."""
-        if skips_special and token in self._special:
-            return 0
-        return sum(byte & 0xC0 != 0x80 for byte in self.token_bytes(token))  # all except continuation bytes of UTF-8
-
-    def _find_bytes(self, token: int) -> bytes:
-        text = self.decode([token], skip_special=False)
-        piece = cast(str | None, self._tokenizer.convert_ids_to_tokens(token)) or ""
-        if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">") and piece != text:  # byte fallback
-            return bytes([int(piece[3:5], 16)])
-        # A byte-level token that is an incomplete character: each of its letters stands for a byte.
-        if BROKEN in text and all(character in self._byte_of for character in piece):
-            return bytes(self._byte_of[character] for character in piece)
-        if piece.startswith("\u2581") and not text.startswith(" "):
-            text = f" {text}"  # decoding strips the space before the first word
-        return text.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +67,8 @@ class TokenNames:
         """Return the `logprobs` of a chat's tokens."""
 
         def entry(token: int, logprob: float) -> dict[str, Any]:
-            return {"token": self.name(token), "logprob": logprob, "bytes": list(self.vocabulary.token_bytes(token))}
+            text = self.vocabulary.token_text(token)
+            return {"token": self.name(token), "logprob": logprob, "bytes": list(text.encode())}
 
         content = []
         for token, logprob, top in scores:
@@ -106,7 +80,7 @@ class GrowingText:
     """The text of a sequence that is being sampled, up to the first stop string.
 
     `settled` is the text that later tokens cannot change. `end` is the position where a stop string cuts the text, or
-    -1 if none was found yet. Stop strings that are complete before `min_tokens` tokens do not count.
+    -1 if none was found yet.
     """
 
     def __init__(
@@ -114,12 +88,10 @@ class GrowingText:
         decode: Callable[[Sequence[int]], str],
         stop: Sequence[str] = (),
         include_stop: bool = False,
-        min_tokens: int = 0,
     ) -> None:
         self._decode = decode
         self._stop = stop
         self._include_stop = include_stop
-        self._min_tokens = min_tokens
         self._start = 0  # the first token of the window that is decoded with every new token
         self._read = 0  # the token at which the window starts after its next move
         self._known = 0  # settled characters of the window
@@ -146,7 +118,7 @@ class GrowingText:
             self._known = len(self._decode(token_ids[self._start :]))
         if new and self.end < 0:
             # `end` is set before `settled`, so that a reader in another thread may see less, but never the stop string.
-            if self._stop and len(token_ids) >= self._min_tokens:
+            if self._stop:
                 self.end = self._find_end(self.settled + new, len(self.settled))
             self.settled += new
 
@@ -168,11 +140,3 @@ class GrowingText:
             return -1
         behind, start = min(found)
         return behind if self._include_stop else start
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """Return a dict from the characters of byte-level tokens to bytes, as in GPT-2. A printable byte is written as its
-    Latin-1 character, any other byte as a character from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(0x100) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}

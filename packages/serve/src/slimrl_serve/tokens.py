@@ -1,12 +1,9 @@
-"""Implements the routes on token ids: `/tokenize`, `/detokenize`, `/tokenizer_info`, `/inference/v1/generate`."""
+"""Implements the routes on token ids: `/tokenize` and `/inference/v1/generate`."""
 
 import uuid
 from collections.abc import Sequence
-from typing import Any
 
-from fastapi.responses import JSONResponse
-
-from slimrl_serve.bodies import DetokenizeBody, GenerateBody, GenerateSampling, TokenizeBody
+from slimrl_serve.bodies import GenerateBody, GenerateSampling, TokenizeBody
 from slimrl_serve.chat import render
 from slimrl_serve.errors import bad_request
 from slimrl_serve.generation import Choice
@@ -20,46 +17,19 @@ MOST_CONTEXTS = 64  # a request may convert this many times `context_len` tokens
 CHARACTERS = 4  # characters that are counted as one token
 
 
-async def tokenize(service: Served, body: TokenizeBody) -> JSONResponse:
+async def tokenize(service: Served, body: TokenizeBody) -> Plain:
     """Return the token ids of a prompt, or of messages as the chat template renders them, in vLLM's format."""
     service.check_model(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise bad_request("Give either prompt or messages.", "prompt")
-    messages = body.messages or (body.prompt if isinstance(body.prompt, list) else None)
-    if isinstance(body.prompt, list) and body.prompt[-1].role == "assistant" and body.add_generation_prompt is None:
-        # lm-eval does not request a continuation explicitly, so a last message by the assistant is continued.
-        body = body.model_copy(update={"continue_final_message": True})
-    text = str(body.prompt) if messages is None else render(service, body, messages, body.tools or [])
-    add_special = body.add_special_tokens is not False if messages is None else bool(body.add_special_tokens)
+    if body.messages is None:
+        text, add_special = str(body.prompt), body.add_special_tokens is not False
+    else:
+        text, add_special = render(service, body, body.messages, body.tools or []), bool(body.add_special_tokens)
     if len(text) > (most := MOST_CONTEXTS * CHARACTERS * service.config.context_len):
         raise bad_request(f"The text has {len(text)} characters; send at most {most} at once.", "prompt")
     token_ids = await service.encode(text, add_special)
-    names = [service.vocabulary.token_text(token) for token in token_ids] if body.return_token_strs else None
-    content = {"count": len(token_ids), "max_model_len": service.config.context_len, "tokens": token_ids}
-    return JSONResponse({**content, "token_strs": names})
-
-
-async def detokenize(service: Served, body: DetokenizeBody) -> Plain:
-    """Return the text of token ids, including special tokens."""
-    service.check_model(body.model)
-    vocabulary = service.vocabulary
-    if len(body.tokens) > (most := MOST_CONTEXTS * service.config.context_len):
-        raise bad_request(f"These are {len(body.tokens)} tokens; send at most {most} at once.", "tokens")
-    if body.tokens and (highest := max(body.tokens)) >= vocabulary.num_tokens:
-        raise bad_request(f"The token id {highest} is not from 0 to {vocabulary.num_tokens - 1}.", "tokens")
-    return {"prompt": vocabulary.decode(body.tokens, skip_special=False)}
-
-
-async def tokenizer_info(service: Served) -> Plain:
-    """Return the special tokens and the chat template, in vLLM's format."""
-    tokenizer: Any = service.policy.tokenizer
-    return {
-        "tokenizer_class": type(tokenizer).__name__,
-        "bos_token": tokenizer.bos_token,
-        "eos_token": tokenizer.eos_token,
-        "pad_token": tokenizer.pad_token,
-        "chat_template": tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else None,
-    }
+    return {"count": len(token_ids), "max_model_len": service.config.context_len, "tokens": token_ids}
 
 
 class TokensReply(Reply[GenerateSampling]):
@@ -95,13 +65,8 @@ async def open_generation(service: Service, body: GenerateBody) -> TokensReply:
     sampling = body.sampling_params
     room = service.room_behind(body.token_ids)
     asked = room if sampling.max_tokens is None else sampling.max_tokens
-    least = sampling.min_tokens or 0
-    if least > asked:
-        raise bad_request(f"min_tokens = {least} is more than the {asked} at most.", "sampling_params.min_tokens")
-    sampling = sampling.model_copy(update={"min_tokens": min(least, room)})
-    grammar = await service.formats.grammar_of(sampling)
     request_id, max_tokens = body.request_id or f"generate-{uuid.uuid4().hex}", min(asked, room)
-    return TokensReply(service, sampling, request_id, [body.token_ids], [max_tokens], sampling.logprobs, grammar)
+    return TokensReply(service, sampling, request_id, [body.token_ids], [max_tokens], sampling.logprobs)
 
 
 def _version_spans(service: Service, versions: Sequence[int]) -> list[Plain]:

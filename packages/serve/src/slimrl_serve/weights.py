@@ -4,7 +4,6 @@ model's weights, so that one adapter after another can be merged into the base m
 If a directory does not have exactly this model's weights, a UserError is raised before anything changes.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,9 +19,8 @@ from slimrl.models.device import dtype_name
 from slimrl.models.lora import base_fingerprint
 from slimrl.models.tensor_file import TensorFile
 from slimrl.models.weight_files import weight_files
-from slimrl.transport.broadcast import Kinds
 
-Source = Path | str  # a directory, or the name of the sender
+Kinds = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # the shape and dtype of each tensor, by name
 NO_ADAPTER = Adapter(1.0, {})
 
 
@@ -50,9 +48,8 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
     return check_numbers(directory, found, module)
 
 
-def check_kinds(source: Source, kinds: Kinds, module: nn.Module, whole: bool = True) -> None:
-    """Raise UserError unless `kinds` has the names, shapes and dtypes of the module's tensors. Without `whole`, tensors
-    may be missing."""
+def check_kinds(source: Path, kinds: Kinds, module: nn.Module) -> None:
+    """Raise UserError unless `kinds` has the names, shapes and dtypes of the module's tensors."""
     own = _tensors_of(module)
     if unknown := sorted(set(kinds) - set(own)):
         raise UserError(f"{source} has the tensor {unknown[0]}, which the served model has not.")
@@ -67,11 +64,11 @@ def check_kinds(source: Source, kinds: Kinds, module: nn.Module, whole: bool = T
                 f"{name} in {source} is {theirs}, but the served model is {ours}. Save the weights as {ours}, or start "
                 f"the server with --model.dtype {theirs}."
             )
-    if whole and (missing := sorted(set(dict(module.named_parameters())) - set(kinds))):
+    if missing := sorted(set(dict(module.named_parameters())) - set(kinds)):
         raise UserError(f"{source} lacks {len(missing)} of the served model's tensors, such as {missing[0]}.")
 
 
-def check_numbers(source: Source, found: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
+def check_numbers(source: Path, found: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
     """Return the tensors to copy into the module. `found` has the right names, shapes and dtypes. Raises UserError for
     numbers that are not finite, and for a tensor that differs from the tensor to which it is tied."""
     # Tied parameters have several names: `unique` has the first, which holds the tensor.
@@ -97,16 +94,6 @@ def copy_weights(weights: Mapping[str, Tensor], module: nn.Module) -> None:
     parameters = dict(module.named_parameters())
     for name, tensor in weights.items():
         parameters[name].copy_(tensor)
-
-
-def weight_checksums(module: nn.Module) -> dict[str, str]:
-    """Return the SHA-256 digest of every parameter's bytes, keyed by the parameter's name in vLLM's first worker."""
-    return {
-        f"dp0:pp0:pcp0:tp0:{name}": hashlib.sha256(
-            parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-        ).hexdigest()
-        for name, parameter in module.named_parameters()
-    }
 
 
 def _tensors_of(module: nn.Module) -> dict[str, Tensor]:

@@ -10,14 +10,13 @@ import asyncio
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from slimrl.inference.engine import Engine, EngineLoad
+from slimrl.inference.engine import Engine
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions
 from slimrl.types import SamplingParams
 
@@ -42,14 +41,8 @@ class Job:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     request: Request | None = None
     failed: bool = False
-    seen: int = 0
-    first_token_at: float = 0.0
-    finished_at: float = 0.0
-
-    @property
-    def is_done(self) -> bool:
-        """True if no token will be added. This may become True at any moment, so read it once per decision."""
-        return self.failed or self.finished_at > 0.0
+    seen: int = 0  # tokens that the waiting task was woken for
+    is_done: bool = False  # no token will be added; may become True at any moment, so read it once per decision
 
 
 class EngineThread:
@@ -68,8 +61,6 @@ class EngineThread:
         self._stopping = False
         self.loaded: Future[Engine] = Future()
         self.ended = False
-        self.paused = False
-        self.load = EngineLoad()
 
     @property
     def num_open(self) -> int:
@@ -113,14 +104,6 @@ class EngineThread:
     async def call(self, function: Callable[[Engine], T]) -> T:
         """Run a function on the thread, between two steps, and return its result or raise its exception."""
         return await asyncio.wrap_future(self._put(function))
-
-    async def set_paused(self, paused: bool) -> None:
-        """Stop sampling, or continue. Running and new requests wait meanwhile."""
-
-        def apply(engine: Engine) -> None:
-            self.paused = paused
-
-        await self.call(apply)
 
     def _put(self, function: Callable[[Engine], T]) -> "Future[T]":
         """Queue a function that the thread runs between two steps, and return the future of its result."""
@@ -170,7 +153,7 @@ class EngineThread:
         continues."""
         try:
             self._obey(engine)
-            if engine.busy and not self.paused and not self._stopping:
+            if engine.busy and not self._stopping:
                 self._step(engine)
         except BaseException:  # a panic in a tokenizer is not an Exception
             LOG.exception("the engine failed; its requests are lost")
@@ -180,11 +163,10 @@ class EngineThread:
             for request in lost:
                 engine.cancel(request)
             engine.publish(engine.version)  # clears the cache, which the failed step may have left half written
-        self.load = engine.load
 
     def _obey(self, engine: Engine) -> None:
         """Run the waiting commands. If there is nothing to compute, wait for a command first."""
-        idle = self.paused or not engine.busy
+        idle = not engine.busy
         while idle or not self._commands.empty():
             function, future = self._commands.get()
             idle = False
@@ -199,16 +181,12 @@ class EngineThread:
     def _step(self, engine: Engine) -> None:
         """Step the engine, and wake the jobs that finished or stream a new token."""
         engine.step(MAX_PREFILL)
-        self.load = engine.load  # updated before a woken task may read it
-        now = time.monotonic()
         awake = []
         for request, job in list(self._open.items()):
             count = len(request.versions)
-            if count and not job.first_token_at:
-                job.first_token_at = now
             if request.finish_reason is not None:
                 del self._open[request]
-                job.finished_at = now
+                job.is_done = True
                 awake.append(job)
             elif job.streams and count > job.seen:
                 awake.append(job)
@@ -226,7 +204,7 @@ class EngineThread:
 
     def _lose(self, jobs: Collection[Job]) -> None:
         for job in jobs:
-            job.failed = True
+            job.failed = job.is_done = True
         self._wake(list(jobs))
 
     def _wake(self, jobs: list[Job]) -> None:

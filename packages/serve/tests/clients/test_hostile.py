@@ -1,7 +1,6 @@
 """The server answers hostile and mistaken clients with an error, and goes on to serve others."""
 
 import json
-import random
 import socket
 import time
 from collections.abc import Iterator
@@ -90,28 +89,3 @@ def test_a_client_that_never_reads_does_not_hold_up_the_others(server: Inference
     finally:
         for client in clients:
             client.close()
-
-
-def test_requests_and_departures_at_random_leave_nothing_behind(
-    server: InferenceServer, http: httpx.Client, reference: Reference
-) -> None:
-    prompts = [reference.encode(text) for text in ("The", "user system", "What is the capital of France?", "fox " * 40)]
-    expected = [reference.greedy(prompt, 40)[0] for prompt in prompts]
-
-    def one(seed: int) -> None:
-        rng = random.Random(seed)
-        which, stream, length = rng.randrange(len(prompts)), rng.random() < 0.5, rng.randrange(1, 41)
-        body = {"prompt": prompts[which], "max_tokens": length, "temperature": 0, "return_token_ids": True}
-        body["stream"] = stream
-        if rng.random() < 0.5:
-            with send(server, COMPLETIONS, {**body, "max_tokens": 400, "n": 3}):
-                time.sleep(rng.random() * 0.3)
-            return
-        response = http.post(COMPLETIONS, json=body)
-        assert response.status_code == 200, response.text
-        lines = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: {")]
-        replies = [json.loads(line) for line in lines] if stream else [response.json()]
-        assert [token for reply in replies for token in reply["choices"][0]["token_ids"]] == expected[which][:length]
-
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(one, range(60)))

@@ -52,15 +52,8 @@ def lm_eval(server: InferenceServer, path: Path, rows: dict[str, str], tasks: Se
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize(
-    "model_args",
-    [{}, {"num_concurrent": 2, "tokenizer_backend": "huggingface"}],
-    ids=["one after the other, with the server's tokenizer", "at once, with a tokenizer of its own"],
-)
-def test_scores_are_the_engines(
-    server: InferenceServer, reference: Reference, tiny_dir: Path, tmp_path: Path, model_args: dict[str, Any]
-) -> None:
-    own = {**model_args, "tokenizer": tiny_dir} if model_args else {}
+def test_scores_are_the_engines(server: InferenceServer, reference: Reference, tiny_dir: Path, tmp_path: Path) -> None:
+    own = {"num_concurrent": 2, "tokenizer_backend": "huggingface", "tokenizer": tiny_dir}
     lm_eval(server, tmp_path, QUESTIONS, [*TASKS], "--log_samples", **own)
     samples = {}
     for task in TASKS:
@@ -78,7 +71,9 @@ def test_scores_are_the_engines(
         assert found == [reference.policy.chat.text(tokens).partition("e")[0]]
 
 
-def test_the_chat_template_is_the_servers(server: InferenceServer, reference: Reference, tmp_path: Path) -> None:
+def test_the_chat_template_is_the_models(
+    server: InferenceServer, reference: Reference, tiny_dir: Path, tmp_path: Path
+) -> None:
     # With `--log_samples` lm-eval 0.4.13 itself fails at chat prompts, so the right answers are what it should get.
     def reply(question: str) -> str:
         prompt = reference.policy.chat.opening([{"role": "user", "content": question}])
@@ -86,7 +81,8 @@ def test_the_chat_template_is_the_servers(server: InferenceServer, reference: Re
 
     right = {question: reply(question) for question in QUESTIONS}
     one_is_wrong = right | {"user": right["user"] + "?"}
-    lm_eval(server, tmp_path, one_is_wrong, ["local_generate"], "--apply_chat_template")
+    own = {"tokenizer_backend": "huggingface", "tokenizer": tiny_dir}
+    lm_eval(server, tmp_path, one_is_wrong, ["local_generate"], "--apply_chat_template", **own)
     (path,) = tmp_path.rglob("results_*.json")
     results = json.loads(path.read_text(encoding="utf-8"))["results"]["local_generate"]
     assert results["exact_match,none"] == 0.75

@@ -65,10 +65,8 @@ def run_launch(argv: Sequence[str]) -> int:
     if not options.output:
         print(text, end="")
         return 0
-    if options.output.exists() and not options.force:
-        raise UserError(
-            f"{options.output} exists, and is not overwritten. Give -o another name, or overwrite it with --force."
-        )
+    if options.output.exists():
+        raise UserError(f"{options.output} exists, and is not overwritten. Delete it, or give -o another name.")
     replace_file(options.output, [text.encode()], chosen_by="-o")
     print(f"wrote {options.output}. Submit it: sbatch {shlex.quote(str(options.output))}")
     return 0
@@ -104,8 +102,6 @@ def _sbatch_options(options: argparse.Namespace, directory: Path) -> list[str]:
         "--exclusive",
         "--mem=0",
         f"--time={options.time}",
-        *([f"--partition={options.partition}"] if options.partition else []),
-        *([f"--account={options.account}"] if options.account else []),
         f"--chdir={shlex.quote(str(directory))}",
         "--output=slimrl-%j.log",
         "--open-mode=append",
@@ -146,15 +142,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--gpus_per_node", "--gpus-per-node", type=_whole(0), required=True, metavar="N", help=about)
     about = "time limit, as sbatch reads it: 90 (minutes), 04:00:00, 2-00:00:00; over five minutes"
     add("--time", type=_line, required=True, help=about)
-    add("--partition", type=_line, metavar="NAME", help="where to run")
-    add("--account", type=_line, metavar="NAME", help="who pays")
     about = 'a line for the script before anything is started, such as "module load cuda"; again for another'
     add("--setup", type=_line, action="append", default=[], metavar="LINE", help=about)
-    about = 'any other option of sbatch, such as "--qos=high"; again for another. Options given so count most'
+    about = 'any other option of sbatch, such as "--partition=gpu"; again for another. Options given so count most'
     add("--sbatch", type=_line, action="append", default=[], metavar="OPTION", help=about)
     about = "where to write the script; without it, it is printed"
     add("-o", "--output", type=Path, metavar="FILE", help=about)
-    add("--force", action="store_true", help="overwrite that file")
     return parser
 
 

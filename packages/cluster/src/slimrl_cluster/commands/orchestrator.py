@@ -23,11 +23,11 @@ from slimrl.launch.teacher import make_distillation
 from slimrl.models.load import load_chat
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext
+from slimrl.rollout.worker.program import start_here
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.types import Metrics
 from slimrl_cluster.launch.agreement import check_agreement, with_announced_date
 from slimrl_cluster.launch.weights import SampledWeights, make_replicas
-from slimrl_cluster.services.environment_hosts import worker_starts
 from slimrl_cluster.services.ray_cluster import open_roster
 from slimrl_cluster.transport.batch_file import write_batch
 
@@ -41,7 +41,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     output_dir, roster = Path(config.output_dir), open_roster(config, "orchestrator", console.note)
     with roster.reserve(lock_patience_s(resolved.config)) as own:
         own.announce({})
-        starts = worker_starts(config.deployment)
+        starts = [start_here] * config.deployment.num_workers
         tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s, starts)
         trainer = roster.await_part("trainer")  # the trainer has checked the checkpoint from which to continue
         past = read_progress(output_dir) if config.resume else None
@@ -54,7 +54,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         parts = SamplingParts(config, output_dir, console, context, tasksets, held_out)
         distillation = make_distillation(parts, trainer["dtype"])
         orchestrator = make_orchestrator(parts, distillation, past)
-        weights = SampledWeights(roster, client, config.deployment)
+        weights = SampledWeights(roster, client)
 
         # The trainer publishes its first weights after its warm-up. Until then the sampler has the base model's
         # weights.

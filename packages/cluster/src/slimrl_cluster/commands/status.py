@@ -2,7 +2,6 @@
 samplers."""
 
 import argparse
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,6 @@ A part that waits is shown with whom it waits for and since when; one that was s
 model, or waits for a node of the cluster.
 
   slimrl status outputs/reverse_text
-  slimrl status outputs/reverse_text --watch 5
 
 docs/deployment.md says what the parts are.
 """
@@ -37,18 +35,13 @@ Only a run whose samplers `slimrl rl` has started itself can be scaled: --deploy
 def run_status(argv: Sequence[str]) -> int:
     """Run `slimrl status RUN`. Return the exit status. Raises UserError if the directory holds no run."""
     parser = _parser("status", "Says who does what in a run, and how far it is.", OF_STATUS)
-    parser.add_argument("--watch", type=float, metavar="SECONDS", help="ask again and again, until Ctrl-C")
-    arguments, console = parser.parse_args(argv), RunConsole()
-    while True:
-        status = find_status(arguments.run)
-        console.note(status.summary, style="bold")
-        if status.parts:
-            console.show(for_terminal(Cells("", (("part", "process", "does"), *status.parts)), console.is_live))
-        for note in status.notes:
-            console.note(note)
-        if arguments.watch is None:
-            return 0
-        time.sleep(max(0.1, arguments.watch))
+    status, console = find_status(parser.parse_args(argv).run), RunConsole()
+    console.note(status.summary, style="bold")
+    if status.parts:
+        console.show(for_terminal(Cells("", (("part", "process", "does"), *status.parts)), console.is_live))
+    for note in status.notes:
+        console.note(note)
+    return 0
 
 
 def run_scale(argv: Sequence[str]) -> int:

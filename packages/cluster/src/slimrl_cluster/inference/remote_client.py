@@ -35,7 +35,6 @@ class RemoteClient:
         self._seq_len = seq_len
         self.start, self.wait, self.close = self._link.start, self._link.wait, self._link.close
         self.has_weights = False  # True once the server has received weights of this run
-        self.num_processes = 1  # processes of the server that share the model; known after `check`
 
     async def sample(self, prompt: list[int], params: SamplingParams, oldest: int = 0) -> Completion:
         """Sample until a stop token, a stop string, `max_tokens` or the end of the context. Cancelling the call frees
@@ -93,35 +92,25 @@ class RemoteClient:
         for last in (False, True):
             await self.check()
             try:
-                await self.start_update()
-                await self.finish_update({"weight_dir": str(directory)}, version)
+                if self._backend == "vllm":
+                    await self._update_vllm(directory, version)
+                else:
+                    body = {"weight_dir": str(directory), "version": version}
+                    await self._link.post("/update_weights", body, retries=False)
+                self.has_weights = True
                 return
             except Refused as error:
                 if last or await self._held_version() != DEFAULT:
                     raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
 
-    async def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
-        """Make the server join the group of a trainer that broadcasts weights (`launch/weights.py`)."""
-        info = {"master_address": address, "master_port": port, "rank_offset": rank, "world_size": world_size}
-        body = {"init_info": {**info, "packed": False}}
-        await self._link.post("/init_weight_transfer_engine", body, retries=False)
-
-    async def start_update(self) -> None:
-        """Make the server start an update of its weights. Call `finish_update` next."""
-        # slimrl's server may sample while it loads new weights. vLLM loads them in place, so it must be paused.
-        if self._backend == "vllm":
-            await self._link.post("/pause?mode=keep", None)
+    async def _update_vllm(self, directory: Path, version: int) -> None:
+        # vLLM loads new weights in place, so it must be paused. After a failure it stays paused, because it must not
+        # sample from partly updated weights.
+        await self._link.post("/pause?mode=keep", None)
         await self._link.post("/start_weight_update", None, retries=False)
-
-    async def finish_update(self, update_info: Mapping[str, Any], version: int) -> None:
-        """Make the server load the weights that `update_info` describes: a directory, or the tensors that a trainer
-        broadcasts at the same time."""
-        await self._link.post("/update_weights", {"update_info": update_info}, retries=False)
+        await self._link.post("/update_weights", {"update_info": {"weight_dir": str(directory)}}, retries=False)
         await self._link.post("/finish_weight_update", {"weight_version": str(version)}, retries=False)
-        # After a failure vLLM stays paused, because it must not sample from partly updated weights.
-        if self._backend == "vllm":
-            await self._link.post("/resume", None)
-        self.has_weights = True
+        await self._link.post("/resume", None)
 
     def _completion(self, choice: Mapping[str, Any]) -> Completion:
         token_ids = tuple(map(int, choice["token_ids"]))
@@ -173,11 +162,9 @@ class RemoteClient:
                 "vllm_config": {
                     "model_config": {"logprobs_mode": mode},
                     "weight_transfer_config": transfer,
-                    "parallel_config": {"world_size": int() as num, "data_parallel_size": int() as num_copies},
                 }
             }:
                 backend = transfer.get("backend") if isinstance(transfer, dict) else None
-                self.num_processes = num * num_copies
             case _:
                 raise self._unknown(path, reply)
         if mode != "processed_logprobs":

@@ -17,7 +17,7 @@ from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.io.loop_thread import LoopTasks
 from slimrl.types import SamplingParams
-from slimrl_cluster.inference.remote_client import DEFAULT, RemoteClient, Restarted
+from slimrl_cluster.inference.remote_client import RemoteClient, Restarted
 from slimrl_cluster.inference.routing import Router
 from slimrl_cluster.inference.server_link import SamplerAddress, Silent
 
@@ -74,9 +74,8 @@ class Replicas:
     """An `inference.client.Client` of all samplers of a run.
 
     `find` returns the current addresses of the samplers, keyed by a name that is unique per process. `connect` creates
-    a client for an address. If the trainer broadcasts weights, a sampler without the new weights waits for the next
-    broadcast. `note` receives a line when a sampler joins late or leaves. If no sampler is ready for `timeout_s`
-    seconds, requests raise UserError.
+    a client for an address. `note` receives a line when a sampler joins late or leaves. If no sampler is ready for
+    `timeout_s` seconds, requests raise UserError.
     """
 
     def __init__(
@@ -89,8 +88,7 @@ class Replicas:
         self._find, self._connect, self._note, self._timeout_s = find, connect, note, timeout_s
         self._members: dict[str, _Member] = {}
         self._router = Router()
-        self._directory: Path | None = None  # holds the newest weights; None if they were broadcast
-        self._has_weights = False  # True once weights were sent or broadcast
+        self._directory: Path | None = None  # holds the newest weights of the run; None before the first ones
         self.version = 0
         self._giving, self._changed = asyncio.Lock(), asyncio.Event()
         self._work = LoopTasks()
@@ -104,11 +102,10 @@ class Replicas:
         """Raise UserError if no sampler becomes ready, or if a ready sampler has the weights of another run."""
         self._work.wait(self._check())
 
-    def update_weights(self, directory: Path | None, version: int) -> None:
+    def update_weights(self, directory: Path, version: int) -> None:
         """Make all ready samplers load the weights in `directory`, and return when the weights are loaded. Raises
-        UserError if a sampler refuses. If `directory` is None, the trainer has broadcast the weights, so only wait
-        until a sampler is ready."""
-        self._work.wait(self._update(directory and directory.resolve(), version))
+        UserError if a sampler refuses."""
+        self._work.wait(self._update(directory.resolve(), version))
 
     def close(self) -> None:
         """Close the connections, which stops all sampling."""
@@ -181,7 +178,7 @@ class Replicas:
                     self._note(f"the sampler at {url} is gone; what it had begun is sampled anew")
             for name, address in found.items():
                 if name not in self._members:
-                    is_late = self._has_weights and bool(self._members)
+                    is_late = self._directory is not None and bool(self._members)
                     self._members[name] = member = _Member(address, self._connect(address))
                     self._work.start(self._admit(member, is_late))
             await asyncio.sleep(POLL_S)
@@ -194,8 +191,7 @@ class Replicas:
     async def _admit(self, member: _Member, is_late: bool = False) -> None:
         """Make a new or restarted sampler load the newest weights. With `is_late`, log that the sampler has joined."""
         try:
-            while not await self._give_newest(member):
-                await asyncio.sleep(POLL_S)  # until the trainer broadcasts again
+            await self._give_newest(member)
             if is_late:
                 self._note(f"the sampler at {member.address.base_url} takes part from now on")
         except _Gone:
@@ -206,27 +202,16 @@ class Replicas:
                 self._note(f"{error} Others go on without it.")
         self._changed.set()
 
-    async def _give_newest(self, member: _Member) -> bool:
-        """Mark a sampler as ready if it has the newest weights, or can load them from files. Return False if it must
-        wait for a broadcast. Raises UserError if it cannot get the weights."""
+    async def _give_newest(self, member: _Member) -> None:
+        """Make a sampler load the newest weights, unless it has them, and mark it as ready. Raises UserError if it
+        cannot load them."""
         client = member.client
         held = await member.ask(client.check())
         async with self._giving:
-            is_current = held == str(self.version) and (client.has_weights or self._directory is None)
-            if self._has_weights and not is_current:
-                if self._directory is not None:
-                    await member.ask(client.give_weights(self._directory, self.version))
-                elif client.has_weights and held == DEFAULT:
-                    raise UserError(
-                        f"the sampler at {member.address.base_url} has the weights {held} and not {self.version}, so "
-                        "it was started again. They are broadcast, which only the trainer can do: continue with "
-                        "--resume."
-                    )
-                else:
-                    return False
-            client.has_weights = self._has_weights
+            is_current = client.has_weights and held == str(self.version)
+            if self._directory is not None and not is_current:
+                await member.ask(client.give_weights(self._directory, self.version))
             member.is_ready = True
-        return True
 
     async def _check(self) -> None:
         await self._choose([])
@@ -235,20 +220,14 @@ class Replicas:
                 with suppress(_Gone):
                     await member.ask(member.client.check_unused())
 
-    async def _update(self, directory: Path | None, version: int) -> None:
+    async def _update(self, directory: Path, version: int) -> None:
         async with self._giving:
             ready = [member for member in self._members.values() if member.is_ready]
-            if directory:
-                gave = [member.ask(member.client.give_weights(directory, version)) for member in ready]
-                for member, error in zip(ready, await asyncio.gather(*gave, return_exceptions=True), strict=True):
-                    if isinstance(error, _Gone) or error is None:
-                        continue
-                    if not (isinstance(error, Silent) and self._give_up(member, error)):
-                        raise error
+            gave = [member.ask(member.client.give_weights(directory, version)) for member in ready]
+            for member, error in zip(ready, await asyncio.gather(*gave, return_exceptions=True), strict=True):
+                if isinstance(error, _Gone) or error is None:
+                    continue
+                if not (isinstance(error, Silent) and self._give_up(member, error)):
+                    raise error
             # Update the version last, because all later requests rely on it.
-            self._directory, self.version, self._has_weights = directory, version, True
-            if not directory:
-                for member in ready:
-                    self._admit_again(member)
-        if not directory:
-            await self._choose([])
+            self._directory, self.version = directory, version

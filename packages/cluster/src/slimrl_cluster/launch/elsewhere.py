@@ -18,7 +18,7 @@ from slimrl_cluster.transport.batch_file import read_batch
 from slimrl_cluster.transport.roster import Roster, drop_before
 
 # The trainer's first rank sends these messages to the other ranks while it waits for a file.
-IT_IS_THERE, SEND_AGAIN, WAIT_ON = "it is there", "send again", "wait on"
+IT_IS_THERE, WAIT_ON = "it is there", "wait on"
 PULSE_S = 60.0  # seconds between two WAIT_ON messages
 
 
@@ -52,27 +52,23 @@ class SamplingElsewhere:
         return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
 
     def _await_file(self, path: Path, awaited: str) -> None:
-        """Wait for the orchestrator's file at `path`, and broadcast the weights again for each sampler that joins.
-        `awaited` is the file's name in messages. The first rank looks for the file, and sends the result to the other
-        ranks. Raises UserError in all ranks if the file does not appear."""
+        """Wait for the orchestrator's file at `path`. `awaited` is the file's name in messages. The first rank looks
+        for the file, and sends the result to the other ranks. Raises UserError in all ranks if the file does not
+        appear."""
         ranks = self.parts.ranks
-        while (do := ranks.of_first(self._look(path, awaited) if ranks.leads else "")) != IT_IS_THERE:
-            if do == SEND_AGAIN:
-                self.weights.send_again()
-            elif do != WAIT_ON:
-                raise UserError(do)
+        while (found := ranks.of_first(self._look(path, awaited) if ranks.leads else "")) != IT_IS_THERE:
+            if found != WAIT_ON:
+                raise UserError(found)
 
     def _look(self, path: Path, awaited: str) -> str:
-        """Wait for the file at `path`; only the first rank calls this. Return the message for all ranks: IT_IS_THERE,
-        SEND_AGAIN or the text of an error. Meanwhile, send WAIT_ON to the other ranks every PULSE_S seconds."""
+        """Wait for the file at `path`; only the first rank calls this. Return the message for all ranks: IT_IS_THERE
+        or the text of an error. Meanwhile, send WAIT_ON to the other ranks every PULSE_S seconds."""
         sent = time.monotonic()
 
         def find() -> str | None:
             nonlocal sent
             if path.exists():
                 return IT_IS_THERE
-            if self.weights.lack_samplers():
-                return SEND_AGAIN
             if time.monotonic() - sent > PULSE_S:
                 sent = time.monotonic()
                 self.parts.ranks.of_first(WAIT_ON)
@@ -100,5 +96,4 @@ class SamplingElsewhere:
         """No-op: no sampler runs in this process, so there is no memory to free."""
 
     def close(self) -> None:
-        """Stop sending weights. The orchestrator needs no message, because it knows the last step."""
-        self.weights.close()
+        """No-op: the orchestrator needs no message, because it knows the last step."""

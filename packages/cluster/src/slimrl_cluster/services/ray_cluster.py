@@ -113,8 +113,6 @@ class RayRoster(Roster):
     """A roster for the parts of a run on a Ray cluster. It asks the actor `Members` and needs no locks, because `rl`
     starts each part only once."""
 
-    loss_s = 30.0
-
     @cached_property
     def _ray(self) -> Any:
         on_sigterm = signal.getsignal(signal.SIGTERM)

@@ -54,8 +54,6 @@ class Place:
 class Roster:
     """The parts of a run, as the part `own` sees them. `note` receives a line about a long wait for another part."""
 
-    loss_s = 1.0  # seconds until a part that has died is missing here
-
     def __init__(self, run: RunDir, own: Part, timeout_s: float, note: Callable[[str], None]) -> None:
         self.run, self.own, self.note = run, own, note
         self._timeout_s = timeout_s

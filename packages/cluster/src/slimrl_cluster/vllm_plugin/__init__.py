@@ -1,5 +1,5 @@
-"""Implements slimrl's plug-in for vLLM. It adds a weight transfer engine, which reads directories of safetensors and
-receives broadcasts, on every device.
+"""Implements slimrl's plug-in for vLLM. It adds a weight transfer engine, which reads directories of safetensors on
+every device.
 
 The plug-in runs inside vLLM's processes, which have their own environment. So it uses only vLLM, PyTorch, and modules
 of slimrl that need no other packages.

@@ -1,11 +1,11 @@
-"""Defines the weight transfer engine. It loads safetensors from a directory, or tensors from a trainer's broadcast.
+"""Defines the weight transfer engine. It loads safetensors from a directory.
 
 vLLM imports this module if the engine is selected. vLLM stores weights in the layout of its kernels, so its layerwise
 reload converts new weights layer by layer.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,49 +24,25 @@ from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.models.tensor_file import TensorFile
 from slimrl.models.weight_files import weight_files
-from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup
-
-
-@dataclass
-class GroupInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """The process group for a trainer's broadcasts. The trainer listens at the address. `rank_offset` is the rank of
-    vLLM's first worker. `packed` is a setting of vLLM's own engine, and always False here."""
-
-    master_address: str
-    master_port: int
-    rank_offset: int
-    world_size: int
-    packed: bool = False
 
 
 @dataclass
 class WeightsInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """All weights of the model, in Hugging Face format: a directory on the server's machine, or the names, dtypes and
-    shapes of the tensors that the trainer is about to broadcast."""
+    """A directory on the server's machine that holds all weights of the model, in Hugging Face format."""
 
     weight_dir: str = ""
-    names: list[str] = field(default_factory=list)
-    dtype_names: list[str] = field(default_factory=list)
-    shapes: list[list[int]] = field(default_factory=list)
 
 
-class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: ignore[misc]
+class WeightsEngine(WeightTransferEngine[WeightTransferInitInfo, WeightsInfo]):  # type: ignore[misc]
     """Loads new weights into vLLM's model. Names and shapes must equal those in the model's directory, with which vLLM
     was started."""
 
-    init_info_cls = GroupInfo
+    init_info_cls = WeightTransferInitInfo
     update_info_cls = WeightsInfo
-    _group: WeightGroup | None = None
     _is_broken = False
 
-    def init_transfer_engine(self, init_info: GroupInfo) -> None:
-        """Join the group of a trainer that broadcasts. Directories need no preparation. Raises UserError if the group
-        cannot be formed."""
-        self.shutdown()
-        workers = self.parallel_config
-        rank = init_info.rank_offset + workers.data_parallel_index * workers.world_size + workers.rank
-        place = init_info.master_address, init_info.master_port
-        self._group = WeightGroup(Meeting(*place, rank, init_info.world_size, self.device, GROUP_S))
+    def init_transfer_engine(self, init_info: WeightTransferInitInfo) -> None:
+        """No-op: directories need no preparation."""
 
     def start_weight_update(self) -> None:
         """No-op, because the model must keep its weights if a directory is refused later."""
@@ -78,37 +54,19 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: WeightsInfo) -> None:
-        """Load a directory or a broadcast. Raises UserError, before any change, if the weights are incomplete or belong
-        to another model. After an update has failed during loading, raises UserError for all later updates."""
+        """Load a directory. Raises UserError, before any change, if the weights are incomplete or belong to another
+        model. After an update has failed during loading, raises UserError for all later updates."""
         if self._is_broken:
             raise UserError("An earlier update broke off, and has left the weights half loaded: start vLLM again.")
-        if not update_info.weight_dir:
-            self._receive(update_info)
-            return
         directory = Path(update_info.weight_dir)
         files = _files(directory)
         check_sums(directory, [file.path.name for file in files])
         self._check_shapes(str(directory), _shapes_of(files))
-        self._load(_tensors(files, self.device))
-
-    def _receive(self, info: WeightsInfo) -> None:
-        if self._group is None:
-            raise UserError("There is no group to receive in: POST /init_weight_transfer_engine comes first.")
-        rows = zip(info.names, info.shapes, info.dtype_names, strict=True)
-        kinds = {name: (tuple(shape), getattr(torch, dtype)) for name, shape, dtype in rows}
-        try:
-            self._check_shapes("the broadcast", {name: shape for name, (shape, _) in kinds.items()})
-            self._load(self._group.receive(kinds))
-        except BaseException:
-            self.shutdown()  # otherwise the trainer would wait for this receiver
-            raise
-
-    def _load(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         # A partly loaded layer would use weights of the next update to complete itself, so a failure blocks all later
         # updates.
         self._is_broken = True
         initialize_layerwise_reload(self.model)
-        self.model.load_weights(weights)
+        self.model.load_weights(_tensors(files, self.device))
         self._is_broken = False
 
     def finish_weight_update(self) -> None:
@@ -121,10 +79,7 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
                 layer.quant_method.process_weights_after_loading(layer)
 
     def shutdown(self) -> None:
-        """Leave the group, if there is one."""
-        if self._group:
-            self._group.close()
-            self._group = None
+        """No-op: nothing is open between updates."""
 
     def _check_shapes(self, source: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Raise UserError unless `shapes` has the names and shapes of the model's tensors."""

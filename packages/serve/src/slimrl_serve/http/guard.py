@@ -125,26 +125,19 @@ class ClientGone(HTTPException):
         super().__init__(499, "The client closed the connection.")
 
 
-async def run_unless_gone(
-    work: Coroutine[Any, Any, T], receive: Receive, close: Callable[[bool], None] = lambda client_left: None
-) -> T:
+async def run_unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
     """Return the result of `work`. If the client leaves first, cancel `work`, wait until it has stopped, and raise
-    ClientGone. In every case call `close` at the end, with True if the client has left. `receive` is the request's ASGI
-    function. The body must already be read."""
+    ClientGone. `receive` is the request's ASGI function. The body must already be read."""
     task, gone = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(receive))
-    client_left = False
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if client_left := not task.done():
+        if not task.done():
             raise ClientGone
         return task.result()
     finally:
         task.cancel()
         gone.cancel()
-        try:
-            await asyncio.gather(task, gone, return_exceptions=True)
-        finally:
-            close(client_left)
+        await asyncio.gather(task, gone, return_exceptions=True)
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
