@@ -26,7 +26,7 @@ from slimrl.launch.supervised import encode_row
 from slimrl.models.chat.template import ChatFormat
 from slimrl.trainer.sft.rows import Conversation, RowReader
 from tests.tiny import tiny_tokenizer
-from tests.trainer.sft_shapes import CHATS, HERMES, TEXTS, TOOLS
+from tests.trainer.sft_shapes import CHATS, TEXTS, TOOLS
 
 TEMPLATE = "qwen2_5"
 HEAD = ("row", "TRL, given the row", "TRL, given what slimrl reads of it", "trained tokens")
@@ -38,8 +38,7 @@ OURS = ("tools", "excerpt", "weight")
 
 def shapes() -> dict[str, dict[str, Any]]:
     """The rows by their names."""
-    rows = {name: row for name, (row, _) in (CHATS | TOOLS | TEXTS).items()}
-    return {**rows, "tools, as hermes-function-calling": HERMES}
+    return {name: row for name, (row, _) in (CHATS | TOOLS | TEXTS).items()}
 
 
 def as_read(row: dict[str, Any]) -> dict[str, Any]:

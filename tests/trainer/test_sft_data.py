@@ -119,7 +119,7 @@ def test_rollouts_that_failed_or_were_cut_off_are_passed_over_with_a_note(tmp_pa
 
 
 def test_bad_rows_are_left_out_and_counted_where_that_is_asked_for(tmp_path):
-    rows = [{"instruction": "q", "output": text} for text in ("", "A", "", "B")]
+    rows = [{"messages": [user("q"), assistant(text)]} for text in ("", "A", "", "B")]
     path, said = write(tmp_path / "a.jsonl", rows), list[str]()
     with pytest.raises(UserError, match=r"a\.jsonl:1: the assistant says nothing"):
         load_conversations(twice(path))
@@ -165,29 +165,6 @@ def test_a_data_set_may_have_subsets(tmp_path):
     for number, subset in enumerate(("small", "large")):
         config = HubDataConfig(name=name, subset=subset, val_split="train")
         assert load_conversations(config)[0] == [conversation(number)]
-
-
-def calling(name: str, arguments: Any) -> list[dict[str, Any]]:
-    call = {"id": "c", "type": "function", "function": {"name": name, "arguments": arguments}}
-    return [user("q"), assistant("", tool_calls=[call])]
-
-
-def test_parquet_and_jsonl_from_columns_teach_the_same_calls(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    calls = [("weather", {"city": "Oslo"}), ("add", {"a": 2, "b": 2.5}), ("add", {"a": 2, "b": 1})]
-    texts = ("weather", '{"city": null}')  # which columns cannot pad
-    table = datasets.Dataset.from_list([{"messages": calling(*call)} for call in calls])
-    table.to_parquet(tmp_path / "rows.parquet")
-    table.to_json(tmp_path / "rows.jsonl")
-    datasets.Dataset.from_list([{"messages": calling(*texts)}]).to_parquet(tmp_path / "texts.parquet")
-    for name, expected in (
-        ("rows.parquet", calls),
-        ("rows.jsonl", calls),
-        ("texts.parquet", [("weather", {"city": None})]),
-    ):
-        read, _ = load_conversations(twice(tmp_path / name))
-        found = [messages[1]["tool_calls"][0]["function"] for messages in read]
-        assert [(one["name"], one["arguments"]) for one in found] == expected
 
 
 def load(tmp_path, rows, chat, monkeypatch, **settings) -> tuple[Any, list[str]]:
@@ -243,12 +220,12 @@ def dry_run(path: str, *more: str) -> int:
 
 @pytest.mark.parametrize("own", [True, False], ids=["own template", "stand-in"])
 def test_a_dry_run_shows_what_is_learnt(own, tmp_path, capsys):
-    path = write(tmp_path / "a.jsonl", [CHATS["conversations, as ShareGPT"][0]] * 5)
+    path = write(tmp_path / "a.jsonl", [CHATS["messages, as ultrachat_200k"][0]] * 5)
     assert dry_run(path, *(["--model.name", str(tiny_model_dir(tmp_path, "llama"))] if own else [])) == 0
     out = capsys.readouterr().out
     assert tomllib.loads(out)["data"]["path"] == path
     shown = "\n".join(line.removeprefix("# ") for line in out.splitlines() if line.startswith("#"))
-    assert f"{path}: rows are ShareGPT conversations (`from`, `value`): every reply is learnt" in shown
+    assert f"{path}: rows are `messages`: every reply is learnt" in shown
     assert ("ChatML, in place of" in shown) != own
     assert "<|im_start|>assistant\n⟦Hello.<|im_end|>⟧\n<|im_start|>user\nAnd now?<|im_end|>" in shown
     assert f"{path}:3: " in shown and f"{path}:4: " not in shown

@@ -21,13 +21,10 @@ from tests.trainer.sft_shapes import (
     ADD,
     ADD_SCHEMA,
     CHATS,
-    HERMES,
     TEXTS,
     TOOLS,
     XLAM,
     assistant,
-    share,
-    system,
     user,
 )
 
@@ -75,10 +72,6 @@ def replying(**keys: Any) -> dict[str, Any]:
     return asked({**assistant("A"), **keys})
 
 
-def shared(*messages: dict[str, Any]) -> dict[str, Any]:
-    return {"conversations": [share("human", "q"), *messages]}
-
-
 @pytest.mark.parametrize("name", [*CHATS, *TEXTS])
 def test_the_replies_of_every_shape_are_learnt(name: str) -> None:
     row, expected = (CHATS | TEXTS)[name]
@@ -94,21 +87,11 @@ def test_calls_of_every_shape_are_learnt_and_functions_offered(name: str, chat: 
     assert json.dumps(ADD) in offer and "[[" not in offer
 
 
-def test_tools_that_the_system_message_describes_are_not_offered_again() -> None:
-    text = marked(HERMES, QWEN25)
-    assert text.count('"description": "Adds two numbers."') == 1 and text.count("[[") == 2
-    line = "`tools` is not offered where the system message describes tools in <tools> already"
-    assert line in notes(HERMES)
-
-
 @pytest.mark.parametrize(
     ("name", "line"),
     [
         ("messages, as tulu-3-sft-mixture", "`messages`: every reply is learnt"),
         ("prompt and completion, as messages", "`completion` as messages: the replies of the completion are"),
-        ("conversations, as ShareGPT", "ShareGPT conversations (`from`, `value`): every reply is learnt"),
-        ("alpaca, as alpaca-cleaned", "Alpaca's `instruction`, `input` and `output`, as a question and its reply: the"),
-        ("alpaca, with input and text", "the reply is learnt; `--data.form text` takes another column that is there"),
         ("text, as TinyStories", "`text`, written without the chat template: all of it is learnt, and an end token"),
         ("prompt and completion, as texts", "as texts, written without the chat template: the completion is learnt"),
     ],
@@ -123,22 +106,6 @@ def test_keys_that_nothing_is_learnt_from_are_named_but_not_a_rollouts_own() -> 
     assert notes(*rows)[1:] == ["nothing is learnt from these keys: `id`, `source`, `messages.annotations`"]
     rollout = {**replying(), "task_id": "1", "loss_mask": [0, 1], "reward": 1.0, "text": "q A", "failure": ""}
     assert notes(rollout) == ["rows are `messages`: every reply is learnt"]
-
-
-def test_columns_of_a_form_that_is_not_taken_are_named_once() -> None:
-    row = CHATS["alpaca, with input and text"][0]
-    assert len(notes(row, row)) == 1
-    taken = RowReader("text").read(row, "row")
-    assert not isinstance(taken, Conversation) and taken.completion == row["text"]
-
-
-def test_a_system_prompt_of_its_own_column_comes_first() -> None:
-    row = {"system_prompt": "Be brief.", "conversations": [share("human", "q"), share("gpt", "A")]}
-    assert marked(row).startswith("<|im_start|>system\nBe brief.<|im_end|>\n")
-    again = {"system": "Be brief.", "messages": [system("Be brief."), user("q"), assistant("A")]}
-    assert marked(again).count("Be brief.") == 1
-    offering = {"system": "Be brief.", "messages": [{**user("q"), "tools": [ADD]}, assistant("A")]}
-    assert "Be brief." in marked(offering, QWEN25).partition("Adds two numbers.")[0]
 
 
 def test_a_text_begins_as_the_tokenizer_begins_it_and_ends_once() -> None:
@@ -160,10 +127,10 @@ def test_the_tokens_of_a_prompt_are_those_of_sampling() -> None:
 
 
 def test_thoughts_are_learnt_as_the_template_writes_them_and_in_every_turn() -> None:
-    for key in ("reasoning_content", "reasoning", "thinking"):
-        row = asked({**assistant("4"), key: "Hm."}, user("q"), {**assistant("A"), key: "Ah."})
-        expected = "<think>\nHm.\n</think>\n\n4<|im_end|><think>\nAh.\n</think>\n\nA<|im_end|>"
-        assert learnt(row, QWEN3) == expected
+    row = asked(
+        {**assistant("4"), "reasoning_content": "Hm."}, user("q"), {**assistant("A"), "reasoning_content": "Ah."}
+    )
+    assert learnt(row, QWEN3) == "<think>\nHm.\n</think>\n\n4<|im_end|><think>\nAh.\n</think>\n\nA<|im_end|>"
     row = asked({**assistant("I add."), "reasoning_content": "hm", "tool_calls": [CALL, CALL]}, tools=[ADD])
     row["messages"] += [{"role": "tool", "content": "3"}, {**assistant("A"), "weight": 0}]
     assert learnt(row, QWEN3) == f"<think>\nhm\n</think>\n\nI add.\n{CALLED}\n{CALLED}<|im_end|>"
@@ -184,14 +151,11 @@ def test_a_row_that_the_template_does_not_write_is_refused(row: dict[str, Any], 
         marked(row, chat)
 
 
-@pytest.mark.parametrize("key", ["weight", "train", "training", "train_on_turn", "loss"])
 @pytest.mark.parametrize("value", [0, False, 0.0])
-def test_a_reply_of_weight_0_is_read_and_not_learnt(key: str, value: float) -> None:
-    row = {"messages": [{**user("q"), key: value}, {**assistant("WRONG"), key: value}, user("r")]}
-    row["messages"].append({**assistant("A"), key: 1})
-    assert learnt(row) == "A<|im_end|>" and "WRONG" in marked(row)
-    row = shared(share("gpt", "WRONG", **{key: value}), share("human", "r"), share("gpt", "B"))
-    assert learnt(row) == "B<|im_end|>" and len(notes(row)) == 1
+def test_a_reply_of_weight_0_is_read_and_not_learnt(value: float) -> None:
+    row = {"messages": [{**user("q"), "weight": value}, {**assistant("WRONG"), "weight": value}, user("r")]}
+    row["messages"].append({**assistant("A"), "weight": 1})
+    assert learnt(row) == "A<|im_end|>" and "WRONG" in marked(row) and len(notes(row)) == 1
 
 
 def test_empty_fields_are_nothing() -> None:
@@ -215,10 +179,10 @@ def parallel(ids: Sequence[Any], results: Sequence[Any]) -> dict[str, Any]:
     return asked({"role": "assistant", "tool_calls": calls}, *said, assistant("A"), tools=[ADD])
 
 
-def by_name(key: str, ids: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Calls of `a` and `b` with these ids, and results that have these names under this key."""
+def by_name(ids: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Calls of `a` and `b` with these ids, and results that have these names."""
     calls = [{"id": one, "function": {"name": name, "arguments": {}}} for one, name in zip(ids, "ab", strict=True)]
-    said = [{"role": "tool", key: name, "content": f"of {name}"} for name in names]
+    said = [{"role": "tool", "name": name, "content": f"of {name}"} for name in names]
     return asked({"role": "assistant", "tool_calls": calls}, *said, assistant("A"))
 
 
@@ -242,17 +206,10 @@ def test_results_without_ids_stay_in_their_order(ids: list[str], results: list[s
 
 
 @pytest.mark.parametrize("ids", [(None, None), ("1", "2"), ("1", "1")])
-@pytest.mark.parametrize("key", ["name", "tool_name"])
-def test_results_that_name_their_tools_are_read_in_the_order_of_the_calls(key: str, ids: tuple[Any, Any]) -> None:
-    assert results_of(by_name(key, ids, "ba")) == ["a", "b"]
+def test_results_that_name_their_tools_are_read_in_the_order_of_the_calls(ids: tuple[Any, Any]) -> None:
+    assert results_of(by_name(ids, "ba")) == ["a", "b"]
     for doubtful in ("bb", "bc", "cba"):
-        assert results_of(by_name(key, ids, doubtful)) == [*doubtful]
-
-
-def test_results_of_sharegpt_that_name_their_tools_are_read_in_order() -> None:
-    calls = json.dumps([{"name": "a", "arguments": {}}, {"name": "b", "arguments": {}}])
-    said = [{**share("observation", f"of {name}"), "name": name} for name in "ba"]
-    assert results_of(shared(share("function_call", calls), *said, share("gpt", "A"))) == ["a", "b"]
+        assert results_of(by_name(ids, doubtful)) == [*doubtful]
 
 
 @pytest.mark.parametrize(("calls", "results"), [((0, 1), (1, 0)), ((0, 1), ("1", "0")), ((0, 1), (1.0, 0.0))])
@@ -289,28 +246,26 @@ REFUSED: list[tuple[Any, str]] = [
     (asked({"role": "wizard", "content": "x"}), 'message 2: .*and `role` is "?wizard'),
     (asked({"role": 5, "content": "x"}), "`role` is 5"),
     (asked({"content": "x"}), "message 2: .*it has no `role`"),
-    (replying(**{"from": "gpt"}), "message 2: has both `role` and `from`"),
-    (replying(value="B"), "message 2: has both `content` and `value`"),
+    ({"conversations": [{"from": "gpt", "value": "A"}]}, "expected the columns.*found `conversations`"),
     ({"messages": [user("\ud800"), assistant("A")]}, "lone surrogate"),
     (replying(weight=0.5), "message 2: `weight` is 0.5"),
-    (replying(weight=1, train=False), "`weight` and `train` contradict each other"),
+    *((replying(**{key: 0}), f"`{key}` would be left out.*`weight`") for key in ("train", "train_on_turn", "loss")),
     (replying(weight=0), "every assistant message has a weight of 0"),
-    ({"messages": [{**user("q"), "train": True}, assistant("A")]}, "message 1: `train` asks to learn a message of the"),
+    ({"messages": [{**user("q"), "weight": 1}, assistant("A")]}, "message 1: `weight` asks to learn a message of the"),
     (replying(function_call={"name": "f"}), "`function_call` would be left out.*tool_calls"),
     (replying(refusal="I can't."), "`refusal` would be left out.*`content`"),
     (replying(train_detail=[{"begin_offset": 0}]), "`train_detail` would be left out.*`weight`"),
-    (replying(thinking="a", reasoning="b"), "give one text as `reasoning_content`"),
-    (replying(thinking=[{"type": "text"}]), "give one text as `reasoning_content`"),
-    ({"messages": [{**user("q"), "reasoning": "a"}, assistant("A")]}, "only an assistant has thoughts"),
+    *((replying(**{key: "a"}), f"`{key}` would be left out.*`reasoning_content`") for key in ("reasoning", "thinking")),
+    (replying(reasoning_content=[{"type": "text"}]), "`reasoning_content` is a text"),
+    ({"messages": [{**user("q"), "reasoning_content": "a"}, assistant("A")]}, "only an assistant has thoughts"),
+    (asked({"role": "tool", "tool_name": "f", "content": "x"}, assistant("A")), "`tool_name` would be left.*`name`"),
     (replying(tool_calls={"name": "f"}), "`tool_calls` is a list"),
     (replying(tool_calls=[{"id": "1"}]), "message 2: a call is"),
     (replying(tool_calls=[{**CALL, "function": {"name": "f", "arguments": '{"a'}}]), "message 2: a call is"),
     ({**replying(), "functions": [{"name": "f"}]}, "`functions` would be left out"),
     ({**replying(), "chat_template_kwargs": {"enable_thinking": False}}, "`chat_template_kwargs` would be left"),
     ({**replying(), "images": ["a.png"]}, "`images` would be left out"),
-    ({"messages": [system("a"), user("q"), assistant("A")], "system": "b"}, "another one in a c"),
-    ({**replying(), "system": "a", "system_prompt": "b"}, "`system` and `system_prompt` contradict"),
-    ({**replying(), "system": ["a"]}, "`system` is to be a text"),
+    *(({**replying(), key: "a"}, f"`{key}` would be left out.*first message") for key in ("system", "system_prompt")),
     ({**replying(), "tools": [{"description": "x"}]}, "a function of `tools` has no `name`"),
     *(({**replying(), "tools": odd}, "`tools` is a list of functions") for odd in ([5], "add", "[{")),
     ({"messages": [{**user("q"), "tools": ["f"]}, assistant("A")]}, "`tools` is a list"),
@@ -320,16 +275,7 @@ REFUSED: list[tuple[Any, str]] = [
     (parallel(["a", "b"], ["b", "b"]), "the call `b` has two results"),
     (parallel(["a", "b"], ["b"]), "the call `a` has no result, and a later call"),
     (parallel(["a"], ["b"]), "a result is of the call `b`"),
-    ({"conversations": "q"}, "`conversations`: expected a list of messages"),
-    ({"conversations": [share("gpt", "A")]}, "begins with a system or user message"),
-    ({"conversations": [share("bot", "q"), share("gpt", "A")]}, 'message 1: `from` is "?bot'),
-    ({"conversations": [{"from": ["x"], "value": "q"}]}, "message 1: `from` is"),
-    (shared({"from": "gpt"}), "message 2: expected text contents"),
-    (shared({"value": "A"}), "message 2: `from` is null"),
-    (shared(share("function_call", "add(2, 3)")), "JSON of a call, found: add"),
-    (shared(share("function_call", '{"name": "f"}')), "message 2: a call is"),
-    (shared(share("function_call", "[]")), "JSON of a call"),
-    ({"prompt": "q", "completion": 5}, "`prompt` is a text and `completion` is none"),
+    ({"prompt": "q", "completion": 5}, "`prompt`: expected a list of messages"),
     ({"prompt": 5, "completion": 5}, "`prompt`: expected a list of messages"),
     ({"prompt": ["q"], "completion": [assistant("A")]}, "`prompt`: expected a list of messages"),
     ({"prompt": [user("q")], "completion": []}, "`completion`: expected a list of messages"),
@@ -340,11 +286,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"prompt": "q", "completion": "A", "tools": [ADD_SCHEMA]}, "`tools` would be left out"),
     ({"prompt": [user("q")], "completion": [user("A")]}, "roles: user, user"),
     ({"prompt": "q", "chosen": "A", "rejected": "B"}, "expected the columns.*found `prompt`, `chosen`"),
-    ({"instruction": "q", "output": ""}, "the assistant says nothing"),
-    ({"instruction": "", "input": "", "output": "A"}, "`instruction` is empty"),
-    ({"instruction": "q", "input": ["x"], "output": "A"}, "`input` is to be a text"),
-    ({"instruction": 5, "output": "A"}, "`instruction` is to be a text"),
-    ({"instruction": "q", "output": "A", "history": [["a", "b"]]}, "`history` would be left out"),
+    ({"instruction": "q", "output": "A"}, "expected the columns.*found `instruction`, `output`"),
     ({"text": ""}, "`text` is empty"),
     ({"text": ["a"]}, "`text` is to be a text"),
     ({"text": "a", "system": "b"}, "`system` would be left out"),
@@ -358,15 +300,9 @@ def test_a_row_that_cannot_be_meant_is_refused_with_its_place_and_column(row: An
         RowReader().read(row, "a.jsonl:7")
 
 
-@pytest.mark.parametrize("name", [*TEXTS, "alpaca, as alpaca-cleaned", "conversations, as ShareGPT"])
+@pytest.mark.parametrize("name", TEXTS)
 def test_the_rows_of_a_file_are_of_one_kind(name: str) -> None:
-    other = (CHATS | TEXTS)[name][0]
     reader = RowReader()
     reader.read(replying(), "a.jsonl:1")
-    with pytest.raises(UserError, match=r"a\.jsonl:2: this row is .*those before it are `messages`.*`data\.form`"):
-        reader.read(other, "a.jsonl:2")
-    # Where the form is named, the columns of others do not matter.
-    chosen = RowReader("messages")
-    assert all(isinstance(chosen.read(row, "row"), Conversation) for row in (replying(), {**other, **replying()}))
-    with pytest.raises(UserError, match=r"expected the columns `text` \(`data\.form` is text\), found `messages`"):
-        RowReader("text").read(replying(), "row")
+    with pytest.raises(UserError, match=r"a\.jsonl:2: this row is .*those before it are `messages`.*write two files"):
+        reader.read(TEXTS[name][0], "a.jsonl:2")

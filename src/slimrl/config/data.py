@@ -7,8 +7,6 @@ from pydantic import Field
 from slimrl.config.base import Config
 from slimrl.config.rollout import EnvConfig
 
-RowForm = Literal["auto", "messages", "prompt_completion", "conversations", "alpaca", "text"]
-
 
 class ExpertDataConfig(Config):
     """Conversations of an environment's scripted expert; validation uses the held-out tasks."""
@@ -26,11 +24,6 @@ class RowsConfig(Config):
     val_fraction: float = Field(default=0.05, gt=0, lt=1)
     """Share of the rows held out for validation if no validation data are named, chosen by a hash of each conversation
     so that it never changes."""
-
-    form: RowForm = "auto"
-    """The columns to learn from, if rows have columns of several forms: `messages`, `prompt` and `completion`,
-    `conversations`, Alpaca's `instruction`, `input` and `output`, or `text`. `auto` takes the first form in the first
-    row, and reports it."""
 
     skip_bad_rows: bool = False
     """Leave out rows that cannot be learnt from, and report how many and the reason of the first, instead of refusing

@@ -67,7 +67,7 @@ def _read(
     config: FileDataConfig | HubDataConfig, part: str, num: int | None, note: Callable[[str], None]
 ) -> list[Learnable]:
     """Return at most `num` rows of a file or of a data set's split, as conversations or texts."""
-    source, reader = _name(config, part), RowReader(config.form)
+    source, reader = _name(config, part), RowReader()
     read, passed_over, bad = list[Learnable](), 0, list[str]()
     for row, where in _rows(config, part):
         if len(read) == num:
