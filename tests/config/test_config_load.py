@@ -328,12 +328,14 @@ def test_settings_are_read_under_their_other_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["0", "8"])
 def test_a_setting_that_is_gone_is_ignored_where_it_did_nothing(tmp_path: Path, value: str) -> None:
     """`config.toml` of a run by an earlier version has every setting."""
-    path = written(tmp_path / "config.toml", f"max_steps = 3\n[inference]\nlookup_tokens = {value}\n")
+    gone = f"[inference]\nlookup_tokens = {value}\n[[orchestrator.env]]\nid = 'reverse-text'\nmemory_gb = 0.0\n"
+    path = written(tmp_path / "config.toml", f"max_steps = 3\n{gone}")
     if value == "0":
-        assert read(RLConfig, *ENV, "@", path)[1] == []
-        assert read_flat_settings(tmp_path, "rl") == {"max_steps": 3}  # which a resumed run compares with its own
+        assert read(RLConfig, "@", path)[1] == []
+        left = {"max_steps": 3, "orchestrator.env.0.id": "reverse-text"}
+        assert read_flat_settings(tmp_path, "rl") == left  # which a resumed run compares with its own
     else:
-        assert "inference.lookup_tokens" in error_of(RLConfig, *ENV, "@", path)
+        assert "inference.lookup_tokens" in error_of(RLConfig, "@", path)
 
 
 def test_flags_override_a_file_under_either_name_and_a_file_has_a_setting_once(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from packages.cluster.tests.helpers import ray_nodes
 from slimrl.config.deployment import DeploymentConfig
 from slimrl.environments.find import load_taskset, tasks_of
-from slimrl.errors import RolloutError, UserError
+from slimrl.errors import UserError
 from slimrl.io.process_tree import start_time
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.program import Start, start_here
@@ -36,8 +36,8 @@ def on_ray() -> Iterator[list[Start]]:
         import_ray().shutdown()
 
 
-def load(name: str, starts: Sequence[Start], file: Path = FILE, memory_gb: float = 0.0) -> Any:
-    return load_on_hosts(Source(f"{file}:{name}", {}, 20.0, memory_gb), starts)
+def load(name: str, starts: Sequence[Start], file: Path = FILE) -> Any:
+    return load_on_hosts(Source(f"{file}:{name}", {}, 20.0), starts)
 
 
 def await_gone(pid: int) -> bool:
@@ -59,20 +59,6 @@ def check_episodes(starts: Sequence[Start]) -> None:
     assert all(map(await_gone, workers))
 
 
-def check_memory(start: Start) -> None:
-    """One that takes too much memory is ended, and another comes."""
-    remote = load("Leaking", [start], SLOW, memory_gb=0.4)
-    task = tasks_of(remote, "train")[0]
-    world = remote.environment(task)
-    asyncio.run(world.start())
-    with pytest.raises(RolloutError, match=r"more than memory_gb = 0.4, and was ended") as raised:
-        asyncio.run(world.step("leak"))
-    assert raised.value.reason == "environment_died"
-    another = remote.environment(task)
-    asyncio.run(another.start())
-    assert asyncio.run(another.step("go on")).done
-
-
 @pytest.mark.slow
 def test_without_ray_the_workers_are_processes_of_this_machine() -> None:
     starts = worker_starts(DeploymentConfig(type="processes", num_workers=2))
@@ -81,14 +67,8 @@ def test_without_ray_the_workers_are_processes_of_this_machine() -> None:
 
 
 @pytest.mark.nightly
-def test_memory_is_bounded_here() -> None:
-    check_memory(start_here)
-
-
-@pytest.mark.nightly
-def test_at_hosts_of_a_cluster_episodes_and_memory_are_as_here(on_ray: list[Start], capfd) -> None:
+def test_at_hosts_of_a_cluster_episodes_are_as_here(on_ray: list[Start], capfd) -> None:
     check_episodes(on_ray)
-    check_memory(on_ray[0])
 
 
 @pytest.mark.nightly

@@ -28,7 +28,6 @@ GRACE_S = 2.0  # seconds in which a worker can interrupt its environment; then t
 CLOSE_S = 2.0  # seconds for a worker to clean up at the end of a run
 NOTICE_S = 60.0  # seconds between two log messages during a wait
 LOST = "environment_lost"  # drop reason of an episode whose process was ended by another episode or a lost machine
-GB = 1e9
 # Requests outside episodes, as phrases for messages, and their limits in seconds (see `ask`). `prepare` may build an
 # index.
 QUESTIONS = {
@@ -45,13 +44,11 @@ _WAITING = ThreadPoolExecutor(64, "environments")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The id and arguments of a taskset, with two limits. `timeout_s` limits each call into an episode. `memory_gb`
-    limits the memory in GB of a worker process and its descendants (0: unlimited)."""
+    """The id and arguments of a taskset. `timeout_s` limits each call into an episode."""
 
     env_id: str
     args: Mapping[str, Any]
     timeout_s: float
-    memory_gb: float = 0.0
 
     @property
     def call_s(self) -> float:
@@ -242,7 +239,7 @@ class WorkerProcess:
 
     def _listen(self) -> None:
         """Receive the worker's messages until the connection closes. Raise WireError if a message is malformed."""
-        poll, looked = select.poll(), time.monotonic()
+        poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         while True:
             if poll.poll(POLL_S * 1000):
@@ -252,14 +249,6 @@ class WorkerProcess:
                 self._take(message)
             elif not self._program.is_running():
                 return  # the program has ended, but its forks keep the connection open
-            if self._source.memory_gb and time.monotonic() - looked > POLL_S:
-                self._check_memory()
-                looked = time.monotonic()
-
-    def _check_memory(self) -> None:
-        if (used_gb := self._program.memory() / GB) > (limit := self._source.memory_gb):
-            detail = f"its process used {used_gb:.1f} GB, more than memory_gb = {limit:g}, and was ended"
-            self._end(self._running(), RolloutError("environment_died", detail))
 
     def _take(self, message: dict[str, Any]) -> None:
         with self._changed:

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
 from slimrl.errors import visible
@@ -29,9 +28,6 @@ class Program(Protocol):
 
     def is_running(self) -> bool:
         """Return True if the program still runs. Its descendants do not count."""
-
-    def memory(self) -> int:
-        """Return the bytes of main memory of the program and all its descendants."""
 
     def kill(self) -> None:
         """Kill the program and all its descendants."""
@@ -84,9 +80,6 @@ class ChildProgram:
     def is_running(self) -> bool:
         return bool(start_time(self.pid))
 
-    def memory(self) -> int:
-        return sum(map(_resident, find_process_tree(self._known)))
-
     def kill(self) -> None:
         tree = {**self._known, **find_process_tree(self._known)}
         # On Linux the program kills all its descendants, also those outside its process group and session (`serve.py`).
@@ -112,14 +105,6 @@ def start_here(variables: Mapping[str, str]) -> tuple[socket.socket, Program]:
     except OSError:
         ours.close()
         raise
-
-
-def _resident(pid: int) -> int:
-    """Return the bytes of main memory of a process; 0 if unknown."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 def _print_error(text: str) -> None:

@@ -70,10 +70,6 @@ class EnvironmentHost:
             del self._programs[pid]
         return data, "".join(output.pop(0) for _ in range(len(output))), status
 
-    def memory(self, pid: int) -> int:
-        """Return the main memory in bytes that a program and all its descendants use."""
-        return self._programs[pid][0].memory()
-
     def kill(self, pid: int) -> None:
         """Kill a program with all its descendants."""
         self._programs[pid][0].kill()
@@ -91,12 +87,6 @@ class HostedProgram:
 
     def is_running(self) -> bool:
         return not self._ended.is_set()
-
-    def memory(self) -> int:
-        try:
-            return int(self._ray.get(self._host.memory.remote(self.pid), timeout=SILENT_S))
-        except self._ray.exceptions.RayError:  # it has ended, or its host is lost
-            return 0
 
     def kill(self) -> None:
         if self.is_running() and self._ray.is_initialized():
