@@ -26,7 +26,6 @@ from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
 from slimrl.rollout.episode import EpisodeSpec
 from slimrl.rollout.games import run_groups
 from slimrl.rollout.loop import run_episodes
-from slimrl.rollout.worker import taskset as module
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.taskset import RemoteEpisode, load_in_worker
 from slimrl.rollout.worker.wire import WireError, receive_message
@@ -127,21 +126,6 @@ def test_what_has_left_the_session_of_a_process_that_exits_ends_too(monkeypatch:
     (fault,) = LEAVES_A_SESSION
     check(play(taskset, fault)[0], *LEAVES_A_SESSION[fault][1:])
     assert find_marked("MARK_OF_A_TEST", "leaves") == {}
-
-
-def test_an_environment_whose_process_always_ends_stops_no_other_and_is_tried_again(
-    worker: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_DEATHS", 2)
-    taskset = load(FILE, "Hostile")
-    for _ in range(3):
-        (rollout,) = play(taskset, "exits at once")
-        assert rollout.failure == "environment_died"
-    (rollout,) = play(taskset, GOOD)
-    check(rollout, "environment_died", "ended 2 times without answering a step.*exit status 0")
-    assert play(worker, GOOD)[0].reward == 1.0
-    taskset.begin_step("step 2")
-    assert play(taskset, GOOD)[0].reward == 1.0
 
 
 def test_a_search_path_with_what_is_no_text_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,6 @@ class WorkerProcess:
         self._verdict: RolloutError | None = None
         self._culprits: Collection[int] = ()
         self.is_over = False  # True once the process has ended
-        self.has_stepped = False  # True once an environment in it has answered a step
         self._sending = threading.Lock()
         started: Future[None] = Future()
         # Linux kills the program when the thread that started it ends, so this thread lives as long as the program.
@@ -128,9 +127,7 @@ class WorkerProcess:
                 await self._quiet_after(self._post("cancel", {"of": number}, is_answered=False)[0])
             await _arrival(answer)  # the environment may clean up, or refuse to be cancelled
             raise
-        result = answer.result()
-        self.has_stepped = self.has_stepped or do == "step"
-        return result
+        return answer.result()
 
     def close(self) -> None:
         """End the process and all its descendants."""
