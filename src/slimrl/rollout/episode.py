@@ -37,8 +37,9 @@ class RolloutContext:
     """The objects that all episodes of a run share: the client that samples tokens, the chat format, and the limits.
 
     `limits.episode_timeout_s` limits each call into the environment separately, so a whole episode may take several
-    times as long. A conversation has at most `seq_len` tokens. At most `num_concurrent` episodes run at once. The engine
-    also has `num_concurrent` slots, so each episode keeps its slot and its KV cache during the environment's turn.
+    times as long. A conversation has at most `seq_len` tokens. At most `num_concurrent` episodes run at once. The
+    engine also has `num_concurrent` slots, so each episode keeps its slot and its KV cache during the environment's
+    turn.
     """
 
     client: Client
