@@ -79,21 +79,6 @@ CHATS: dict[str, tuple[dict[str, Any], str]] = {
         + reply("Bye."),
     ),
 }
-TEXTS: dict[str, tuple[dict[str, Any], str]] = {
-    "prompt and completion, as texts": (
-        {"prompt": "The sky is", "completion": " blue."},
-        f"The sky is[[ blue.{END}]]",
-    ),
-    "text, as TinyStories": ({"text": "One day, a girl found a key."}, f"O[[ne day, a girl found a key.{END}]]"),
-    "text, as openassistant-guanaco": (
-        {"text": "### Human: Name a colour.### Assistant: Red."},
-        f"#[[## Human: Name a colour.### Assistant: Red.{END}]]",
-    ),
-    "text, with a template written out": (
-        {"text": f"<|im_start|>user\nHi{END}\n<|im_start|>assistant\nHello.{END}"},
-        f"<|im_start|>[[user\nHi{END}\n<|im_start|>assistant\nHello.{END}]]",
-    ),
-}
 QUESTION, CALLING = user("2 + 3?"), turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS
 ANSWERED = CALLING + "\n<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n" + reply("It is 5.")
 RESULT, ANSWER = {"role": "tool", "tool_call_id": "call_1", "content": "5"}, assistant("It is 5.")

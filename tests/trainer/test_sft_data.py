@@ -77,7 +77,7 @@ def test_blank_lines_and_unicode_line_breaks_are_part_of_life(tmp_path):
         ("not json", "found: not json"),
         ('{"messages": [', "expected"),
         ("[1]", "expected"),
-        ('{"text": "a"}', "this row is `text`.*those before it are `messages`"),
+        ('{"text": "a"}', "expected the columns"),
     ],
 )
 def test_a_bad_line_is_named_by_file_and_number(tmp_path, line, message):
@@ -116,18 +116,6 @@ def test_rollouts_that_failed_or_were_cut_off_are_passed_over_with_a_note(tmp_pa
     assert load_conversations(twice(path), notes.append)[0] == [conversation(2)]
     assert notes[0] == f"{path}: rows are `messages`: every reply is learnt"
     assert notes[1] == f"{path}: passed over 2 rollouts that failed or were cut off"
-
-
-def test_bad_rows_are_left_out_and_counted_where_that_is_asked_for(tmp_path):
-    rows = [{"messages": [user("q"), assistant(text)]} for text in ("", "A", "", "B")]
-    path, said = write(tmp_path / "a.jsonl", rows), list[str]()
-    with pytest.raises(UserError, match=r"a\.jsonl:1: the assistant says nothing"):
-        load_conversations(twice(path))
-    assert len(load_conversations(twice(path, skip_bad_rows=True), said.append)[0]) == 2
-    assert f"{path}: left out 2 rows that cannot be learnt from; the first is {path}:1: the assistant says" in said[1]
-    nothing = write(tmp_path / "b.jsonl", rows[:1])
-    with pytest.raises(UserError, match=r"no rows to learn from\. .*b\.jsonl:1: the assistant says nothing"):
-        load_conversations(FileDataConfig(path=nothing, skip_bad_rows=True))
 
 
 def test_parquet_files_and_data_sets_hold_the_same_conversations_as_jsonl(tmp_path):
@@ -198,7 +186,7 @@ def test_names_that_the_template_does_not_write_are_told(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("question", ["q", "q{}"])
 def test_validation_is_on_rows_from_all_over_a_sorted_file(tmp_path, question, monkeypatch):
-    rows = [{"prompt": question.format(n), "completion": "easy" if n < 20 else "hard"} for n in range(60)]
+    rows = [{"messages": [user(question.format(n)), assistant("easy" if n < 20 else "hard")]} for n in range(60)]
     samples, _ = load(tmp_path, rows, CHATML, monkeypatch, val_num_examples=20)
     texts = [CHATML.full_text(list(sample.token_ids_T)) for sample in samples.validation]
     assert len(texts) == 20 and 1 <= sum("easy" in text for text in texts) <= 12
@@ -234,14 +222,6 @@ def test_a_dry_run_shows_what_is_learnt(own, tmp_path, capsys):
 def test_a_dry_run_refuses_a_bad_row_and_escapes_control_characters(tmp_path, capsys):
     assert dry_run(write(tmp_path / "a.jsonl", [*chats(1), {"messages": [user("q")]}])) == 2
     assert "a.jsonl:2: a conversation to learn from" in capsys.readouterr().err
-    assert dry_run(write(tmp_path / "b.jsonl", [{"text": "a\x1b[2Jb\rc\u202e"}])) == 0
+    assert dry_run(write(tmp_path / "b.jsonl", [{"messages": [user("q"), assistant("a\x1b[2Jb\rc\u202e")]}])) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\\x1b[2Jb" in out
-
-
-@pytest.mark.slow
-def test_texts_are_trained_on(tmp_path):
-    path = write(tmp_path / "a.jsonl", [{"text": f"story {number}"} for number in range(40)])
-    model = str(tiny_model_dir(tmp_path, "llama"))
-    words = ["--max_steps", "2", "--batch_size", "4", "--model.device", "cpu", "--output_dir", str(tmp_path / "run")]
-    assert cli.run(["sft", "--data.type", "file", "--data.path", path, "--model.name", model, *words]) == 0

@@ -11,17 +11,14 @@ import pytest
 from slimrl.errors import UserError
 from slimrl.launch.supervised import encode_row
 from slimrl.models.chat.template import ChatFormat
-from slimrl.trainer.sft.rows import Conversation, RowReader
+from slimrl.trainer.sft.rows import RowReader
 from slimrl.types import Message
 from tests.models.chat import hub_templates
-from tests.models.chat.templates import LLAMA3
 from tests.models.chat.templates import TOOLS as TOOLS_TEMPLATE
 from tests.tiny import tiny_tokenizer
 from tests.trainer.sft_shapes import (
     ADD,
-    ADD_SCHEMA,
     CHATS,
-    TEXTS,
     TOOLS,
     XLAM,
     assistant,
@@ -51,9 +48,7 @@ def learnt(row: dict[str, Any], chat: ChatFormat = CHATML) -> str:
 
 
 def messages_of(row: Any, where: str = "row") -> list[Message]:
-    read = RowReader().read(row, where)
-    assert isinstance(read, Conversation)
-    return read.messages
+    return RowReader().read(row, where).messages
 
 
 def notes(*rows: dict[str, Any]) -> list[str]:
@@ -72,9 +67,9 @@ def replying(**keys: Any) -> dict[str, Any]:
     return asked({**assistant("A"), **keys})
 
 
-@pytest.mark.parametrize("name", [*CHATS, *TEXTS])
+@pytest.mark.parametrize("name", CHATS)
 def test_the_replies_of_every_shape_are_learnt(name: str) -> None:
-    row, expected = (CHATS | TEXTS)[name]
+    row, expected = CHATS[name]
     assert marked(row) == expected
 
 
@@ -91,13 +86,11 @@ def test_calls_of_every_shape_are_learnt_and_functions_offered(name: str, chat: 
     ("name", "line"),
     [
         ("messages, as tulu-3-sft-mixture", "`messages`: every reply is learnt"),
-        ("prompt and completion, as messages", "`completion` as messages: the replies of the completion are"),
-        ("text, as TinyStories", "`text`, written without the chat template: all of it is learnt, and an end token"),
-        ("prompt and completion, as texts", "as texts, written without the chat template: the completion is learnt"),
+        ("prompt and completion, as messages", "`completion`: the replies of the completion are learnt"),
     ],
 )
 def test_the_form_is_said_in_one_line(name: str, line: str) -> None:
-    (said, *_) = notes((CHATS | TEXTS)[name][0])
+    (said, *_) = notes(CHATS[name][0])
     assert said.startswith("rows are ") and line in said
 
 
@@ -106,24 +99,6 @@ def test_keys_that_nothing_is_learnt_from_are_named_but_not_a_rollouts_own() -> 
     assert notes(*rows)[1:] == ["nothing is learnt from these keys: `id`, `source`, `messages.annotations`"]
     rollout = {**replying(), "task_id": "1", "loss_mask": [0, 1], "reward": 1.0, "text": "q A", "failure": ""}
     assert notes(rollout) == ["rows are `messages`: every reply is learnt"]
-
-
-def test_a_text_begins_as_the_tokenizer_begins_it_and_ends_once() -> None:
-    from tokenizers.processors import TemplateProcessing
-
-    tokenizer = tiny_tokenizer(chat_template=LLAMA3)
-    bos, number = tokenizer.bos_token, tokenizer.bos_token_id
-    tokenizer._tokenizer.post_processor = TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, number)])
-    chat = ChatFormat(tokenizer)
-    assert marked({"text": "ab"}, chat) == f"{bos}[[ab<|im_end|>]]"
-    assert marked({"text": f"{bos}ab<|im_end|>"}, chat) == f"{bos}[[ab<|im_end|>]]"
-    assert marked({"prompt": "a", "completion": "b"}, chat) == f"{bos}a[[b<|im_end|>]]"
-
-
-def test_the_tokens_of_a_prompt_are_those_of_sampling() -> None:
-    """`The` is one token of the tiny tokenizer, and a prompt that ends in `T` is read as that letter."""
-    assert CHATML.encode_plain("T", "he")[0][0] == CHATML.encode_plain("T", "x")[0][0]
-    assert marked({"prompt": "T", "completion": "he"}) == "T[[he<|im_end|>]]"
 
 
 def test_thoughts_are_learnt_as_the_template_writes_them_and_in_every_turn() -> None:
@@ -143,7 +118,6 @@ def test_thoughts_are_learnt_as_the_template_writes_them_and_in_every_turn() -> 
         (replying(reasoning_content="hm"), LLAMA31, "does not write the `reasoning_content`"),
         (replying(tool_calls=[CALL]), CHATML, "does not write the `tool_calls`"),
         ({**replying(tool_calls=[CALL]), "tools": [ADD]}, CHATML, "does not write tools, calls"),
-        ({"text": "<|im_end|>"}, CHATML, "the text is a single token"),
     ],
 )
 def test_a_row_that_the_template_does_not_write_is_refused(row: dict[str, Any], chat: ChatFormat, why: str) -> None:
@@ -279,18 +253,11 @@ REFUSED: list[tuple[Any, str]] = [
     ({"prompt": 5, "completion": 5}, "`prompt`: expected a list of messages"),
     ({"prompt": ["q"], "completion": [assistant("A")]}, "`prompt`: expected a list of messages"),
     ({"prompt": [user("q")], "completion": []}, "`completion`: expected a list of messages"),
-    ({"prompt": "", "completion": "A"}, "`prompt` is empty"),
-    ({"prompt": "q", "completion": ""}, "`completion` is empty"),
-    ({"prompt": "q", "completion": "A", "label": True}, "`label` would be left out.*marks good"),
     ({"prompt": [user("q")], "completion": [assistant("A")], "label": False}, "`label` would be left out.*marks good"),
-    ({"prompt": "q", "completion": "A", "tools": [ADD_SCHEMA]}, "`tools` would be left out"),
     ({"prompt": [user("q")], "completion": [user("A")]}, "roles: user, user"),
     ({"prompt": "q", "chosen": "A", "rejected": "B"}, "expected the columns.*found `prompt`, `chosen`"),
     ({"instruction": "q", "output": "A"}, "expected the columns.*found `instruction`, `output`"),
-    ({"text": ""}, "`text` is empty"),
-    ({"text": ["a"]}, "`text` is to be a text"),
-    ({"text": "a", "system": "b"}, "`system` would be left out"),
-    ({"text": "\udfff"}, "lone surrogate"),
+    ({"text": "a"}, "expected the columns.*found `text`"),
 ]
 
 
@@ -300,9 +267,9 @@ def test_a_row_that_cannot_be_meant_is_refused_with_its_place_and_column(row: An
         RowReader().read(row, "a.jsonl:7")
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_the_rows_of_a_file_are_of_one_kind(name: str) -> None:
+def test_the_rows_of_a_file_have_the_same_columns() -> None:
     reader = RowReader()
     reader.read(replying(), "a.jsonl:1")
-    with pytest.raises(UserError, match=r"a\.jsonl:2: this row is .*those before it are `messages`.*write two files"):
-        reader.read(TEXTS[name][0], "a.jsonl:2")
+    pair = {"prompt": [user("q")], "completion": [assistant("A")]}
+    with pytest.raises(UserError, match=r"a\.jsonl:2: this row has `prompt`, .*before it `messages`"):
+        reader.read(pair, "a.jsonl:2")

@@ -36,6 +36,7 @@ GONE: dict[Path, object] = {
     ("inference", "lookup_tokens"): 0,
     ("lookup_tokens",): 0,
     ("data", "form"): "auto",
+    ("data", "skip_bad_rows"): False,
     ("trainer", "loss", "state_weight"): "preset",
     ("orchestrator", "env", "memory_gb"): 0.0,
     ("data", "env", "memory_gb"): 0.0,

@@ -1,10 +1,10 @@
-"""Reads the rows of one file or data set: conversations, or texts that bypass the chat template.
+"""Reads the rows of one file or data set: conversations, as `messages` or as `prompt` and `completion`.
 
 A row is refused if it has an unsupported key that would affect the training target. All other unread keys are logged.
 `messages.py` reads one message.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -22,9 +22,8 @@ REFUSED = {
     "chat_template_kwargs": "Templates are rendered with their defaults: write the messages as they are to be read.",
     **dict.fromkeys(("documents", "images", "videos", "audio", "audios"), "Only texts are read: remove it."),
     **dict.fromkeys(("chosen", "rejected"), "Preferences are not learnt from: give the better reply as `messages`."),
-    **dict.fromkeys(("system", "system_prompt"), "Write it as the first message, or into the text."),
+    **dict.fromkeys(("system", "system_prompt"), "Write it as the first message."),
 }
-REFUSED_OF_TEXTS = {"tools": "No template writes it into a text: give `messages`, or write it into the text."}
 REFUSED_OF_COMPLETIONS = {"label": "It marks good and bad completions: keep the good ones, without it."}
 # Keys of rollouts that slimrl recorded (`monitor/rollouts.py`).
 OF_ROLLOUTS = ("task_id", "loss_mask")
@@ -40,39 +39,11 @@ class Conversation:
     where: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlainText:
-    """A text that bypasses the chat template. The loss covers only `completion`; `prompt` may be empty."""
-
-    prompt: str
-    completion: str
-    where: str
-
-
-@dataclass(frozen=True, slots=True)
-class RowKind:
-    """A format of rows with its columns. `name` and `learnt` describe the format to users. With `is_text` the rows
-    bypass the chat template."""
-
-    columns: tuple[str, ...]
-    name: str
-    learnt: str
-    is_text: bool = False
-
-
-PAIR = ("prompt", "completion")
-# A row is read in the first format that fits. The last one has the same columns as the second.
-KINDS = (
-    RowKind(("messages",), "`messages`", "every reply is learnt"),
-    RowKind(PAIR, "`prompt` and `completion` as messages", "the replies of the completion are learnt"),
-    RowKind(("text",), "`text`, written without the chat template", "all of it is learnt, and an end token", True),
-)
-TEXTS = RowKind(
-    PAIR,
-    "`prompt` and `completion` as texts, written without the chat template",
-    "the completion is learnt, and an end token",
-    True,
-)
+# The columns of each format of rows, with what is learnt of them. A row is read in the first format that fits.
+FORMS = {
+    ("messages",): "`messages`: every reply is learnt",
+    ("prompt", "completion"): "`prompt` and `completion`: the replies of the completion are learnt",
+}
 
 
 class RowReader:
@@ -82,75 +53,60 @@ class RowReader:
     """
 
     def __init__(self) -> None:
-        self._kind: RowKind | None = None
+        self._columns: tuple[str, ...] = ()
         self._unread = dict[str, None]()
 
-    def read(self, row: Any, where: str) -> Conversation | PlainText:
-        """Return a row as a conversation or text. Raises UserError, prefixed with `where`, if the row is invalid."""
-        kind = _kind_of(row, where)
-        if self._kind is not None and kind != self._kind:
+    def read(self, row: Any, where: str) -> Conversation:
+        """Return a row as a conversation. Raises UserError, prefixed with `where`, if the row is invalid."""
+        columns = _columns_of(row, where)
+        if columns != (self._columns or columns):
             raise UserError(
-                f"{where}: this row is {kind.name}, and those before it are {self._kind.name}. The rows of a file are "
-                "of one kind: write two files."
+                f"{where}: this row has {_listed(columns)}, and those before it {_listed(self._columns)}. The rows of "
+                "a file have the same columns: write two files."
             )
-        refuse(row, REFUSED | (REFUSED_OF_COMPLETIONS if kind.columns == PAIR else {}), where)
-        read = _text(row, kind, where) if kind.is_text else _conversation(row, kind, where)
-        if not is_writable(read.messages if isinstance(read, Conversation) else [read.prompt, read.completion]):
+        refuse(row, REFUSED | (REFUSED_OF_COMPLETIONS if "completion" in columns else {}), where)
+        messages = _messages(row, columns, where)
+        _check_order(messages, where)
+        messages = _in_order_of_calls(messages, where)
+        _check_learnt(messages, where, may_be_silent=_is_rollout(row))
+        if tools := _tools_of(row, messages, where):
+            messages[0]["tools"] = tools
+        if not is_writable(messages):
             raise UserError(f"{where}: a lone surrogate such as \\ud800 is no text that can be encoded; remove it.")
-        self._kind = kind
-        self._unread |= dict.fromkeys(_unread_keys(row, kind))
-        return read
+        self._columns = columns
+        self._unread |= dict.fromkeys(_unread_keys(row, columns))
+        return Conversation(messages, where)
 
     @property
     def notes(self) -> list[str]:
         """Sentences for the user: how the rows are interpreted, and which keys are not read."""
-        notes = [f"rows are {self._kind.name}: {self._kind.learnt}"] if self._kind else []
+        notes = [f"rows are {FORMS[self._columns]}"] if self._columns else []
         if self._unread:
-            notes.append(f"nothing is learnt from these keys: {', '.join(f'`{key}`' for key in self._unread)}")
+            notes.append(f"nothing is learnt from these keys: {_listed(self._unread)}")
         return notes
 
 
-def _kind_of(row: Any, where: str) -> RowKind:
-    """Return the format of a row. Raises UserError if the row has no known format."""
+def _listed(names: Iterable[str], by: str = ", ") -> str:
+    return by.join(f"`{name}`" for name in names)
+
+
+def _columns_of(row: Any, where: str) -> tuple[str, ...]:
+    """Return the columns of a row's format. Raises UserError if the row has no known format."""
     if not isinstance(row, dict):
         raise UserError(f"{where}: expected an object with columns such as `messages`, found: {preview(row)}")
-    there = [kind for kind in KINDS if all(row.get(column) is not None for column in kind.columns)]
+    there = [columns for columns in FORMS if all(row.get(column) is not None for column in columns)]
     if not there:
-        known = ", or ".join(" and ".join(f"`{column}`" for column in kind.columns) for kind in KINDS)
-        has = ", ".join(f"`{key}`" for key, value in row.items() if value is not None) or "no columns"
+        known = ", or ".join(_listed(columns, " and ") for columns in FORMS)
+        has = _listed(key for key, value in row.items() if value is not None) or "no columns"
         raise UserError(f"{where}: expected the columns {known}, found {has}. Write the row in one of these forms.")
-    filled = (kind for kind in there if not any(is_empty(row[column]) for column in kind.columns))
-    kind = next(filled, there[0])
-    if kind.columns == PAIR and all(isinstance(row[column], str) for column in PAIR):
-        return TEXTS
-    return kind
+    filled = (columns for columns in there if not any(is_empty(row[column]) for column in columns))
+    return next(filled, there[0])
 
 
-def _text(row: Mapping[str, Any], kind: RowKind, where: str) -> PlainText:
-    refuse(row, REFUSED_OF_TEXTS, where)
-    for column in kind.columns:
-        if not isinstance(row[column], str):
-            raise UserError(f"{where}: `{column}` is to be a text, found: {preview(row[column])}")
-        if not row[column]:
-            raise UserError(f"{where}: `{column}` is empty; remove the row.")
-    *prompts, last = kind.columns
-    return PlainText("".join(row[column] for column in prompts), row[last], where)
-
-
-def _conversation(row: Mapping[str, Any], kind: RowKind, where: str) -> Conversation:
-    messages = _messages(row, kind, where)
-    _check_order(messages, where)
-    messages = _in_order_of_calls(messages, where)
-    _check_learnt(messages, where, may_be_silent=_is_rollout(row))
-    if tools := _tools_of(row, messages, where):
-        messages[0]["tools"] = tools
-    return Conversation(messages, where)
-
-
-def _messages(row: Mapping[str, Any], kind: RowKind, where: str) -> list[Message]:
+def _messages(row: Mapping[str, Any], columns: Sequence[str], where: str) -> list[Message]:
     """Return the messages in the order of the row. The assistant messages within a prompt get weight 0."""
     read = list[Message]()
-    for column in kind.columns:
+    for column in columns:
         given = row[column]
         if not isinstance(given, list) or not given or not all(isinstance(message, dict) for message in given):
             raise UserError(
@@ -227,11 +183,10 @@ def _is_rollout(row: Mapping[str, Any]) -> bool:
     return all(key in row for key in OF_ROLLOUTS)
 
 
-def _unread_keys(row: Mapping[str, Any], kind: RowKind) -> Iterator[str]:
+def _unread_keys(row: Mapping[str, Any], columns: Sequence[str]) -> Iterator[str]:
     """Yield the unread keys of the row, and those of its messages as `messages.KEY`."""
     if not _is_rollout(row):
-        yield from (key for key in row if key not in (*READ_IN_ROW, *kind.columns) and not is_empty(row[key]))
-    messages = () if kind.is_text else (message for column in kind.columns for message in row[column])
-    for key, value in (item for message in messages for item in message.items()):
+        yield from (key for key in row if key not in (*READ_IN_ROW, *columns) and not is_empty(row[key]))
+    for key, value in (item for column in columns for message in row[column] for item in message.items()):
         if key not in KEYS and not is_empty(value):
             yield f"messages.{key}"
