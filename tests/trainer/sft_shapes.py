@@ -55,15 +55,6 @@ CHATS: dict[str, tuple[dict[str, Any], str]] = {
         turn("user", "Hi") + reply("Hello.") + "\n" + turn("user", "And now?") + reply("Bye."),
     ),
     "messages, as tulu-3-sft-mixture": ({"id": "oasst1_1", "messages": COLOUR, "source": "ai2-adapt-dev/oasst1"}, RED),
-    "messages, contents as parts": (
-        {
-            "messages": [
-                user([{"type": "text", "text": "Name "}, {"type": "text", "text": "a colour."}]),
-                assistant([{"type": "text", "text": "Red.", "image_url": None}]),
-            ]
-        },
-        RED,
-    ),
     "prompt and completion, as messages": ({"prompt": COLOUR[:1], "completion": COLOUR[1:]}, RED),
     "prompt and completion, with turns before": (
         {
@@ -116,10 +107,6 @@ TOOLS: dict[str, tuple[dict[str, Any], str]] = {
             "tools": [ADD],
         },
         ANSWERED,
-    ),
-    "tools, as xLAM in messages": (
-        {"id": 0, "messages": [QUESTION, assistant("", tool_calls=[BARE])], "tools": json.dumps([ADD_SCHEMA])},
-        CALLING,
     ),
 }
 XLAM = {"id": 0, "query": "2 + 3?", "answers": json.dumps([ARGUMENTS]), "tools": json.dumps([ADD_SCHEMA])}

@@ -184,6 +184,8 @@ def _read_state(directory: Path) -> dict[str, Any]:
     state: dict[str, Any] = torch.load(directory / STATE, map_location="cpu", weights_only=True, mmap=True)
     if (step := state["step"]) != step_of(directory):
         raise ValueError(f"it is of step {step}")
+    if "parameters" not in state["optimizer"]:
+        raise ValueError("several processes of an earlier version wrote it")
     return state
 
 

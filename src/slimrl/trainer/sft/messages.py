@@ -51,7 +51,8 @@ def read_message(given: Mapping[str, Any], where: str) -> Message:
         if not isinstance(calls, list):
             raise UserError(f"{where}: `tool_calls` is a list of calls, found: {preview(calls)}")
         message["tool_calls"] = [_call(call, where) for call in calls]
-    message["content"] = _text(message.get("content"), given, where)
+    if not isinstance(message.get("content"), str):
+        raise UserError(f"{where}: expected a text as `content`, found: {preview(given)}")
     if weight is not None and not _is_learnt(weight, role, where):
         message["weight"] = 0
     return cast(Message, message)
@@ -68,21 +69,6 @@ def refuse(found: Mapping[str, Any], refused: Mapping[str, str], where: str) -> 
         raise UserError(f"{where}: `{key}` would be left out, and the model would learn without it. {refused[key]}")
 
 
-def _text(content: Any, given: Mapping[str, Any], where: str) -> str:
-    """Return the text of a message's `content`, which is a text or a list of text parts."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        raise UserError(f"{where}: expected text contents, found: {preview(given)}")
-    for number, part in enumerate(content, 1):
-        if part.get("type") != "text" or not isinstance(part.get("text"), str):
-            found = part.get("type") if part.get("type") != "text" else part
-            raise UserError(
-                f"{where}: part {number} of `content` is no text, and only texts are read: {preview(found)}"
-            )
-    return "".join(part["text"] for part in content)
-
-
 def _is_learnt(weight: Any, role: str, where: str) -> bool:
     """Return False if a message's weight excludes it from the loss."""
     if weight not in (0, 1):
@@ -93,9 +79,8 @@ def _is_learnt(weight: Any, role: str, where: str) -> bool:
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:
-    """Return a tool call in OpenAI's format, with its arguments as an object. In the input, the outer `function` may be
-    missing, and the id may be empty."""
-    function = (call.get("function") or call) if isinstance(call, dict) else None
+    """Return a tool call in OpenAI's format, with its arguments as an object. In the input, the id may be empty."""
+    function = call.get("function") if isinstance(call, dict) else None
     arguments = parse_json(function.get("arguments")) if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(arguments, dict):
         raise UserError(

@@ -169,14 +169,15 @@ def _tools_of(row: Mapping[str, Any], messages: Sequence[Message], where: str) -
 def _tools(tools: Any, where: str) -> list[dict[str, Any]]:
     """Return the functions in OpenAI's format. `tools` is a list, or a JSON text of a list."""
     read = parse_json(tools)
-    functions = [*map(parse_json, read)] if isinstance(read, list) else []
-    if not isinstance(read, list) or not all(isinstance(tool, dict) for tool in functions):
-        raise UserError(f"{where}: `tools` is a list of functions as JSON schemas, found: {preview(tools)}")
-    wrapped = [tool if "function" in tool else {"type": "function", "function": tool} for tool in functions]
-    for tool in wrapped:
-        if not isinstance(tool["function"], dict) or not isinstance(tool["function"].get("name"), str):
-            raise UserError(f"{where}: a function of `tools` has no `name`: {preview(tool)}")
-    return wrapped
+    functions = [*map(parse_json, read)] if isinstance(read, list) else [read]
+    for tool in functions:
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise UserError(
+                f'{where}: `tools` is a list of functions, [{{"type": "function", "function": {{"name": ..., ...}}}}], '
+                f"found: {preview(tool)}"
+            )
+    return functions
 
 
 def _is_rollout(row: Mapping[str, Any]) -> bool:
