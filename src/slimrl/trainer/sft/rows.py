@@ -169,13 +169,13 @@ def _tools_of(row: Mapping[str, Any], messages: Sequence[Message], where: str) -
 def _tools(tools: Any, where: str) -> list[dict[str, Any]]:
     """Return the functions in OpenAI's format. `tools` is a list, or a JSON text of a list."""
     read = parse_json(tools)
-    functions = [*map(parse_json, read)] if isinstance(read, list) else [read]
+    functions = [*map(parse_json, read)] if isinstance(read, list) else [None]
     for tool in functions:
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise UserError(
                 f'{where}: `tools` is a list of functions, [{{"type": "function", "function": {{"name": ..., ...}}}}], '
-                f"found: {preview(tool)}"
+                f"found: {preview(tools)}"
             )
     return functions
 
