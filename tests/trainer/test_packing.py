@@ -70,20 +70,6 @@ def test_in_bfloat16_a_gradient_is_near_that_in_float32():
         assert error < 0.05, f"{name}: {error:.4f}"
 
 
-@pytest.mark.parametrize(
-    ("prompts", "num_tokens", "length"),
-    [
-        ([list(range(10, 30))] * 8, 5, 20 + 8 * 4),  # the last token of a sample feeds nothing
-        ([[5, 6, 7], [5, 6, 7], [5, 8, 7]], 3, 1 + 2 + 2 * 2 + 2 + 2),
-        ([], 1, 0),
-    ],
-)
-def test_what_prompts_have_in_common_is_computed_once(prompts, num_tokens, length):
-    rng = random.Random(0)
-    packs = pack_samples([make_sample(rng, prompt, [(num_tokens, 0)]) for prompt in prompts], EVERYTHING, CPU)
-    assert [len(pack.token_ids_T) for pack in packs] == [length] * bool(prompts)
-
-
 def test_whole_turns_that_rollouts_have_in_common_are_computed_once():
     rng = random.Random(0)
     first = make_sample(rng, [5, 6, 7], [(10, 5), (10, 5), (4, 0)])
