@@ -65,15 +65,9 @@ class WorkerProcess:
     reason is `environment_died` for the call that was running and LOST for the other calls. A call raises UserError if
     the worker reports a UserError."""
 
-    def __init__(
-        self,
-        source: Source,
-        start: Start = start_here,
-        variables: Mapping[str, str] | None = None,
-        waits_alone: bool = False,
-    ) -> None:
-        """Start the process with `start`, and with `variables` as additional environment variables. Set `waits_alone`
-        if several processes share the episodes. Then a computation in this process does not block the others."""
+    def __init__(self, source: Source, start: Start = start_here, waits_alone: bool = False) -> None:
+        """Start the process with `start`. Set `waits_alone` if several processes share the episodes. Then a computation
+        in this process does not block the others."""
         self._source, self._waits_alone = source, waits_alone
         self._changed = threading.Condition()
         self._calls: dict[int, Future[Any]] = {}
@@ -84,9 +78,7 @@ class WorkerProcess:
         self._sending = threading.Lock()
         started: Future[None] = Future()
         # Linux kills the program when the thread that started it ends, so this thread lives as long as the program.
-        threading.Thread(
-            target=self._serve, args=(start, variables or {}, started), name="environment", daemon=True
-        ).start()
+        threading.Thread(target=self._serve, args=(start, started), name="environment", daemon=True).start()
         started.result()
         self.pid = self._program.pid  # valid on the machine of the program
 
@@ -213,9 +205,9 @@ class WorkerProcess:
 
     # The methods below run in the reader thread.
 
-    def _serve(self, start: Start, variables: Mapping[str, str], started: "Future[None]") -> None:
+    def _serve(self, start: Start, started: "Future[None]") -> None:
         try:
-            self._sock, self._program = start(variables)
+            self._sock, self._program = start()
             # Limit the time of a send, because a worker that hangs does not read its socket.
             limit = struct.pack("ll", 1 + int(self._source.call_s), 0)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Protocol
 
 from slimrl.errors import visible
@@ -40,9 +41,8 @@ class Program(Protocol):
         """Wait until the program's last output has been shown."""
 
 
-# A function that starts a program with additional environment variables. It returns the socket for messages and the
-# program.
-Start = Callable[[Mapping[str, str]], tuple[socket.socket, Program]]
+# A function that starts a program. It returns the socket for messages and the program.
+Start = Callable[[], tuple[socket.socket, Program]]
 LOST_STATUS = 1 << 16  # the exit status of a program that was lost with its machine
 
 
@@ -96,9 +96,9 @@ class ChildProgram:
         self._output.join(CLOSE_S)
 
 
-def start_here(variables: Mapping[str, str]) -> tuple[socket.socket, Program]:
-    """Start a program as a child of this process. Return the socket for messages, and the program. Its output goes to
-    this process's standard error."""
+def start_here(variables: Mapping[str, str] = MappingProxyType({})) -> tuple[socket.socket, Program]:
+    """Start a program as a child of this process, with additional environment variables. Return the socket for
+    messages, and the program. Its output goes to this process's standard error."""
     ours, theirs = socket.socketpair()
     try:
         return ours, ChildProgram(theirs, variables, _print_error)

@@ -11,7 +11,7 @@ from typing import Any
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.io.rollout_json import encode_rollout
 from slimrl.rollout.worker.process import LOST, Source, WorkerProcess
-from slimrl.rollout.worker.program import Start
+from slimrl.rollout.worker.program import Start, start_here
 from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset, Turn
 
 MAX_REPLAYS = 64  # an episode is replayed at most so many times
@@ -19,10 +19,9 @@ Opened = tuple[WorkerProcess, str]  # an episode: its process, and its name in t
 Question = tuple[str, Mapping[str, Any]]
 
 
-def load_in_worker(source: Source, variables: Mapping[str, str] | None = None) -> "RemoteTaskset":
-    """Load the taskset in a worker process and return it. Add `variables` to the environment variables of the process.
-    Raise the same UserErrors as `load_taskset`."""
-    return RemoteTaskset(source, [partial(WorkerProcess, source, variables=variables)])
+def load_in_worker(source: Source, start: Start = start_here) -> "RemoteTaskset":
+    """Load the taskset in a worker process and return it. Raise the same UserErrors as `load_taskset`."""
+    return RemoteTaskset(source, [partial(WorkerProcess, source, start)])
 
 
 def load_on_hosts(source: Source, starts: Sequence[Start]) -> "RemoteTaskset":

@@ -10,7 +10,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -35,11 +34,11 @@ class EnvironmentHost:
         self._starting = ThreadPoolExecutor(1)  # Linux kills a program when the thread that started it ends
         self._programs: dict[int, tuple[ChildProgram, socket.socket, list[str]]] = {}
 
-    def start(self, variables: Mapping[str, str]) -> int:
+    def start(self) -> int:
         """Start a program, and return its process id. Raises OSError if a process cannot be started."""
         ours, theirs = socket.socketpair()
         output: list[str] = []
-        program = self._starting.submit(ChildProgram, theirs, dict(variables), output.append).result()
+        program = self._starting.submit(ChildProgram, theirs, {}, output.append).result()
         self._programs[program.pid] = program, ours, output
         return program.pid
 
@@ -140,11 +139,11 @@ def start_at_new_host(ray: Any, cpus: float) -> Start:
     options = {"num_cpus": cpus, "max_restarts": -1, "max_concurrency": MOST_CALLS, "scheduling_strategy": "SPREAD"}
     host = ray.remote(EnvironmentHost).options(**options).remote()
 
-    def start(variables: Mapping[str, str]) -> tuple[socket.socket, Program]:
+    def start() -> tuple[socket.socket, Program]:
         deadline, failure = time.monotonic() + PATIENCE_S, ""
         while (left_s := deadline - time.monotonic()) > 0:
             try:
-                pid = ray.get(host.start.remote(dict(variables)), timeout=left_s)
+                pid = ray.get(host.start.remote(), timeout=left_s)
             except ray.exceptions.RayError as error:
                 failure = first_line(error)
                 time.sleep(POLL_S)
