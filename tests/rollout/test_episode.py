@@ -163,6 +163,15 @@ def test_an_environment_scores_an_episode_that_a_limit_cuts_off(seq_len, max_tur
     assert rollout.metrics["unfinished"] == 1.0
 
 
+@pytest.mark.parametrize("response_len", [10, 25])
+def test_a_response_never_outgrows_its_limit_which_counts_the_environments_tokens(response_len):
+    context = make_context(ScriptedClient([reply("hello")]), max_turns=100)
+    context = replace(context, response_len=response_len)
+    rollout = asyncio.run(run_episode(make_attempt(lambda task: Endless()), context))
+    begin = rollout.loss_mask_T.index(True)
+    assert 0 < len(rollout.token_ids_T) - begin <= response_len and rollout.stop_reason is StopReason.CONTEXT_FULL
+
+
 @pytest.mark.parametrize("seq_len", range(40, 60))
 def test_an_episode_never_outgrows_the_context(seq_len):
     rollout = play(lambda task: Endless(), ScriptedClient([reply("hello")]), seq_len=seq_len, max_turns=100)

@@ -37,9 +37,9 @@ class RolloutContext:
     """The objects that all episodes of a run share: the client that samples tokens, the chat format, and the limits.
 
     `limits.episode_timeout_s` limits each call into the environment separately, so a whole episode may take several
-    times as long. A conversation has at most `seq_len` tokens. At most `num_concurrent` episodes run at once. The
-    engine also has `num_concurrent` slots, so each episode keeps its slot and its KV cache during the environment's
-    turn.
+    times as long. A conversation has at most `seq_len` tokens. At most `response_len` tokens follow the opening; the
+    environment's tokens count, too. At most `num_concurrent` episodes run at once. The engine also has `num_concurrent`
+    slots, so each episode keeps its slot and its KV cache during the environment's turn.
     """
 
     client: Client
@@ -47,6 +47,7 @@ class RolloutContext:
     limits: LimitsConfig
     seq_len: int
     num_concurrent: int
+    response_len: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +182,10 @@ async def _converse(
     transcript.add_prompt(_opening_tokens(opening, context), opening)
     if len(transcript.token_ids) >= context.seq_len:
         raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {context.seq_len}")
+    seq_len = min(context.seq_len, len(transcript.token_ids) + (context.response_len or context.seq_len))
     while True:
         # The policy's turn. Each turn has a different seed: with equal seeds, equal contexts would get equal replies.
-        max_tokens = min(sampling.max_tokens, context.seq_len - len(transcript.token_ids))
+        max_tokens = min(sampling.max_tokens, seq_len - len(transcript.token_ids))
         params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
         completion = await context.client.sample(list(transcript.token_ids), params)
         reply = chat.text(list(completion.token_ids), transcript.token_ids)
@@ -205,11 +207,11 @@ async def _converse(
             raise RolloutError("environment_error", "step() gave an assistant message; only the policy writes these")
 
         # Only the new messages become tokens. The last sampled token shows if the reply still lacks its end token.
-        fits = chat.can_fit(messages, context.seq_len)
+        fits = chat.can_fit(messages, seq_len)
         with _read_by_template():
             whole = [*transcript.messages, *messages]
             token_ids = chat.continuation(whole, transcript.token_ids[-1]) if fits else []
-        if not fits or len(transcript.token_ids) + len(token_ids) >= context.seq_len:
+        if not fits or len(transcript.token_ids) + len(token_ids) >= seq_len:
             transcript.stop_reason = StopReason.CONTEXT_FULL
         elif transcript.turns == limits.max_turns:
             transcript.stop_reason = StopReason.MAX_TURNS

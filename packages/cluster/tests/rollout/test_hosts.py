@@ -89,7 +89,7 @@ def test_without_room_for_a_host_the_run_is_told(on_ray: list[Start], monkeypatc
 
     monkeypatch.setattr(environment_hosts, "PATIENCE_S", 3.0)
     with pytest.raises(UserError, match=r"a host of environments cannot be used, for 3 s now"):
-        start_at_new_host(ray, 999.0)({})
+        start_at_new_host(ray, 999.0)()
 
 
 @pytest.mark.slow

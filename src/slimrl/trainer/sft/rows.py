@@ -169,7 +169,7 @@ def _tools_of(row: Mapping[str, Any], messages: Sequence[Message], where: str) -
 def _tools(tools: Any, where: str) -> list[dict[str, Any]]:
     """Return the functions in OpenAI's format. `tools` is a list, or a JSON text of a list."""
     read = parse_json(tools)
-    functions = [*map(parse_json, read)] if isinstance(read, list) else [None]
+    functions: list[Any] = [*map(parse_json, read)] if isinstance(read, list) else [None]
     for tool in functions:
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
