@@ -24,9 +24,9 @@ from benchmarks.harness.measure import (
 )
 from slimrl.launch.supervised import encode_row
 from slimrl.models.chat.template import ChatFormat
-from slimrl.trainer.sft.rows import Conversation, RowReader
+from slimrl.trainer.sft.rows import RowReader
 from tests.tiny import tiny_tokenizer
-from tests.trainer.sft_shapes import CHATS, HERMES, TEXTS, TOOLS
+from tests.trainer.sft_shapes import CHATS, TOOLS
 
 TEMPLATE = "qwen2_5"
 HEAD = ("row", "TRL, given the row", "TRL, given what slimrl reads of it", "trained tokens")
@@ -38,15 +38,12 @@ OURS = ("tools", "excerpt", "weight")
 
 def shapes() -> dict[str, dict[str, Any]]:
     """The rows by their names."""
-    rows = {name: row for name, (row, _) in (CHATS | TOOLS | TEXTS).items()}
-    return {**rows, "tools, as hermes-function-calling": HERMES}
+    return {name: row for name, (row, _) in (CHATS | TOOLS).items()}
 
 
 def as_read(row: dict[str, Any]) -> dict[str, Any]:
     """What slimrl reads of a row, in the form that TRL's documentation asks for."""
     read = RowReader().read(row, "row")
-    if not isinstance(read, Conversation):
-        return {"prompt": read.prompt, "completion": read.completion} if read.prompt else {"text": read.completion}
     plain = [{key: value for key, value in message.items() if key not in OURS} for message in read.messages]
     tools = {"tools": json.dumps(read.messages[0]["tools"])} if "tools" in read.messages[0] else {}
     if "prompt" in row and "completion" in row:

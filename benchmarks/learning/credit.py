@@ -2,7 +2,7 @@
 
     python -m benchmarks.learning.credit
 
-As `algorithms.py`, with the first steps of another recipe: `trainer.loss.credit` is `episode`, `turn` or `state`, and
+As `algorithms.py`, with the first steps of another recipe: `trainer.loss.credit` is `episode` or `turn`, and
 all else is the recipe's. Writes `benchmarks/results/credit.json` and draws `docs/algorithms/credit.png`. What each turn
 earned in the held-out episodes goes to `credit_by_turn.json` beside it.
 """

@@ -12,7 +12,6 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -120,11 +119,6 @@ def send_garbage(data):
 def answer_before():
     (serving,) = (one for one in gc.get_objects() if type(one).__name__ == "Worker")
     return send_garbage(frame(b'{"call":%d,"part":[1]}' % serving._asked))
-
-
-def leave_session():
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], start_new_session=True)
-    os._exit(0)
 
 
 def frame(body):
@@ -252,8 +246,7 @@ SLOW_IN_WORKER = {
     ),
     "sends a deep message": (lambda: send_garbage(frame(b"[" * 100_000)), DIED, "it sent what is no JSON"),
 }
-LEAVES_A_SESSION = {"leaves a session and exits": (leave_session, DIED, "exit status 0$")}
-STEPS = {**ANYWHERE, **FAST_IN_WORKER, **SLOW_IN_WORKER, **LEAVES_A_SESSION}
+STEPS = {**ANYWHERE, **FAST_IN_WORKER, **SLOW_IN_WORKER}
 
 
 class Hostile:

@@ -21,12 +21,11 @@ from hypothesis import strategies as st
 from slimrl.environments.plain import plain_messages, plain_turn
 from slimrl.errors import RolloutError
 from slimrl.io.files import encode_line
-from slimrl.io.process_tree import find_marked, processes
+from slimrl.io.process_tree import processes
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
 from slimrl.rollout.episode import EpisodeSpec
 from slimrl.rollout.games import run_groups
 from slimrl.rollout.loop import run_episodes
-from slimrl.rollout.worker import taskset as module
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.taskset import RemoteEpisode, load_in_worker
 from slimrl.rollout.worker.wire import WireError, receive_message
@@ -34,7 +33,6 @@ from slimrl.types import Rollout, SamplingParams, Task, Turn
 from tests.adversary.hostile import (
     ANYWHERE,
     FAST_IN_WORKER,
-    LEAVES_A_SESSION,
     SLOW_IN_WORKER,
     STARTS,
     STEPS,
@@ -108,40 +106,6 @@ def test_what_a_process_has_started_ends_with_it_and_no_fork_of_it_goes_on(worke
     (rollout,) = play(worker, "exits at once")
     assert rollout.failure == "environment_died"
     assert children() <= before
-
-
-@pytest.mark.slow
-def test_what_has_left_the_group_of_a_process_ends_with_it_too() -> None:
-    taskset, before = load(FILE, "Hostile"), set(processes())
-    play(taskset, "leaves processes")
-    left = set(processes()) - before
-    assert len(left) >= 2
-    play(taskset, "counts in C")
-    assert not [pid for pid in left if pid in processes() and not processes()[pid].ended]
-
-
-def test_what_has_left_the_session_of_a_process_that_exits_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MARK_OF_A_TEST", "leaves")
-    taskset = load(FILE, "Hostile")
-    assert find_marked("MARK_OF_A_TEST", "leaves")
-    (fault,) = LEAVES_A_SESSION
-    check(play(taskset, fault)[0], *LEAVES_A_SESSION[fault][1:])
-    assert find_marked("MARK_OF_A_TEST", "leaves") == {}
-
-
-def test_an_environment_whose_process_always_ends_stops_no_other_and_is_tried_again(
-    worker: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_DEATHS", 2)
-    taskset = load(FILE, "Hostile")
-    for _ in range(3):
-        (rollout,) = play(taskset, "exits at once")
-        assert rollout.failure == "environment_died"
-    (rollout,) = play(taskset, GOOD)
-    check(rollout, "environment_died", "ended 2 times without answering a step.*exit status 0")
-    assert play(worker, GOOD)[0].reward == 1.0
-    taskset.begin_step("step 2")
-    assert play(taskset, GOOD)[0].reward == 1.0
 
 
 def test_a_search_path_with_what_is_no_text_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

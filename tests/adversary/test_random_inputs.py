@@ -19,7 +19,7 @@ from slimrl.errors import UserError
 from slimrl.models.gguf import convert
 from slimrl.tools.base import ToolError
 from slimrl.tools.formats import parse_call
-from slimrl.trainer.sft.rows import Conversation, RowReader
+from slimrl.trainer.sft.rows import RowReader
 from tests.models.gguf_files import write_gguf
 from tests.tiny import tiny_module, tiny_tokenizer
 
@@ -72,10 +72,7 @@ def test_any_row_is_a_conversation_or_refused(row):
         read = RowReader().read(row, "a.jsonl:1")
     except UserError:
         return
-    if isinstance(read, Conversation):
-        assert all(isinstance(message["content"], str) for message in read.messages)
-    else:
-        assert isinstance(read.completion, str)
+    assert all(isinstance(message["content"], str) for message in read.messages)
 
 
 @MANY

@@ -32,7 +32,7 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         "--trainer.loss.eps_low 0.2": 'trainer.loss.policy is here "aipo"',
         "--trainer.loss.type grpo --trainer.loss.delta 4": "is for the policy aipo",
         "--trainer.loss.baseline 0": "is for the advantage reinforce, and",
-        "--trainer.loss.gamma 0.9": "is for the advantage gae, or the credit turn or state, and",
+        "--trainer.loss.gamma 0.9": "is for the advantage gae, or the credit turn, and",
         "--trainer.loss.policy_args.delta 4": "arguments of a function of your own",
         "--trainer.loss.advantage_args.b 1": "arguments of a function of your own",
         "--trainer.loss.policy my.py:loss --trainer.loss.delta 4": "is for the policy aipo",

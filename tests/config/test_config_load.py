@@ -333,9 +333,11 @@ def test_a_setting_that_is_gone_is_ignored_where_it_did_nothing(
     tmp_path: Path, section: str, name: str, harmless: str, other: str
 ) -> None:
     """`config.toml` of a run by an earlier version has every setting."""
-    path = written(tmp_path / "config.toml", f"max_steps = 3\n[{section}]\n{name} = {harmless}\n")
-    assert read(RLConfig, *ENV, "@", path)[1] == []
-    assert read_flat_settings(tmp_path, "rl") == {"max_steps": 3}  # which a resumed run compares with its own
+    env = "[[orchestrator.env]]\nid = 'reverse-text'\nmemory_gb = 0.0\n"
+    path = written(tmp_path / "config.toml", f"max_steps = 3\n{env}[{section}]\n{name} = {harmless}\n")
+    assert read(RLConfig, "@", path)[1] == []
+    left = {"max_steps": 3, "orchestrator.env.0.id": "reverse-text"}
+    assert read_flat_settings(tmp_path, "rl") == left  # which a resumed run compares with its own
     if other:  # prime-rl has `deployment`, too: any other value of it is translated, with a note
         path = written(tmp_path / "config.toml", f"max_steps = 3\n[{section}]\n{name} = {other}\n")
         assert f"{section}.{name}" in error_of(RLConfig, *ENV, "@", path)

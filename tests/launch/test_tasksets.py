@@ -39,12 +39,7 @@ def test_a_class_of_a_notebook_cannot_run_in_a_worker() -> None:
         has_worker(EnvConfig(id="__main__:Own", worker="process"))
 
 
-def test_limits_and_hosts_of_worker_processes_are_refused_where_there_are_none() -> None:
-    with pytest.raises(UserError, match=r'memory_gb = 2 of environment `reverse-text`.* or set worker = "process"'):
-        has_worker(EnvConfig(id="reverse-text", memory_gb=2))
-    with pytest.raises(UserError, match=r"it has none: remove it\.$"):
-        has_worker(EnvConfig(id="__main__:Own", memory_gb=2))
-    assert has_worker(EnvConfig(id="reverse-text", memory_gb=2, worker="process"))
+def test_hosts_of_worker_processes_are_refused_where_there_are_none() -> None:
     config = load(RLConfig, ["--orchestrator.env.0.id", "reverse-text", "--deployment.num_workers", "2"], {}).config
     with pytest.raises(UserError, match=r"num_workers = 2 hosts worker processes .* no environment has one"):
         check_environments(config, make=False)

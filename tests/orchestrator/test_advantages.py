@@ -2,7 +2,6 @@
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,6 @@ from slimrl.errors import UserError
 from slimrl.orchestrator.advantages import (
     group_advantages,
     returns,
-    states,
     token_advantages,
     token_rewards,
     turn_advantages,
@@ -104,18 +102,16 @@ def test_a_preset_names_its_estimator():
         assert group_advantages(rewards, lengths, loss) == advantages(parts.advantage, rewards, lengths), preset
 
 
-def played(turn_rewards, observations=None, lengths=None):
-    """A rollout of turns of so many tokens, each with what it earned, and what the policy read before it."""
+def played(turn_rewards, lengths=None):
+    """A rollout of turns of so many tokens, each with what it earned."""
     lengths = lengths or [1] * len(turn_rewards)
-    observations = observations or [f"message {k}" for k in range(len(turn_rewards))]
-    token_ids, mask, messages = [], [], []
-    for length, observation in zip(lengths, observations, strict=True):
+    token_ids, mask = [], []
+    for length in lengths:
         token_ids += [1] + [2] * length
         mask += [False] + [True] * length
-        messages += [{"role": "user", "content": observation}, {"role": "assistant", "content": "reply"}]
     zeros = (0.0,) * len(mask)
     tokens, rewards = (tuple(token_ids), tuple(mask), zeros, (0,) * len(mask)), tuple(turn_rewards)
-    return Rollout("t", *tokens, sum(turn_rewards), rewards, tuple(messages))
+    return Rollout("t", *tokens, sum(turn_rewards), rewards)
 
 
 def by_turn(rollouts, **loss):
@@ -138,28 +134,7 @@ def test_a_turn_is_compared_with_the_same_turn_of_the_others():
     assert by_turn(group, credit="turn", gamma=0.0) == [[0.5, -0.5, 0.0], [-0.5, 0.5]]
 
 
-def test_a_turn_is_compared_with_all_that_faced_the_same_messages():
-    group = [
-        played([0.0, 0.0, 1.0], ["task", "menu", "menu"]),
-        played([0.0, 0.0], ["task", "menu"]),
-        played([0.0, 0.0], ["task", "door"]),
-    ]
-    # at "menu" with gamma 0.5: returns 0.5, 1 and 0 (mean 0.5); at "task": 0.25, 0, 0; "door" stands alone
-    episode = [2 / 3, -1 / 3, -1 / 3]
-    found = by_turn(group, credit="state", gamma=0.5, state_weight=2.0)
-    expected = [[0.25 - 1 / 12, 0.0, 0.5], [-1 / 12, -0.5], [-1 / 12, 0.0]]
-    for advantages_K, own, states_K in zip(found, episode, expected, strict=True):
-        assert advantages_K == pytest.approx([own + 2 * value for value in states_K])
-
-
-def test_states_are_the_messages_before_a_turn_but_not_examples_in_an_opening():
-    rollout = played([0.0, 1.0], ["task", "x"])
-    assert states(rollout) == [(("user", "task"),), (("user", "x"),)]
-    example = ({"role": "user", "content": "another task"}, {"role": "assistant", "content": "as it is done"})
-    assert states(replace(rollout, messages=(*example, *rollout.messages))) == states(rollout)
-
-
-@pytest.mark.parametrize("credit", ["episode", "turn", "state"])
+@pytest.mark.parametrize("credit", ["episode", "turn"])
 def test_equal_episodes_carry_no_signal_under_any_credit(credit):
     group = [played([0.5, 0.25]) for _ in range(4)]
     assert by_turn(group, credit=credit) == [[0.0, 0.0]] * 4

@@ -9,13 +9,6 @@ from slimrl.orchestrator.curriculum import Curriculum, Shuffle
 from tests.rollout.scripted import OneTask, Quiz
 
 
-def test_every_epoch_has_each_index_once_in_an_order_of_its_own():
-    shuffle = Shuffle(7, "seed")
-    epochs = [[shuffle.at(7 * epoch + place) for place in range(7)] for epoch in range(3)]
-    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
-    assert epochs[0] != epochs[1] != epochs[2]
-
-
 def test_a_position_gives_the_same_index_in_any_order_of_asking():
     forwards, backwards = Shuffle(5, "seed"), Shuffle(5, "seed")
     assert [forwards.at(n) for n in range(20)] == [backwards.at(n) for n in reversed(range(20))][::-1]

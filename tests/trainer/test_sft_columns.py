@@ -9,7 +9,6 @@ import pytest
 from slimrl.config.data import FileDataConfig
 from slimrl.trainer.sft.columns import without_padding
 from slimrl.trainer.sft.data import load_conversations
-from slimrl.trainer.sft.rows import Conversation
 
 INTEGER, MAYBE = {"type": "integer"}, {"type": ["integer", "null"]}
 
@@ -98,7 +97,7 @@ def test_parquet_and_jsonl_from_columns_teach_the_same_calls(tmp_path: Path) -> 
     for name in ("rows.parquet", "rows.jsonl"):
         config = FileDataConfig(path=str(tmp_path / name), val_path=str(tmp_path / name))
         read, _ = load_conversations(config, lambda _: None)
-        found = [one.messages[1]["tool_calls"][0]["function"] for one in read if isinstance(one, Conversation)]
+        found = [one.messages[1]["tool_calls"][0]["function"] for one in read]
         assert [(one["name"], one["arguments"]) for one in found] == [
             ("weather", {"city": "Oslo"}),
             ("add", {"a": 2, "b": None}),

@@ -77,7 +77,7 @@ def test_blank_lines_and_unicode_line_breaks_are_part_of_life(tmp_path):
         ("not json", "found: not json"),
         ('{"messages": [', "expected"),
         ("[1]", "expected"),
-        ('{"text": "a"}', "this row is `text`.*those before it are `messages`"),
+        ('{"text": "a"}', "expected the columns"),
     ],
 )
 def test_a_bad_line_is_named_by_file_and_number(tmp_path, line, message):
@@ -118,18 +118,6 @@ def test_rollouts_that_failed_or_were_cut_off_are_passed_over_with_a_note(tmp_pa
     assert notes[1] == f"{path}: passed over 2 rollouts that failed or were cut off"
 
 
-def test_bad_rows_are_left_out_and_counted_where_that_is_asked_for(tmp_path):
-    rows = [{"instruction": "q", "output": text} for text in ("", "A", "", "B")]
-    path, said = write(tmp_path / "a.jsonl", rows), list[str]()
-    with pytest.raises(UserError, match=r"a\.jsonl:1: the assistant says nothing"):
-        load_conversations(twice(path))
-    assert len(load_conversations(twice(path, skip_bad_rows=True), said.append)[0]) == 2
-    assert f"{path}: left out 2 rows that cannot be learnt from; the first is {path}:1: the assistant says" in said[1]
-    nothing = write(tmp_path / "b.jsonl", rows[:1])
-    with pytest.raises(UserError, match=r"no rows to learn from\. .*b\.jsonl:1: the assistant says nothing"):
-        load_conversations(FileDataConfig(path=nothing, skip_bad_rows=True))
-
-
 def test_parquet_files_and_data_sets_hold_the_same_conversations_as_jsonl(tmp_path):
     import datasets
 
@@ -167,29 +155,6 @@ def test_a_data_set_may_have_subsets(tmp_path):
         assert load_conversations(config)[0] == [conversation(number)]
 
 
-def calling(name: str, arguments: Any) -> list[dict[str, Any]]:
-    call = {"id": "c", "type": "function", "function": {"name": name, "arguments": arguments}}
-    return [user("q"), assistant("", tool_calls=[call])]
-
-
-def test_parquet_and_jsonl_from_columns_teach_the_same_calls(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    calls = [("weather", {"city": "Oslo"}), ("add", {"a": 2, "b": 2.5}), ("add", {"a": 2, "b": 1})]
-    texts = ("weather", '{"city": null}')  # which columns cannot pad
-    table = datasets.Dataset.from_list([{"messages": calling(*call)} for call in calls])
-    table.to_parquet(tmp_path / "rows.parquet")
-    table.to_json(tmp_path / "rows.jsonl")
-    datasets.Dataset.from_list([{"messages": calling(*texts)}]).to_parquet(tmp_path / "texts.parquet")
-    for name, expected in (
-        ("rows.parquet", calls),
-        ("rows.jsonl", calls),
-        ("texts.parquet", [("weather", {"city": None})]),
-    ):
-        read, _ = load_conversations(twice(tmp_path / name))
-        found = [messages[1]["tool_calls"][0]["function"] for messages in read]
-        assert [(one["name"], one["arguments"]) for one in found] == expected
-
-
 def load(tmp_path, rows, chat, monkeypatch, **settings) -> tuple[Any, list[str]]:
     """The samples of a run on these rows, and what is said besides the form."""
     path, notes, console = write(tmp_path / "rows.jsonl", rows), list[str](), RunConsole()
@@ -221,7 +186,7 @@ def test_names_that_the_template_does_not_write_are_told(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("question", ["q", "q{}"])
 def test_validation_is_on_rows_from_all_over_a_sorted_file(tmp_path, question, monkeypatch):
-    rows = [{"prompt": question.format(n), "completion": "easy" if n < 20 else "hard"} for n in range(60)]
+    rows = [{"messages": [user(question.format(n)), assistant("easy" if n < 20 else "hard")]} for n in range(60)]
     samples, _ = load(tmp_path, rows, CHATML, monkeypatch, val_num_examples=20)
     texts = [CHATML.full_text(list(sample.token_ids_T)) for sample in samples.validation]
     assert len(texts) == 20 and 1 <= sum("easy" in text for text in texts) <= 12
@@ -243,12 +208,12 @@ def dry_run(path: str, *more: str) -> int:
 
 @pytest.mark.parametrize("own", [True, False], ids=["own template", "stand-in"])
 def test_a_dry_run_shows_what_is_learnt(own, tmp_path, capsys):
-    path = write(tmp_path / "a.jsonl", [CHATS["conversations, as ShareGPT"][0]] * 5)
+    path = write(tmp_path / "a.jsonl", [CHATS["messages, as ultrachat_200k"][0]] * 5)
     assert dry_run(path, *(["--model.name", str(tiny_model_dir(tmp_path, "llama"))] if own else [])) == 0
     out = capsys.readouterr().out
     assert tomllib.loads(out)["data"]["path"] == path
     shown = "\n".join(line.removeprefix("# ") for line in out.splitlines() if line.startswith("#"))
-    assert f"{path}: rows are ShareGPT conversations (`from`, `value`): every reply is learnt" in shown
+    assert f"{path}: rows are `messages`: every reply is learnt" in shown
     assert ("ChatML, in place of" in shown) != own
     assert "<|im_start|>assistant\n⟦Hello.<|im_end|>⟧\n<|im_start|>user\nAnd now?<|im_end|>" in shown
     assert f"{path}:3: " in shown and f"{path}:4: " not in shown
@@ -257,14 +222,6 @@ def test_a_dry_run_shows_what_is_learnt(own, tmp_path, capsys):
 def test_a_dry_run_refuses_a_bad_row_and_escapes_control_characters(tmp_path, capsys):
     assert dry_run(write(tmp_path / "a.jsonl", [*chats(1), {"messages": [user("q")]}])) == 2
     assert "a.jsonl:2: a conversation to learn from" in capsys.readouterr().err
-    assert dry_run(write(tmp_path / "b.jsonl", [{"text": "a\x1b[2Jb\rc\u202e"}])) == 0
+    assert dry_run(write(tmp_path / "b.jsonl", [{"messages": [user("q"), assistant("a\x1b[2Jb\rc\u202e")]}])) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\\x1b[2Jb" in out
-
-
-@pytest.mark.slow
-def test_texts_are_trained_on(tmp_path):
-    path = write(tmp_path / "a.jsonl", [{"text": f"story {number}"} for number in range(40)])
-    model = str(tiny_model_dir(tmp_path, "llama"))
-    words = ["--max_steps", "2", "--batch_size", "4", "--model.device", "cpu", "--output_dir", str(tmp_path / "run")]
-    assert cli.run(["sft", "--data.type", "file", "--data.path", path, "--model.name", model, *words]) == 0

@@ -7,8 +7,6 @@ from pydantic import Field
 from slimrl.config.base import Config
 from slimrl.config.rollout import EnvConfig
 
-RowForm = Literal["auto", "messages", "prompt_completion", "conversations", "alpaca", "text"]
-
 
 class ExpertDataConfig(Config):
     """Conversations of an environment's scripted expert; validation uses the held-out tasks."""
@@ -27,19 +25,10 @@ class RowsConfig(Config):
     """Share of the rows held out for validation if no validation data are named, chosen by a hash of each conversation
     so that it never changes."""
 
-    form: RowForm = "auto"
-    """The columns to learn from, if rows have columns of several forms: `messages`, `prompt` and `completion`,
-    `conversations`, Alpaca's `instruction`, `input` and `output`, or `text`. `auto` takes the first form in the first
-    row, and reports it."""
-
-    skip_bad_rows: bool = False
-    """Leave out rows that cannot be learnt from, and report how many and the reason of the first, instead of refusing
-    the data."""
-
 
 class FileDataConfig(RowsConfig):
-    """Conversations or texts in a JSONL file, one object per line: `{"messages": [{"role": ..., "content": ...}, ...]}`
-    or another form (docs/algorithms/sft.md has a table). A `.parquet` file may have the same rows; it needs the extra
+    """Conversations in a JSONL file, one object per line: `{"messages": [{"role": ..., "content": ...}, ...]}` or
+    `prompt` and `completion` (docs/algorithms/sft.md). A `.parquet` file may have the same rows; it needs the extra
     `[data]`. The recorded rollouts of a run can be used, too; failed or truncated rollouts are left out."""
 
     type: Literal["file"] = "file"
@@ -53,11 +42,10 @@ class FileDataConfig(RowsConfig):
 
 
 class HubDataConfig(RowsConfig):
-    """Conversations or texts in a data set on the Hub, or in a local directory with a data set. Needs the extra
-    `[data]`."""
+    """Conversations in a data set on the Hub, or in a local directory with a data set. Needs the extra `[data]`."""
 
     type: Literal["hub"] = "hub"
-    """Conversations or texts from a data set."""
+    """Conversations from a data set."""
 
     name: str = Field(min_length=1)
     """The data set, as `owner/name`, or a directory."""

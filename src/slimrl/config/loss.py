@@ -30,7 +30,6 @@ ADVANTAGES: dict[str, Hyperparameters] = {
 CREDITS: dict[str, Hyperparameters] = {
     "episode": {},
     "turn": {"gamma": 1.0},
-    "state": {"gamma": 0.95, "state_weight": 1.0},
 }
 
 # Each policy loss of slimrl has a line here and a function with the same name in `trainer/losses.py`.
@@ -117,7 +116,6 @@ class ResolvedLoss:
     gae_lambda: float = 0.0
     value_coef: float = 0.0
     value_lr: float = 0.0
-    state_weight: float = 0.0
     kl_beta: float = 0.0
     adv_tau: float = 1.0
     teacher_tau: float = 0.0
@@ -154,8 +152,7 @@ class LossConfig(Config):
 
     credit: Credit = "episode"
     """How rewards are assigned to turns. `episode` gives all turns the episode's advantage. `turn` compares the rewards
-    from each turn on with the same turn of the group's other rollouts. `state` adds to the episode's advantage the
-    advantage of the turn among all turns of the group with the same messages (2505.10978)."""
+    from each turn on with the same turn of the group's other rollouts."""
 
     policy: Literal["preset"] | Policy | Place = "preset"
     """The loss of one token. Your own function is named as `path/to/file.py:function` or `package.module:function`;
@@ -194,8 +191,7 @@ class LossConfig(Config):
     """Decay of the running mean of the advantage `rae`, for each new reward; `preset` is 0.95."""
 
     gamma: Literal["preset"] | Share = "preset"
-    """Discount of a reward for the turn before (credits `turn` and `state`) or the token before (advantage `gae`);
-    `preset` is 1, and 0.95 for `state`."""
+    """Discount of a reward for the turn before (credit `turn`) or the token before (advantage `gae`); `preset` is 1."""
 
     gae_lambda: Literal["preset"] | Share = "preset"
     """Lambda of the advantage `gae`: 1 uses rewards alone, 0 the value head one token ahead; `preset` is 0.95."""
@@ -206,9 +202,6 @@ class LossConfig(Config):
 
     value_lr: Literal["preset"] | Positive = "preset"
     """Learning rate of the value head of the advantage `gae`; `preset` is 0.001."""
-
-    state_weight: Literal["preset"] | NotNegative = "preset"
-    """Weight of a turn's advantage beside the episode's in the credit `state`; `preset` is 1."""
 
     kl_beta: float = Field(default=0.0, ge=0)
     """Weight of the KL divergence from the initial weights of RL (its k3 estimate, as in 2402.03300). 0 turns it off

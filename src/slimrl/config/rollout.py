@@ -31,10 +31,6 @@ class EnvConfig(Config):
     run's own process. `auto` takes a worker process for environments from outside slimrl, except classes of a notebook
     or of the Python API."""
 
-    memory_gb: float = Field(default=0.0, ge=0)
-    """Maximum main memory of a worker process with all its descendants, in GB. A process that exceeds it is killed and
-    replaced; its episodes are dropped and counted. 0 sets no limit."""
-
     name: str = ""
     """The name of the environment in metrics and reports if there are several; if empty, its `id`."""
 

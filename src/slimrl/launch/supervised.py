@@ -28,7 +28,7 @@ from slimrl.monitor.sinks import JsonlSink, Monitor, Sink
 from slimrl.orchestrator.curriculum import Curriculum, Shuffle
 from slimrl.trainer.checkpoint import Progress
 from slimrl.trainer.sft.data import first_rows, load_conversations
-from slimrl.trainer.sft.rows import Conversation, PlainText
+from slimrl.trainer.sft.rows import Conversation
 from slimrl.trainer.sft.train import Conversations
 from slimrl.trainer.sft.train import train as train_sft
 from slimrl.trainer.state import start
@@ -105,17 +105,17 @@ def _from_data(
     A row is tokenised each time that it is used, because the tokens of a large data set would not fit into memory.
     """
     splits = load_conversations(data, console.note)
-    conversations = [read for split in splits for read in split if isinstance(read, Conversation)]
-    for role in sorted({m["role"] for conversation in conversations for m in conversation.messages if m.get("name")}):
+    named = {m["role"] for split in splits for read in split for m in read.messages if m.get("name")}
+    for role in sorted(named):
         if not chat.writes_name(role):
             console.note(
                 f"the chat template does not write the `name` of a message of the {role}: nothing is learnt from it"
             )
 
-    def sample_of(read: Conversation | PlainText) -> Sample:
+    def sample_of(read: Conversation) -> Sample:
         return _sample(*encode_row(read, chat))
 
-    def fits(read: Conversation | PlainText) -> bool:
+    def fits(read: Conversation) -> bool:
         bar.advance()
         return len(sample_of(read).token_ids_T) <= config.seq_len
 
@@ -137,17 +137,12 @@ def _from_data(
     return Conversations(of_step, [sample_of(read) for read in chosen])
 
 
-def encode_row(read: Conversation | PlainText, chat: ChatFormat) -> tuple[list[int], list[bool]]:
+def encode_row(read: Conversation, chat: ChatFormat) -> tuple[list[int], list[bool]]:
     """Return the token ids of a row and the mask of trained tokens. Raises UserError, prefixed with the row's place, if
     the chat format cannot render the row."""
     try:
-        if isinstance(read, Conversation):
-            chat.check_thoughts(read.messages)
-            return chat.encode_conversation(read.messages)
-        token_ids, mask = chat.encode_plain(read.prompt, read.completion)
-        if not any(mask):
-            raise UserError("the text is a single token, and nothing predicts it; remove the row.")
-        return token_ids, mask
+        chat.check_thoughts(read.messages)
+        return chat.encode_conversation(read.messages)
     except UserError as error:
         raise UserError(f"{read.where}: {error}") from error
 

@@ -98,7 +98,7 @@ def origin_of(keys: Iterable[str], provenance: Mapping[str, str]) -> str:
 def _load(env: EnvConfig, timeout_s: float, starts: Sequence[Start] = ()) -> Taskset:
     if not has_worker(env):
         return load_taskset(env.id, env.args)
-    source, key = Source(env.id, env.args, timeout_s, env.memory_gb), _key(env, timeout_s)
+    source, key = Source(env.id, env.args, timeout_s), _key(env, timeout_s)
     if starts:
         _made.pop(key, None)  # its process is stopped before others are started
         return load_on_hosts(source, starts)
@@ -113,18 +113,11 @@ def has_worker(env: EnvConfig) -> bool:
             f"environment `{env.id}` was written in a notebook or a script, where no other process finds it: leave "
             'out worker = "process", or move the class to a file and name it `path/to/file.py:ClassName`.'
         )
-    has_one = env.worker == "process" or (env.worker == "auto" and not is_builtin(env.id) and not is_written_here)
-    if env.memory_gb and not has_one:
-        instead = "" if is_written_here else ', or set worker = "process"'
-        raise UserError(
-            f"memory_gb = {env.memory_gb:g} of environment `{env.id}` limits its worker process, and it has none: "
-            f"remove it{instead}."
-        )
-    return has_one
+    return env.worker == "process" or (env.worker == "auto" and not is_builtin(env.id) and not is_written_here)
 
 
 def _key(env: EnvConfig, timeout_s: float) -> str:
-    return json.dumps([env.id, env.args, timeout_s, env.memory_gb])
+    return json.dumps([env.id, env.args, timeout_s])
 
 
 def _environments(config: CommandConfig) -> tuple[Sequence[EnvConfig], float]:

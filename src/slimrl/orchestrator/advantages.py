@@ -1,8 +1,7 @@
 """Computes advantages from the rewards of a group. The functions are pure; docstrings give formulas and papers.
 
 Two settings define an algorithm. The estimator (`grpo`, `rloo`, ...) compares rewards and returns advantages. The
-credit decides which rewards are compared: the rewards of whole episodes, of turns with the same number, or of turns
-with the same state.
+credit decides which rewards are compared: the rewards of whole episodes, or of turns with the same number.
 
 Index suffixes: _G for the rollouts of one group, which have the same task; _K for the turns of a rollout. R = reward, l
 = number of sampled tokens.
@@ -10,10 +9,8 @@ Index suffixes: _G for the rollouts of one group, which have the same task; _K f
 
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
 
 from slimrl.config.loss import ResolvedLoss
 from slimrl.errors import UserError
@@ -79,25 +76,16 @@ def turn_advantages(rollouts_G: Sequence[Rollout], loss: ResolvedLoss) -> list[l
 
     episode: all turns have the advantage of the episode.
     turn: the return from this turn on, compared with the group's other rollouts at the same turn.
-    state: the advantage of the episode, plus `state_weight` times the advantage of the turn's return among all turns of
-    the group that faced the same messages (GiGPO, 2505.10978).
 
     With a value head (`gae`) all advantages are 0 here, because the trainer computes them from the rewards.
     """
     if loss.has_critic:
         return [[0.0] * len(rollout.turn_rewards) for rollout in rollouts_G]
     if loss.credit == "turn":
-        return _compare_turns(rollouts_G, [list(range(len(r.turn_rewards))) for r in rollouts_G], loss)
+        return _compare_turns(rollouts_G, loss)
     rewards_G, lengths_G = [r.reward for r in rollouts_G], [r.num_sampled for r in rollouts_G]
     episode_G = group_advantages(rewards_G, lengths_G, loss)
-    episode_GK = [[value] * len(r.turn_rewards) for value, r in zip(episode_G, rollouts_G, strict=True)]
-    if loss.credit == "episode":
-        return episode_GK
-    state_GK = _compare_turns(rollouts_G, [states(r) for r in rollouts_G], loss)
-    return [
-        [a + loss.state_weight * b for a, b in zip(*pair, strict=True)]
-        for pair in zip(episode_GK, state_GK, strict=True)
-    ]
+    return [[value] * len(r.turn_rewards) for value, r in zip(episode_G, rollouts_G, strict=True)]
 
 
 def token_advantages(rollout: Rollout, advantages_K: Sequence[float]) -> tuple[float, ...]:
@@ -127,32 +115,15 @@ def returns(rewards_K: Sequence[float], gamma: float) -> list[float]:
     return values[::-1]
 
 
-def states(rollout: Rollout) -> list[Hashable]:
-    """Return the state at each turn: the messages that the policy has received since its last reply. States can be
-    compared with `==`.
-
-    For the turns "A" and "B" of the rollout in `types.py`: [(("user", "q"),), (("user", "wrong"),)].
-    """
-    runs = groupby(rollout.messages, key=lambda message: message["role"] == "assistant")
-    faced = [tuple((message["role"], message["content"]) for message in run) for spoke, run in runs if not spoke]
-    # The opening may hold an example conversation. Its assistant messages are not turns, so take only the last states.
-    return list(faced[max(0, len(faced) - len(rollout.turn_rewards)) :])
-
-
-def _compare_turns(
-    rollouts_G: Sequence[Rollout], keys_GK: Sequence[Sequence[Hashable]], loss: ResolvedLoss
-) -> list[list[float]]:
-    """Return the advantages (G, K) of the turns. The return of a turn is compared with the returns of all turns with
-    the same key in `keys_GK`."""
-    # key -> (rollout, turn, return, number of tokens) of the turns that are compared with one another
-    turns: dict[Hashable, list[tuple[int, int, float, int]]] = defaultdict(list)
-    for g, (rollout, keys_K) in enumerate(zip(rollouts_G, keys_GK, strict=True)):
-        returns_K = returns(rollout.turn_rewards, loss.gamma)
-        for k, (key, value, turn) in enumerate(zip(keys_K, returns_K, rollout.turns, strict=True)):
-            turns[key].append((g, k, value, len(turn)))
-    advantages_GK = [[0.0] * len(keys_K) for keys_K in keys_GK]
-    for same in turns.values():
-        values = group_advantages([value for *_, value, _ in same], [length for *_, length in same], loss)
-        for (g, k, *_), advantage in zip(same, values, strict=True):
-            advantages_GK[g][k] = advantage
+def _compare_turns(rollouts_G: Sequence[Rollout], loss: ResolvedLoss) -> list[list[float]]:
+    """Return the advantages (G, K) of the turns. The return of turn k is compared with the returns of turn k of all
+    rollouts that have so many turns."""
+    returns_GK = [returns(rollout.turn_rewards, loss.gamma) for rollout in rollouts_G]
+    lengths_GK = [[len(turn) for turn in rollout.turns] for rollout in rollouts_G]
+    advantages_GK: list[list[float]] = [[] for _ in rollouts_G]
+    for k in range(max(map(len, returns_GK))):
+        same = [g for g, returns_K in enumerate(returns_GK) if k < len(returns_K)]
+        values = group_advantages([returns_GK[g][k] for g in same], [lengths_GK[g][k] for g in same], loss)
+        for g, advantage in zip(same, values, strict=True):
+            advantages_GK[g].append(advantage)
     return advantages_GK

@@ -93,7 +93,7 @@ class Distillation:
         if not samples:
             return (), {}
         read = [as_read(sample, opening) for sample, opening in zip(samples, openings, strict=True)]
-        scores_BN = check_scores(self.teacher.score(read, temperature), samples)
+        scores_BN = check_scores(self.teacher.score(read, temperature))
         teacher_N = [score for scores_N in scores_BN for score in scores_N]
         student_N = [s for sample in samples for s in _select_trained(sample.logprobs_T, sample.loss_mask_T)]
         teacher, student = sum(teacher_N) / len(teacher_N), sum(student_N) / len(student_N)
@@ -186,15 +186,10 @@ def as_read(sample: Sample, opening: Opening) -> Sample:
     return Sample(token_ids_T, loss_mask_T, nothing, nothing, sample.version)
 
 
-def check_scores(scores_BN: Sequence[Sequence[float]], samples: Sequence[Sample]) -> list[list[float]]:
-    """Return the teacher's scores, each raised to at least LOWEST_LOGPROB. Raises UserError unless each trained token
-    has exactly one valid log-probability."""
-    for scores_N, sample in zip(scores_BN, samples, strict=True):
-        if len(scores_N) != sum(sample.loss_mask_T):
-            raise UserError(
-                f"the teacher gave {len(scores_N)} scores for a rollout of {sum(sample.loss_mask_T)} sampled tokens, "
-                "so they cannot be matched. Its server or its model is not what [teacher] says."
-            )
+def check_scores(scores_BN: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return the teacher's scores, each raised to at least LOWEST_LOGPROB. Raises UserError if one is no valid
+    log-probability."""
+    for scores_N in scores_BN:
         if odd := [score for score in scores_N if math.isnan(score) or score > 1e-3]:
             raise UserError(
                 f"the teacher gave {odd[0]} for a log-probability, which must be 0 or less: its weights or what it "

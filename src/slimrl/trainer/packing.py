@@ -66,12 +66,6 @@ class Pack:
         """The number of tokens of the longest sequence."""
         return max(segment.num_keys for segment in self.segments)
 
-    @property
-    def mean_keys(self) -> float:
-        """The mean number of keys per query. The causal mask within a segment is ignored."""
-        pairs = sum(segment.num_queries * segment.num_keys for segment in self.segments)
-        return pairs / len(self.token_ids_T)
-
 
 def ends_of_trees(segments: Sequence[Segment]) -> list[int]:
     """Return for each segment the end of its subtree: the row position after the last token that continues the segment.

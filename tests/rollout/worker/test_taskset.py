@@ -205,12 +205,6 @@ def test_two_threads_that_find_a_process_ended_start_one() -> None:
         assert len(set(workers()) - before) == 1
 
 
-def test_a_process_that_ends_between_two_pages_of_tasks_is_replaced() -> None:
-    remote = load()
-    page = remote._process().ask_class("tasks", split="train", first=256)
-    assert page[0][0] == "train/256"
-
-
 def test_large_tasks_come_page_by_page_and_one_that_no_message_holds_is_refused() -> None:
     remote = load("Exam", num_tasks=300, size=150_000)
     assert [task.id for task in tasks_of(remote, "train")] == [f"train/{n}" for n in range(300)]

@@ -1,16 +1,13 @@
-"""Environments that keep their process busy, or fill its memory."""
+"""An environment that keeps its process busy."""
 
 import time
 from collections.abc import Sequence
-from typing import ClassVar
 
 from slimrl.types import Message, Split, Task, Turn
 
 
 class _World:
     """Does what the reply says."""
-
-    held: ClassVar[list[bytearray]] = []
 
     async def start(self) -> list[Message]:
         return [{"role": "user", "content": "?"}]
@@ -20,9 +17,6 @@ class _World:
             end = time.monotonic() + 1.0
             while time.monotonic() < end:
                 pass
-        while reply == "leak":
-            self.held.append(bytearray(b"x" * 20_000_000))
-            time.sleep(0.05)
         return Turn(True, [], 1.0, {})
 
     async def close(self) -> None:
@@ -37,7 +31,3 @@ class Computing:
 
     def environment(self, task: Task) -> _World:
         return _World()
-
-
-class Leaking(Computing):
-    """Tasks of worlds that hold ever more."""

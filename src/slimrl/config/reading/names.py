@@ -31,9 +31,16 @@ SYNONYMS: dict[str, dict[Path, Path]] = {
     "rl": {("deployment", "sampler_restarts"): ("deployment", "restarts")},
 }
 # Settings of earlier versions that are gone, with the value at which they did nothing. Files of such runs have them.
+# A path has no index of a list.
 GONE: dict[Path, object] = {
     ("inference", "lookup_tokens"): 0,
     ("lookup_tokens",): 0,
+    ("data", "form"): "auto",
+    ("data", "skip_bad_rows"): False,
+    ("trainer", "loss", "state_weight"): "preset",
+    ("orchestrator", "env", "memory_gb"): 0.0,
+    ("data", "env", "memory_gb"): 0.0,
+    ("env", "memory_gb"): 0.0,
     ("deployment", "weights"): "files",
 }
 IsKnown = Callable[[Path], bool]  # a function that returns True if slimrl has a setting at a path
@@ -136,6 +143,7 @@ class Names:
 
 def is_gone(path: Path, value: object) -> bool:
     """Return True if an earlier version had the setting at `path`, and this value of it did nothing."""
+    path = tuple(part for part in path if not part.isdecimal())
     return path in GONE and value == GONE[path]
 
 

@@ -226,24 +226,6 @@ class ChatFormat:
                     "(chat_template.jinja)."
                 )
 
-    def encode_plain(self, prompt: str, completion: str) -> tuple[list[int], list[bool]]:
-        """Return the token ids of a prompt and its completion, without the chat template, and the loss mask. The mask
-        is True for the completion and the end token.
-
-        The prompt is encoded alone, as for sampling, so no token spans the prompt and the completion. Control tokens in
-        the texts are encoded as control tokens. The first token is never trained, because nothing predicts it.
-        """
-        bos, eos = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
-        begins = bos is not None and self._tokenizer.encode("x")[:1] == [bos]
-        head = self._encoder.encode(prompt) if prompt else []
-        tail = self._encoder.encode_behind(prompt, completion) if prompt else self._encoder.encode(completion)
-        if begins and (head or tail)[:1] != [bos]:
-            head = [bos, *head]
-        end = self.end_of_turn if eos is None else eos
-        if tail[-1:] != [end]:
-            tail = [*tail, end]
-        return [*head, *tail], [*[False] * len(head), bool(head), *[True] * (len(tail) - 1)]
-
     def writes_name(self, role: str) -> bool:
         """Return True if the template writes the `name` of a message in this role."""
         named = cast(Message, {"role": role, "content": "text", "name": MARKER})

@@ -28,7 +28,6 @@ GRACE_S = 2.0  # seconds in which a worker can interrupt its environment; then t
 CLOSE_S = 2.0  # seconds for a worker to clean up at the end of a run
 NOTICE_S = 60.0  # seconds between two log messages during a wait
 LOST = "environment_lost"  # drop reason of an episode whose process was ended by another episode or a lost machine
-GB = 1e9
 # Requests outside episodes, as phrases for messages, and their limits in seconds (see `ask`). `prepare` may build an
 # index.
 QUESTIONS = {
@@ -45,13 +44,11 @@ _WAITING = ThreadPoolExecutor(64, "environments")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The id and arguments of a taskset, with two limits. `timeout_s` limits each call into an episode. `memory_gb`
-    limits the memory in GB of a worker process and its descendants (0: unlimited)."""
+    """The id and arguments of a taskset. `timeout_s` limits each call into an episode."""
 
     env_id: str
     args: Mapping[str, Any]
     timeout_s: float
-    memory_gb: float = 0.0
 
     @property
     def call_s(self) -> float:
@@ -68,15 +65,9 @@ class WorkerProcess:
     reason is `environment_died` for the call that was running and LOST for the other calls. A call raises UserError if
     the worker reports a UserError."""
 
-    def __init__(
-        self,
-        source: Source,
-        start: Start = start_here,
-        variables: Mapping[str, str] | None = None,
-        waits_alone: bool = False,
-    ) -> None:
-        """Start the process with `start`, and with `variables` as additional environment variables. Set `waits_alone`
-        if several processes share the episodes. Then a computation in this process does not block the others."""
+    def __init__(self, source: Source, start: Start = start_here, waits_alone: bool = False) -> None:
+        """Start the process with `start`. Set `waits_alone` if several processes share the episodes. Then a computation
+        in this process does not block the others."""
         self._source, self._waits_alone = source, waits_alone
         self._changed = threading.Condition()
         self._calls: dict[int, Future[Any]] = {}
@@ -84,13 +75,10 @@ class WorkerProcess:
         self._verdict: RolloutError | None = None
         self._culprits: Collection[int] = ()
         self.is_over = False  # True once the process has ended
-        self.has_stepped = False  # True once an environment in it has answered a step
         self._sending = threading.Lock()
         started: Future[None] = Future()
         # Linux kills the program when the thread that started it ends, so this thread lives as long as the program.
-        threading.Thread(
-            target=self._serve, args=(start, variables or {}, started), name="environment", daemon=True
-        ).start()
+        threading.Thread(target=self._serve, args=(start, started), name="environment", daemon=True).start()
         started.result()
         self.pid = self._program.pid  # valid on the machine of the program
 
@@ -131,9 +119,7 @@ class WorkerProcess:
                 await self._quiet_after(self._post("cancel", {"of": number}, is_answered=False)[0])
             await _arrival(answer)  # the environment may clean up, or refuse to be cancelled
             raise
-        result = answer.result()
-        self.has_stepped = self.has_stepped or do == "step"
-        return result
+        return answer.result()
 
     def close(self) -> None:
         """End the process and all its descendants."""
@@ -219,9 +205,9 @@ class WorkerProcess:
 
     # The methods below run in the reader thread.
 
-    def _serve(self, start: Start, variables: Mapping[str, str], started: "Future[None]") -> None:
+    def _serve(self, start: Start, started: "Future[None]") -> None:
         try:
-            self._sock, self._program = start(variables)
+            self._sock, self._program = start()
             # Limit the time of a send, because a worker that hangs does not read its socket.
             limit = struct.pack("ll", 1 + int(self._source.call_s), 0)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -242,7 +228,7 @@ class WorkerProcess:
 
     def _listen(self) -> None:
         """Receive the worker's messages until the connection closes. Raise WireError if a message is malformed."""
-        poll, looked = select.poll(), time.monotonic()
+        poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         while True:
             if poll.poll(POLL_S * 1000):
@@ -252,14 +238,6 @@ class WorkerProcess:
                 self._take(message)
             elif not self._program.is_running():
                 return  # the program has ended, but its forks keep the connection open
-            if self._source.memory_gb and time.monotonic() - looked > POLL_S:
-                self._check_memory()
-                looked = time.monotonic()
-
-    def _check_memory(self) -> None:
-        if (used_gb := self._program.memory() / GB) > (limit := self._source.memory_gb):
-            detail = f"its process used {used_gb:.1f} GB, more than memory_gb = {limit:g}, and was ended"
-            self._end(self._running(), RolloutError("environment_died", detail))
 
     def _take(self, message: dict[str, Any]) -> None:
         with self._changed:

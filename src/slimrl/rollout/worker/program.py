@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from slimrl.errors import visible
@@ -30,9 +30,6 @@ class Program(Protocol):
     def is_running(self) -> bool:
         """Return True if the program still runs. Its descendants do not count."""
 
-    def memory(self) -> int:
-        """Return the bytes of main memory of the program and all its descendants."""
-
     def kill(self) -> None:
         """Kill the program and all its descendants."""
 
@@ -44,9 +41,8 @@ class Program(Protocol):
         """Wait until the program's last output has been shown."""
 
 
-# A function that starts a program with additional environment variables. It returns the socket for messages and the
-# program.
-Start = Callable[[Mapping[str, str]], tuple[socket.socket, Program]]
+# A function that starts a program. It returns the socket for messages and the program.
+Start = Callable[[], tuple[socket.socket, Program]]
 LOST_STATUS = 1 << 16  # the exit status of a program that was lost with its machine
 
 
@@ -84,9 +80,6 @@ class ChildProgram:
     def is_running(self) -> bool:
         return bool(start_time(self.pid))
 
-    def memory(self) -> int:
-        return sum(map(_resident, find_process_tree(self._known)))
-
     def kill(self) -> None:
         tree = {**self._known, **find_process_tree(self._known)}
         # On Linux the program kills all its descendants, also those outside its process group and session (`serve.py`).
@@ -103,23 +96,15 @@ class ChildProgram:
         self._output.join(CLOSE_S)
 
 
-def start_here(variables: Mapping[str, str]) -> tuple[socket.socket, Program]:
-    """Start a program as a child of this process. Return the socket for messages, and the program. Its output goes to
-    this process's standard error."""
+def start_here(variables: Mapping[str, str] = MappingProxyType({})) -> tuple[socket.socket, Program]:
+    """Start a program as a child of this process, with additional environment variables. Return the socket for
+    messages, and the program. Its output goes to this process's standard error."""
     ours, theirs = socket.socketpair()
     try:
         return ours, ChildProgram(theirs, variables, _print_error)
     except OSError:
         ours.close()
         raise
-
-
-def _resident(pid: int) -> int:
-    """Return the bytes of main memory of a process; 0 if unknown."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 def _print_error(text: str) -> None:

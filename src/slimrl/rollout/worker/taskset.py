@@ -11,18 +11,17 @@ from typing import Any
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.io.rollout_json import encode_rollout
 from slimrl.rollout.worker.process import LOST, Source, WorkerProcess
-from slimrl.rollout.worker.program import Start
+from slimrl.rollout.worker.program import Start, start_here
 from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset, Turn
 
-MAX_DEATHS = 64  # after so many deaths in a row without an answered step, wait for the next training step to restart
+MAX_REPLAYS = 64  # an episode is replayed at most so many times
 Opened = tuple[WorkerProcess, str]  # an episode: its process, and its name in the process
 Question = tuple[str, Mapping[str, Any]]
 
 
-def load_in_worker(source: Source, variables: Mapping[str, str] | None = None) -> "RemoteTaskset":
-    """Load the taskset in a worker process and return it. Add `variables` to the environment variables of the process.
-    Raise the same UserErrors as `load_taskset`."""
-    return RemoteTaskset(source, [partial(WorkerProcess, source, variables=variables)])
+def load_in_worker(source: Source, start: Start = start_here) -> "RemoteTaskset":
+    """Load the taskset in a worker process and return it. Raise the same UserErrors as `load_taskset`."""
+    return RemoteTaskset(source, [partial(WorkerProcess, source, start)])
 
 
 def load_on_hosts(source: Source, starts: Sequence[Start]) -> "RemoteTaskset":
@@ -128,8 +127,7 @@ class Seat:
         self._found: WorkerProcess | None = None
         self._starting = threading.Lock()  # episodes and the run send requests from different threads
         self._seed = ""
-        # Deaths since the random generators were seeded, and deaths since a step was answered.
-        self._num_deaths, self._num_in_a_row = 0, 0
+        self._num_deaths = 0  # since the random generators were seeded
         self._late = ""  # the error of a start that took too long
 
     def open(self) -> WorkerProcess:
@@ -138,8 +136,8 @@ class Seat:
         return self._found
 
     def process(self) -> WorkerProcess:
-        """Return the running process, or start a new process. Raise RolloutError if the start fails, or after too many
-        deaths. After a start that took too long, wait for the next training step to start a process again."""
+        """Return the running process, or start a new process. Raise RolloutError if the start fails. After a start that
+        took too long, wait for the next training step to start a process again."""
         if running := self.running():
             return running
         with self._starting:
@@ -153,8 +151,9 @@ class Seat:
         return self._found if self._found and not self._found.is_over else None
 
     def begin_step(self, seed: str | None) -> None:
-        """Reset the count of deaths. If `seed` is not None, seed the random generators now and after every restart."""
-        self._num_in_a_row, self._late = 0, ""
+        """Allow a start after one that took too long. If `seed` is not None, seed the random generators now and after
+        every restart."""
+        self._late = ""
         if seed is None:
             return
         self._seed = f"{seed}/seat {self._number}" if self._number else seed
@@ -173,7 +172,7 @@ class Seat:
         if self._late:
             raise RolloutError("environment_died", self._late)
         if self._found:
-            self._count_death(self._found)
+            self._num_deaths += 1
         try:
             return self._new_process()
         except UserError as error:
@@ -194,18 +193,6 @@ class Seat:
             process.close()
             raise
         return process
-
-    def _count_death(self, process: WorkerProcess) -> None:
-        if process.has_stepped:
-            self._num_in_a_row, process.has_stepped = 0, False  # count each death once, even if no other process starts
-        if self._num_in_a_row == MAX_DEATHS:
-            raise RolloutError(
-                "environment_died",
-                f"its process has ended {MAX_DEATHS} times without answering a step, and is not started again before "
-                f"the next training step; the last time {process.end}",
-            )
-        self._num_deaths += 1
-        self._num_in_a_row += 1
 
 
 def _close_all(seats: list[Seat]) -> None:
@@ -229,6 +216,7 @@ class RemoteEpisode:
     def __init__(self, taskset: RemoteTaskset, task: Task | None, opened: Opened | None = None) -> None:
         self._taskset, self._task, self._opened = taskset, task, opened
         self._past: list[tuple[str, dict[str, str], Any]] = []  # the requests so far, with their answers
+        self._num_replays = 0
 
     async def start(self) -> list[Message]:
         messages: list[Message] = await self._ask("start")
@@ -252,8 +240,9 @@ class RemoteEpisode:
                 answer = await process.call(do, episode=name, **fields)
             except RolloutError as error:
                 is_open = self._opened is not None and not self._opened[0].is_over
-                if error.reason != LOST or self._task is None or is_open:
+                if error.reason != LOST or self._task is None or is_open or self._num_replays == MAX_REPLAYS:
                     raise
+                self._num_replays += 1
             else:
                 self._past.append((do, fields, answer))
                 return answer

@@ -1,4 +1,4 @@
-"""Loads conversations or texts for training and validation, from a JSONL or parquet file or a Hub data set.
+"""Loads conversations for training and validation, from a JSONL or parquet file or a Hub data set.
 
 A rollout that slimrl recorded (`rollouts/step_000040.jsonl`) is a valid row, so supervised training can use recorded
 episodes. Failed and truncated rollouts are skipped. To train on good rollouts only, remove the others from the file.
@@ -13,22 +13,20 @@ from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
 from slimrl.io.rows import file_rows, hash_fraction, hub_rows
 from slimrl.trainer.sft.columns import without_padding
-from slimrl.trainer.sft.rows import Conversation, PlainText, RowReader
-
-Learnable = Conversation | PlainText
+from slimrl.trainer.sft.rows import Conversation, RowReader
 
 
 def load_conversations(
     config: FileDataConfig | HubDataConfig, note: Callable[[str], None]
-) -> tuple[list[Learnable], list[Learnable]]:
+) -> tuple[list[Conversation], list[Conversation]]:
     """Return the training data and the validation data. Raises UserError with the place of the first bad row."""
     conversations = first_rows(config, None, note)
     if apart := config.val_path if isinstance(config, FileDataConfig) else config.val_split:
         return conversations, _read(config, apart, None, note)
     # Split by a hash of the conversation. So a row stays in training or validation when rows are added to the file.
-    parts: dict[bool, list[Learnable]] = {True: [], False: []}
+    parts: dict[bool, list[Conversation]] = {True: [], False: []}
     for one in conversations:
-        content: Any = one.messages if isinstance(one, Conversation) else [one.prompt, one.completion]
+        content: Any = one.messages
         parts[hash_fraction(content) < config.val_fraction].append(one)
     if not all(parts.values()):
         raise UserError(
@@ -39,9 +37,11 @@ def load_conversations(
     return parts[False], parts[True]
 
 
-def first_rows(config: FileDataConfig | HubDataConfig, num: int | None, note: Callable[[str], None]) -> list[Learnable]:
-    """Return the first `num` training rows as conversations or texts; with None return all rows. Raises UserError with
-    the place of the first bad row."""
+def first_rows(
+    config: FileDataConfig | HubDataConfig, num: int | None, note: Callable[[str], None]
+) -> list[Conversation]:
+    """Return the first `num` training rows as conversations; with None return all rows. Raises UserError with the place
+    of the first bad row."""
     return _read(config, _training_part(config), num, note)
 
 
@@ -65,30 +65,23 @@ def _rows(config: FileDataConfig | HubDataConfig, part: str) -> Iterator[tuple[A
 
 def _read(
     config: FileDataConfig | HubDataConfig, part: str, num: int | None, note: Callable[[str], None]
-) -> list[Learnable]:
-    """Return at most `num` rows of a file or of a data set's split, as conversations or texts."""
-    source, reader = _name(config, part), RowReader(config.form)
-    read, passed_over, bad = list[Learnable](), 0, list[str]()
+) -> list[Conversation]:
+    """Return at most `num` rows of a file or of a data set's split, as conversations."""
+    source, reader = _name(config, part), RowReader()
+    read, passed_over = list[Conversation](), 0
     for row, where in _rows(config, part):
         if len(read) == num:
             break
         if _is_broken(row):
             passed_over += 1
             continue
-        try:
-            read.append(reader.read(row, where))
-        except UserError as error:
-            if not config.skip_bad_rows:
-                raise
-            bad.append(str(error))
+        read.append(reader.read(row, where))
     notes = reader.notes
     if passed_over:
         notes.append(f"passed over {passed_over} rollouts that failed or were cut off")
-    if bad:
-        notes.append(f"left out {len(bad)} rows that cannot be learnt from; the first is {bad[0]}")
     if not read:
         why = f", but for {passed_over} rollouts that failed or were cut off" if passed_over else ""
-        raise UserError(f"{source} has no rows to learn from{why}.{''.join(f' {text}' for text in bad[:1])}")
+        raise UserError(f"{source} has no rows to learn from{why}.")
     for text in notes:
         note(f"{source}: {text}")
     return read

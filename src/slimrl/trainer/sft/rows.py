@@ -1,43 +1,34 @@
-"""Reads the rows of one file or data set: conversations, or texts that bypass the chat template.
+"""Reads the rows of one file or data set: conversations, as `messages` or as `prompt` and `completion`.
 
 A row is refused if it has an unsupported key that would affect the training target. All other unread keys are logged.
-`forms.py` recognises the format of a row, and `messages.py` reads one message.
+`messages.py` reads one message.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from slimrl.config.data import RowForm
 from slimrl.errors import UserError
 from slimrl.io.rows import preview
 from slimrl.io.text import is_writable, parse_json
 from slimrl.models.chat.results import in_order_of_calls
-from slimrl.trainer.sft.forms import SHAREGPT, RowKind, is_empty, kind_of_row, other_forms
-from slimrl.trainer.sft.messages import KEYS, THOUGHTS, TOOL_NAME, WEIGHTS, read_message, refuse
+from slimrl.trainer.sft.messages import KEYS, is_empty, read_message, refuse
 from slimrl.types import Message
 
-SYSTEM = ("system", "system_prompt")
 # Unsupported keys that would change the meaning of a row, and how to replace them.
 REFUSED = {
     **dict.fromkeys(("function_call", "functions"), "Write calls as `tool_calls`, and the functions as `tools`."),
     "chat_template_kwargs": "Templates are rendered with their defaults: write the messages as they are to be read.",
     **dict.fromkeys(("documents", "images", "videos", "audio", "audios"), "Only texts are read: remove it."),
     **dict.fromkeys(("chosen", "rejected"), "Preferences are not learnt from: give the better reply as `messages`."),
-    "history": "Write the turns as `messages`.",
+    **dict.fromkeys(("system", "system_prompt"), "Write it as the first message."),
 }
-REFUSED_OF_TEXTS = dict.fromkeys(
-    ("tools", *SYSTEM), "No template writes it into a text: give `messages`, or write it into the text."
-)
 REFUSED_OF_COMPLETIONS = {"label": "It marks good and bad completions: keep the good ones, without it."}
 # Keys of rollouts that slimrl recorded (`monitor/rollouts.py`).
 OF_ROLLOUTS = ("task_id", "loss_mask")
-READ_IN_ROW = ("tools", "failure", "metrics", *SYSTEM)
-# This tag marks a system message that describes the tools as text, as in the Hermes data set.
-TOOLS_TAG = "<tools>"
+READ_IN_ROW = ("tools", "failure", "metrics")
 NO_ID = "0"
-TOOLS_IN_WORDS = f"`tools` is not offered where the system message describes tools in {TOOLS_TAG} already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,128 +39,86 @@ class Conversation:
     where: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlainText:
-    """A text that bypasses the chat template. The loss covers only `completion`; `prompt` may be empty."""
-
-    prompt: str
-    completion: str
-    where: str
+# The columns of each format of rows, with what is learnt of them. A row is read in the first format that fits.
+FORMS = {
+    ("messages",): "`messages`: every reply is learnt",
+    ("prompt", "completion"): "`prompt` and `completion`: the replies of the completion are learnt",
+}
 
 
 class RowReader:
-    """A reader of the rows of one file. All rows must have the same format. `form` is the setting `data.form`.
+    """A reader of the rows of one file. All rows must have the same format.
 
     `notes` are sentences for the user about the rows that were read so far.
     """
 
-    def __init__(self, form: RowForm = "auto") -> None:
-        self._form = form
-        self._kind: RowKind | None = None
-        self._others = dict[str, None]()
+    def __init__(self) -> None:
+        self._columns: tuple[str, ...] = ()
         self._unread = dict[str, None]()
-        self._describes_tools = False
 
-    def read(self, row: Any, where: str) -> Conversation | PlainText:
-        """Return a row as a conversation or text. Raises UserError, prefixed with `where`, if the row is invalid."""
-        kind = kind_of_row(row, where, self._form)
-        if self._kind is not None and kind != self._kind:
+    def read(self, row: Any, where: str) -> Conversation:
+        """Return a row as a conversation. Raises UserError, prefixed with `where`, if the row is invalid."""
+        columns = _columns_of(row, where)
+        if columns != (self._columns or columns):
             raise UserError(
-                f"{where}: this row is {kind.name}, and those before it are {self._kind.name}. The rows of a file are "
-                "of one kind: write two files, or name the columns to read by `data.form`."
+                f"{where}: this row has {_listed(columns)}, and those before it {_listed(self._columns)}. The rows of "
+                "a file have the same columns: write two files."
             )
-        refuse(row, REFUSED | (REFUSED_OF_COMPLETIONS if kind.form == "prompt_completion" else {}), where)
-        read = _text(row, kind, where) if kind.is_text else self._conversation(row, kind, where)
-        if not is_writable(read.messages if isinstance(read, Conversation) else [read.prompt, read.completion]):
-            raise UserError(f"{where}: a lone surrogate such as \\ud800 is no text that can be encoded; remove it.")
-        self._kind = kind
-        if not _is_rollout(row):
-            others = other_forms(row, kind)
-            self._others |= dict.fromkeys(other.form for other in others)
-            known = {*READ_IN_ROW, *(column for one in (kind, *others) for column in one.columns)}
-            self._unread |= dict.fromkeys(key for key in row if key not in known and not is_empty(row[key]))
-        self._unread |= dict.fromkeys(_unread_keys(row, kind))
-        return read
-
-    @property
-    def notes(self) -> list[str]:
-        """Sentences for the user: how the rows are interpreted, and which keys are not read."""
-        others = "".join(f"; `--data.form {name}` takes another column that is there" for name in self._others)
-        notes = [f"rows are {self._kind.name}: {self._kind.learnt}{others}"] if self._kind else []
-        notes += [TOOLS_IN_WORDS] if self._describes_tools else []
-        if self._unread:
-            notes.append(f"nothing is learnt from these keys: {', '.join(f'`{key}`' for key in self._unread)}")
-        return notes
-
-    def _conversation(self, row: Mapping[str, Any], kind: RowKind, where: str) -> Conversation:
-        messages = _alpaca(row, where) if kind.form == "alpaca" else _messages(row, kind, where)
-        _add_system(row, messages, where)
+        refuse(row, REFUSED | (REFUSED_OF_COMPLETIONS if "completion" in columns else {}), where)
+        messages = _messages(row, columns, where)
         _check_order(messages, where)
         messages = _in_order_of_calls(messages, where)
         _check_learnt(messages, where, may_be_silent=_is_rollout(row))
         if tools := _tools_of(row, messages, where):
             messages[0]["tools"] = tools
-            if TOOLS_TAG in messages[0]["content"] and messages[0]["role"] == "system":
-                del messages[0]["tools"]
-                self._describes_tools = True
+        if not is_writable(messages):
+            raise UserError(f"{where}: a lone surrogate such as \\ud800 is no text that can be encoded; remove it.")
+        self._columns = columns
+        self._unread |= dict.fromkeys(_unread_keys(row, columns))
         return Conversation(messages, where)
 
-
-def _text(row: Mapping[str, Any], kind: RowKind, where: str) -> PlainText:
-    refuse(row, REFUSED_OF_TEXTS, where)
-    *prompts, last = kind.needs
-    for column in kind.needs:
-        if not _text_in(row, column, where):
-            raise UserError(f"{where}: `{column}` is empty; remove the row.")
-    return PlainText("".join(row[column] for column in prompts), row[last], where)
-
-
-def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
-    """Return the messages of an Alpaca row. The first message has the instruction and the optional input, and the
-    second has the reply."""
-    texts = {column: _text_in(row, column, where) for column in ("instruction", "input", "output")}
-    question = "\n\n".join(text for text in (texts["instruction"], texts["input"]) if text.strip())
-    if not question:
-        raise UserError(f"{where}: `instruction` is empty; remove the row.")
-    return [{"role": "user", "content": question}, {"role": "assistant", "content": texts["output"]}]
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for the user: how the rows are interpreted, and which keys are not read."""
+        notes = [f"rows are {FORMS[self._columns]}"] if self._columns else []
+        if self._unread:
+            notes.append(f"nothing is learnt from these keys: {_listed(self._unread)}")
+        return notes
 
 
-def _messages(row: Mapping[str, Any], kind: RowKind, where: str) -> list[Message]:
+def _listed(names: Iterable[str], by: str = ", ") -> str:
+    return by.join(f"`{name}`" for name in names)
+
+
+def _columns_of(row: Any, where: str) -> tuple[str, ...]:
+    """Return the columns of a row's format. Raises UserError if the row has no known format."""
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: expected an object with columns such as `messages`, found: {preview(row)}")
+    there = [columns for columns in FORMS if all(row.get(column) is not None for column in columns)]
+    if not there:
+        known = ", or ".join(_listed(columns, " and ") for columns in FORMS)
+        has = _listed(key for key, value in row.items() if value is not None) or "no columns"
+        raise UserError(f"{where}: expected the columns {known}, found {has}. Write the row in one of these forms.")
+    filled = (columns for columns in there if not any(is_empty(row[column]) for column in columns))
+    return next(filled, there[0])
+
+
+def _messages(row: Mapping[str, Any], columns: Sequence[str], where: str) -> list[Message]:
     """Return the messages in the order of the row. The assistant messages within a prompt get weight 0."""
     read = list[Message]()
-    for column in kind.needs:
-        for number, given in enumerate(row[column], 1):
-            message = read_message(given, f"{where}: `{column}`, message {number}")
+    for column in columns:
+        given = row[column]
+        if not isinstance(given, list) or not given or not all(isinstance(message, dict) for message in given):
+            raise UserError(
+                f'{where}: `{column}`: expected a list of messages, [{{"role": ..., "content": ...}}, ...], found: '
+                f"{preview(given)}"
+            )
+        for number, one in enumerate(given, 1):
+            message = read_message(one, f"{where}: `{column}`, message {number}")
             if column == "prompt" and message["role"] == "assistant":
                 message["weight"] = 0
             read.append(message)
     return read
-
-
-def _text_in(row: Mapping[str, Any], column: str, where: str) -> str:
-    """Return the text in a column; empty if the column is missing or empty. Raises UserError for any other value."""
-    text: Any = row.get(column) or ""
-    if not isinstance(text, str):
-        raise UserError(f"{where}: `{column}` is to be a text, found: {preview(text)}")
-    return text
-
-
-def _add_system(row: Mapping[str, Any], messages: list[Message], where: str) -> None:
-    """If the row has a column with a system prompt, insert the prompt as the first message. Raises UserError if the
-    messages already start with a different system prompt."""
-    found = {column: _text_in(row, column, where) for column in SYSTEM if not is_empty(row.get(column))}
-    if not found:
-        return
-    system = next(iter(found.values()))
-    if len(set(found.values())) > 1:
-        raise UserError(f"{where}: {' and '.join(f'`{column}`' for column in found)} contradict each other.")
-    if messages and messages[0]["role"] != "system":
-        first: Message = {"role": "system", "content": system}
-        if "tools" in messages[0]:
-            first["tools"] = messages[0].pop("tools")
-        messages.insert(0, first)
-    elif messages and messages[0]["content"] != system:
-        raise UserError(f"{where}: the row has a system message and another one in a column; remove one of them.")
 
 
 def _check_order(messages: Sequence[Message], where: str) -> None:
@@ -220,23 +169,25 @@ def _tools_of(row: Mapping[str, Any], messages: Sequence[Message], where: str) -
 def _tools(tools: Any, where: str) -> list[dict[str, Any]]:
     """Return the functions in OpenAI's format. `tools` is a list, or a JSON text of a list."""
     read = parse_json(tools)
-    functions = [*map(parse_json, read)] if isinstance(read, list) else []
-    if not isinstance(read, list) or not all(isinstance(tool, dict) for tool in functions):
-        raise UserError(f"{where}: `tools` is a list of functions as JSON schemas, found: {preview(tools)}")
-    wrapped = [tool if "function" in tool else {"type": "function", "function": tool} for tool in functions]
-    for tool in wrapped:
-        if not isinstance(tool["function"], dict) or not isinstance(tool["function"].get("name"), str):
-            raise UserError(f"{where}: a function of `tools` has no `name`: {preview(tool)}")
-    return wrapped
+    functions: list[Any] = [*map(parse_json, read)] if isinstance(read, list) else [None]
+    for tool in functions:
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise UserError(
+                f'{where}: `tools` is a list of functions, [{{"type": "function", "function": {{"name": ..., ...}}}}], '
+                f"found: {preview(tools)}"
+            )
+    return functions
 
 
 def _is_rollout(row: Mapping[str, Any]) -> bool:
     return all(key in row for key in OF_ROLLOUTS)
 
 
-def _unread_keys(row: Mapping[str, Any], kind: RowKind) -> Iterator[str]:
-    """Yield the unread keys in the row's messages, as `messages.KEY`."""
-    lists = [row[column] for column in kind.needs if isinstance(row[column], list)]
-    for key, value in ((key, value) for messages in lists for message in messages for key, value in message.items()):
-        if key not in (*KEYS, *THOUGHTS, *WEIGHTS, *SHAREGPT, TOOL_NAME) and not is_empty(value):
+def _unread_keys(row: Mapping[str, Any], columns: Sequence[str]) -> Iterator[str]:
+    """Yield the unread keys of the row, and those of its messages as `messages.KEY`."""
+    if not _is_rollout(row):
+        yield from (key for key in row if key not in (*READ_IN_ROW, *columns) and not is_empty(row[key]))
+    for key, value in (item for column in columns for message in row[column] for item in message.items()):
+        if key not in KEYS and not is_empty(value):
             yield f"messages.{key}"

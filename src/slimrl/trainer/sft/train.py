@@ -2,11 +2,8 @@
 
 The loss is the mean negative log-likelihood over the assistant tokens of the batch. Each conversation is a `Sample`,
 and its mask marks the assistant tokens. So packing, log-probabilities and the optimizer are shared with RL.
-
-`python src/slimrl/trainer/sft/train.py @ FILE` runs the command `sft` (`commands/sft.py`).
 """
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,9 +78,3 @@ def validate(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) ->
     reshard(state.policy.module)
     total, number = state.ranks.sums([float(sum(sums)), float(sum(len(pack.target_N) for pack in packs))])
     return total / number
-
-
-if __name__ == "__main__":
-    from slimrl.cli import sft
-
-    sys.exit(sft())

@@ -25,6 +25,7 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.findings import Finding
 from slimrl.plugins import call
 from slimrl.rollout.worker.process import Source
+from slimrl.rollout.worker.program import start_here
 from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Taskset
 from slimrl_tools.check.run import Check
@@ -82,7 +83,7 @@ def _worker(env: EnvConfig, timeout_s: float) -> Taskset:
 def _elsewhere(env: EnvConfig, timeout_s: float, seed: str) -> Taskset:
     """Start the environment in a process with the Python hash seed `seed`, and return its taskset. Only the tasks of
     this taskset are used."""
-    return load_in_worker(Source(env.id, env.args, timeout_s), {"PYTHONHASHSEED": seed})
+    return load_in_worker(Source(env.id, env.args, timeout_s), partial(start_here, {"PYTHONHASHSEED": seed}))
 
 
 def _spell(args: dict[str, Any]) -> str:
