@@ -56,6 +56,8 @@ def test_four_save_adapters_and_value_head_and_two_go_on(tmp_path: Path, tiny_di
     first, last = (["@", RL, *settings(tiny_dir, step, *lora, *loss, *save)] for step in (1, 2))
     one, shared = str(tmp_path / "one"), str(tmp_path / "shared")
     run_all([[*ONE, "trainer", *last, one], [*torchrun(4, *ONE), "trainer", *first, shared]])
+    optimizer = tmp_path / "shared" / "checkpoints" / "step_1" / "optimizer"
+    assert len([*optimizer.glob("*.safetensors")]) == 4
     run_all([[*torchrun(2, *ONE), "trainer", *last, shared, "--resume"]])
     assert logged(tmp_path / "shared", "loss/value") == pytest.approx(logged(tmp_path / "one", "loss/value"), rel=1e-3)
     assert_same_weights(tmp_path / "shared" / "weights" / "step_2", tmp_path / "one" / "weights" / "step_2")

@@ -5,15 +5,15 @@ A checkpoint is a directory `output_dir/checkpoints/step_N`. It is written with 
 checksums of its files, and then renamed. So a directory with the final name is always complete. `step` counts finished
 training steps, so a run resumed from step_N continues with step N. `trainer/recovery.py` checks checkpoints before use.
 
-The optimizer's tensors are in `state.pt`. If several processes share them, the leading process writes them whole, and
-any number of processes can resume from them (`trainer/fsdp.py`).
+The optimizer's tensors are in `state.pt`. If several processes share them, each process writes its shards to
+`optimizer/` instead (`trainer/fsdp.py`). Any number of processes can resume from both layouts.
 """
 
 import json
 import random
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -34,12 +34,12 @@ from slimrl.io.checksums import new_directory
 from slimrl.io.regular_file import read_regular
 from slimrl.io.run_dir import RunDir, step_directories, step_of
 from slimrl.models.device import dtype_name
-from slimrl.trainer.fsdp import gather
+from slimrl.trainer.fsdp import check_shards, load_shards, save_shards
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import copy_records
 
-STATE, PROGRESS = "state.pt", "progress.json"
+STATE, PROGRESS, SHARDS = "state.pt", "progress.json", "optimizer"
 MAX_PROGRESS_BYTES = 2**31  # the file can be large: above async level 0 it holds the unused groups
 # The exceptions when a truncated, overwritten or foreign file is read. The type depends on the place of the damage.
 DAMAGED = (
@@ -51,6 +51,7 @@ DAMAGED = (
     TypeError,
     AttributeError,
     UnpicklingError,
+    SafetensorError,
 )
 
 
@@ -121,22 +122,37 @@ def save_checkpoint(
 ) -> Path:
     """Write `checkpoints/step_N`, delete all but the newest `keep` checkpoints, and return the new directory.
 
-    All processes that share the optimizer's state must call this. If the leading process cannot write, UserError is
-    raised in all processes, and earlier checkpoints are kept.
+    All processes that share the optimizer's state must call this. If one process cannot write, UserError is raised in
+    all processes, and earlier checkpoints are kept.
     """
     directory = RunDir(output_dir).checkpoint_of(progress.step)
     state = optimizer.state_dict()
-    if ranks.num > 1:
-        state["parameters"] = gather(state["parameters"], ranks.leads)
-    with ranks.united(), report_write_errors(directory):
+    with _new_shared_directory(directory, ranks) as partial:
+        if ranks.num > 1:
+            save_shards(state.pop("parameters"), partial / SHARDS)
         if ranks.leads:
-            with new_directory(directory) as partial:
-                (partial / PROGRESS).write_text(json.dumps(asdict(progress)))
-                torch.save({"step": progress.step, "optimizer": state, "rng": rng_state()}, partial / STATE)
-                copy_records(output_dir, partial, progress.step)
+            (partial / PROGRESS).write_text(json.dumps(asdict(progress)))
+            torch.save({"step": progress.step, "optimizer": state, "rng": rng_state()}, partial / STATE)
+            copy_records(output_dir, partial, progress.step)
     if ranks.leads:
         prune(step_directories(RunDir(output_dir).checkpoints)[:-keep])
     return directory
+
+
+@contextmanager
+def _new_shared_directory(directory: Path, ranks: Ranks) -> Iterator[Path]:
+    """Context manager: yield the same temporary directory in all processes. The leading process creates it, and renames
+    it at the end."""
+    with ExitStack() as held:
+        temporary = Path()
+        with ranks.united(), report_write_errors(directory):
+            if ranks.leads:
+                temporary = held.enter_context(new_directory(directory))
+        temporary = ranks.of_first(temporary)
+        with ranks.united(), report_write_errors(directory):
+            yield temporary
+        with ranks.united(), report_write_errors(directory):
+            held.close()
 
 
 def fresh_progress(dtype: torch.dtype, day: date | None = None) -> Progress:
@@ -164,6 +180,9 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
             "`--resume` continues from the one before it; or give `--output_dir` a fresh directory."
         ) from error
     try:
+        if "parameters" not in saved:
+            saved["parameters"] = optimizer.state_dict()["parameters"]
+            load_shards(saved["parameters"], found[-1] / SHARDS)
         optimizer.load_state_dict(saved)
         set_rng_state(state["rng"])
     except DAMAGED as error:
@@ -177,7 +196,7 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
 
 def _read_state(directory: Path) -> dict[str, Any]:
     """Return the optimizer's state, the state of the random generators, and the step. Tensors are read from the disk on
-    first use. Raises one of `DAMAGED` if the file is damaged."""
+    first use. Sharded tensors are not included. Raises one of `DAMAGED` if the file is damaged."""
     if not is_zipfile(directory / STATE):
         raise ValueError("not a checkpoint, or cut off")
     # `weights_only` loads tensors and plain data, so a foreign checkpoint cannot run code.
@@ -185,7 +204,7 @@ def _read_state(directory: Path) -> dict[str, Any]:
     if (step := state["step"]) != step_of(directory):
         raise ValueError(f"it is of step {step}")
     if "parameters" not in state["optimizer"]:
-        raise ValueError("several processes of an earlier version wrote it")
+        check_shards(directory / SHARDS)
     return state
 
 

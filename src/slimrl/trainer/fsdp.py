@@ -5,21 +5,30 @@ The parameters of a layer are gathered before it computes and freed afterwards. 
 keeps the sum for its shards. A process holds only the masters and moments of its shards (`trainer/optim.py`). All
 processes must call the same forwards in the same order, so they get the same number of packs (`trainer/parallel.py`).
 
-For a checkpoint, the leading process gathers the whole tensors in its main memory, about 12 bytes a parameter. Any
-number of processes can resume from it.
+Each process writes its shards to the disk, and any number of processes can read them. The shards form a distributed
+checkpoint of PyTorch (DCP) in safetensors files, so nothing is pickled. The metadata of a file has the names and
+offsets of its tensors.
 """
 
-from collections.abc import Mapping
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from slimrl.models.allocator import return_freed_memory
 from slimrl.models.lora import shard_apart
-from slimrl.models.shards import whole
 from slimrl.trainer.parallel import Ranks
 
 States = Mapping[str, Mapping[str, Tensor]]  # parameter name -> master and moments by name
@@ -55,13 +64,49 @@ def reshard(module: nn.Module) -> None:
             part.reshard()
 
 
-def gather(states: States, keep: bool) -> dict[str, dict[str, Tensor]]:
-    """Return the whole tensors in main memory if `keep`, else nothing. All processes must call this. Only one tensor at
-    a time is gathered on the device."""
-    found: dict[str, dict[str, Tensor]] = {}
-    for name, state in states.items():
-        for part, tensor in state.items():
-            gathered = whole(tensor)
-            if keep:
-                found.setdefault(name, {})[part] = gathered.cpu()
-    return found
+def save_shards(states: States, directory: Path) -> None:
+    """Write this process's shard of each tensor to the directory. All processes must call this. If writing fails in one
+    process, all processes raise the same error."""
+    with _as_one_process():
+        save(_flat(states), storage_writer=HuggingFaceStorageWriter(str(directory), save_distributed=True))
+
+
+def load_shards(states: States, directory: Path) -> None:
+    """Fill each tensor with the saved tensor, or a shard with its part of the saved tensor. All processes must call
+    this. If loading fails in one process, all processes raise the same error: KeyError or ValueError if the files
+    belong to another model."""
+    wanted = _flat(states)
+    if unknown := check_shards(directory) - wanted.keys():
+        raise KeyError(f"the model has no {min(unknown)}")
+    with _as_one_process():
+        load(wanted, storage_reader=HuggingFaceStorageReader(str(directory)))
+
+
+def check_shards(directory: Path) -> set[str]:
+    """Return the names of the saved tensors. Raises ValueError if a shard is missing, SafetensorError if a file is
+    incomplete."""
+    names = HuggingFaceStorageReader(str(directory)).read_metadata().state_dict_metadata
+    for name, tensor in names.items():
+        assert isinstance(tensor, TensorStorageMetadata)
+        if sum(math.prod(chunk.sizes) for chunk in tensor.chunks) != math.prod(tensor.size):
+            raise ValueError(f"a part of {name} is missing in {directory.name}/")
+    if not names:
+        raise ValueError(f"there are no shards in {directory.name}/")
+    return set(names)
+
+
+def _flat(states: States) -> dict[str, Tensor]:
+    return {f"{name}.{part}": tensor for name, state in states.items() for part, tensor in state.items()}
+
+
+@contextmanager
+def _as_one_process() -> Iterator[None]:
+    """Context manager: convert a CheckpointException to the error of the first process that failed."""
+    try:
+        with warnings.catch_warnings():
+            # DCP warns each time that it runs in a single process.
+            warnings.filterwarnings("ignore", message="torch.distributed is .*unavailable", category=UserWarning)
+            yield
+    except CheckpointException as error:
+        first, _ = next(iter(error.failures.values()))
+        raise first from None
