@@ -90,7 +90,6 @@ SMALL = {"base_url": NOBODY, "model": "qwen2.5:3b"}
     [
         (judged(base_url="http://192.0.2.1/v1", model="qwen2.5:7b"), []),
         (judged(base_url="nowhere", model="a-7b"), []),
-        (judged(min_f1=0.9), []),
         (judged(base_url=NOBODY, model="mine"), [f"judge mine at {NOBODY}: its size is not known, and not counted"]),
         (asked("matching-game", {"partner": "llm", "llm": SMALL}), [f"partner qwen2.5:3b at {NOBODY}"]),
         (asked("wiki-search", {"judge": SMALL}, {"judge": SMALL}), [f"judge qwen2.5:3b at {NOBODY}"]),

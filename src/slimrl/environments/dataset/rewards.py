@@ -26,7 +26,7 @@ from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.settings import read_settings
 from slimrl.io.user_code import load_named
 from slimrl.judges.judge import Judge
-from slimrl.judges.word_match import matches
+from slimrl.judges.match import matches
 from slimrl.types import Message, Metrics, Task
 
 NAME = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # a part of a metric's name
@@ -123,7 +123,7 @@ def number(finished: Finished) -> float:
 
 
 def match(finished: Finished) -> float:
-    """Return 1 if the words of the answer match a right answer (`judges/word_match.py`)."""
+    """Return 1 if the words of the answer match a right answer (`judges/match.py`)."""
     return float(bool(finished.given) and matches(finished.given or "", finished.references, finished.question))
 
 

@@ -25,7 +25,7 @@ from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.rows import hash_fraction, preview
 from slimrl.io.settings import refuse_idle
 from slimrl.judges.judge import Judge, judge_of, read_judge
-from slimrl.judges.word_match import matches
+from slimrl.judges.match import matches
 from slimrl.tools.base import TypedTool
 from slimrl.tools.formats import CallFormat, FormatName, check_sandbox, formats_of
 from slimrl.types import Environment, Message, Rollout, Script, Split, StopReason, Task, Taskset
