@@ -1,4 +1,4 @@
-"""`dataset`: questions from a JSONL, CSV or parquet file, graded by your own functions, or by scorers and a judge.
+"""`dataset`: questions from a JSONL or parquet file, graded by your own functions, or by scorers and a judge.
 
 See `rows.py` for the columns of a row, `rewards.py` for the calls of rewards, `environments/answers.py` for answers.
 """
