@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from slimrl.tools.base import Frame, ToolError, purpose, schema_of
+from slimrl.tools.base import Frame, ToolError, purpose, schema_of, tool_of
 from slimrl.tools.formats import make_call, parse_call
-from slimrl.tools.json_schema import mistake_of, schema_of_hint
 
 
 def search_pages(query: str) -> str:
@@ -103,7 +102,17 @@ def test_a_message_marks_what_may_be_cut():
     assert message["content"][excerpt["begin"] : excerpt["end"]] == "text" and excerpt["max_tokens"] == 7
 
 
-def test_a_parameter_that_may_be_none_takes_null() -> None:
-    schema = schema_of_hint(int | None)
-    assert mistake_of(None, schema) == mistake_of(3, schema) == ""
-    assert mistake_of("3", schema)
+def add(number: int | None, names: set[str], place: tuple[int, int] = (0, 0)) -> str:
+    return f"{number} {sorted(names)} {place}"
+
+
+def test_a_function_gets_values_of_its_types() -> None:
+    tools = {"add": tool_of(add)}
+    calls = {
+        'add(3, ["b", "a"])': "3 ['a', 'b'] (0, 0)",
+        'add(None, ["b"], [1, 2])': "None ['b'] (1, 2)",
+        'add("3", [])': "Error: add: `number` must be an integer, not '3'",
+        "add(3, [], [1, 2, 3])": "Error: add: `place` must have a length of at most 2, not 3",
+    }
+    for call, said in calls.items():
+        assert asyncio.run(make_call(tools, *parse_call(call), str))[1].startswith(said)

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
+from pydantic import PydanticUserError, TypeAdapter
+
 from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.text import is_writable
-from slimrl.tools.json_schema import mistake_of, schema_of_hint
+from slimrl.tools.json_schema import mistake_of
 from slimrl.types import Message
 
 Tool = Callable[..., Any]
@@ -88,30 +90,35 @@ def tool_of(function: Callable[..., Any], where: str = "") -> TypedTool:
         hints = get_type_hints(function)
     except Exception as error:
         raise UserError(f"{where}: its types cannot be read: {describe(error)}") from error
-    properties: dict[str, Any] = {}
-    required = []
+    schema: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
+    kinds: dict[str, TypeAdapter[Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise UserError(f"{where}: each parameter needs a name, and `{parameter}` has none of its own.")
+        hint = hints.get(name, str)
         try:
-            properties[name] = schema_of_hint(hints.get(name, str))
-        except TypeError as error:
+            kinds[name] = TypeAdapter(hint)
+            found = kinds[name].json_schema()
+        except PydanticUserError as error:
             raise UserError(
-                f"{where}: `{name}` has {error}, which a call cannot hold. Take str, int, float, bool, list, dict or "
-                "Literal."
+                f"{where}: `{name}` has the type {hint!r:.80}, which a call cannot hold. Take str, int, float, bool, "
+                "list, dict or Literal."
             ) from error
+        if definitions := found.pop("$defs", None):
+            schema.setdefault("$defs", {}).update(definitions)
+        schema["properties"][name] = found
         if parameter.default is parameter.empty:
-            required.append(name)
-    schema = {"type": "object", "properties": properties, "required": required}
-    return TypedTool(function.__name__, inspect.getdoc(function) or "", schema, _guard(function))
+            schema["required"].append(name)
+    return TypedTool(function.__name__, inspect.getdoc(function) or "", schema, _guard(function, kinds))
 
 
-def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function, so that its errors become text that the policy reads."""
+def _guard(function: Callable[..., Any], kinds: Mapping[str, TypeAdapter[Any]]) -> Callable[..., Any]:
+    """Wrap the function, so that it receives values of its types, and its errors become text that the policy reads."""
 
     async def call(**arguments: Any) -> Any:
         try:
-            result = function(**arguments)
+            typed = {name: kinds[name].validate_json(json.dumps(value)) for name, value in arguments.items()}
+            result = function(**typed)
             return await result if inspect.isawaitable(result) else result
         except (ToolError, RolloutError):
             raise
