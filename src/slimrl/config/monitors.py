@@ -15,7 +15,6 @@ MonitorName = Literal[
     "invalid_calls",
     "reward_spread",
     "zero_signal",
-    "duplicates",
     "judge",
     "held_out_gap",
     "reward_hacking",
@@ -64,9 +63,6 @@ class MonitorsConfig(Config):
 
     max_zero_signal: float = Field(default=0.95, gt=0, le=1)
     """`zero_signal`: largest share of groups without a signal, unless the tasks are solved."""
-
-    max_excess_duplicates: float = Field(default=0.25, gt=0, le=1)
-    """`duplicates`: largest share of equal pairs in a group beyond the share that the probabilities predict."""
 
     max_judge_disagreement: float = Field(default=0.4, gt=0, le=1)
     """`judge`: largest share of answers about which a judge and the comparison of words disagree."""

@@ -31,7 +31,7 @@ def rollout(reply, reward=0.0, logprob=-1.0, task="a", **metrics):
 def test_every_number_is_registered_and_none_comes_of_nothing():
     groups = [[rollout((1, 2), 1.0, exact=1.0), rollout((1, 3, 4), 0.0, exact=0.0)], [rollout((5, 6)), rollout((5, 6))]]
     found = measure(groups)
-    names = "surprise spread_within length_reward duplicates duplicates_expected repetition shared_across_tasks"
+    names = "surprise spread_within length_reward repetition shared_across_tasks"
     names += " task_dependence right right_reward wrong_reward"
     assert set(found) == {f"monitor/{name}" for name in names.split()}
     assert all(lookup(name).name == name and math.isfinite(value) for name, value in found.items())
@@ -76,29 +76,6 @@ def test_length_is_paid_where_the_longer_of_a_group_earn_more():
     fined = [[rollout((1,) * num, -float(num)) for num in (1, 2, 5)]]
     assert measure([*paid, *fined])["monitor/length_reward"] == pytest.approx(0.0, abs=1e-12)
     assert "monitor/length_reward" not in measure([[rollout((1, 2), 0.5), rollout((1, 2), 1.0)]])
-
-
-def test_as_many_rollouts_are_equal_as_an_honest_sampler_makes():
-    rng = random.Random(0)
-    chances = (0.7, 0.2, 0.1)  # of the tokens 0, 1 and 2
-
-    def sample():
-        reply = rng.choices((0, 1, 2), chances, k=2)
-        one = rollout(tuple(reply))
-        logprobs = (0.0, 0.0, *(math.log(chances[token]) for token in reply))
-        return Rollout("a", one.token_ids_T, one.loss_mask_T, logprobs, one.versions_T, 0.0, (0.0,))
-
-    found = measure([[sample() for _ in range(8)] for _ in range(300)])
-    # The chance of being equal is the sum of the squared probabilities of all replies.
-    assert found["monitor/duplicates_expected"] == pytest.approx(sum(p * p for p in chances) ** 2, abs=0.02)
-    assert found["monitor/duplicates"] == pytest.approx(found["monitor/duplicates_expected"], abs=0.02)
-
-
-def test_a_sampler_that_draws_once_for_all_is_told_from_a_policy_that_is_sure():
-    unsure = measure([[rollout((1, 2, 3), logprob=-2.0)] * 4])
-    sure = measure([[rollout((1, 2, 3), logprob=-1e-6)] * 4])
-    assert unsure["monitor/duplicates"] == sure["monitor/duplicates"] == 1.0
-    assert unsure["monitor/duplicates_expected"] < 0.01 and sure["monitor/duplicates_expected"] > 0.99
 
 
 def naive_common(replies):

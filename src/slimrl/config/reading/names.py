@@ -34,6 +34,7 @@ SYNONYMS: dict[str, dict[Path, Path]] = {
 GONE: dict[Path, object] = {
     ("inference", "lookup_tokens"): 0,
     ("lookup_tokens",): 0,
+    ("monitors", "max_excess_duplicates"): 0.25,
     ("orchestrator", "max_rollouts_gb"): 20.0,
     ("tensorboard", "enabled"): False,
     ("trackio", "enabled"): "auto",

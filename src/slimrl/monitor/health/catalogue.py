@@ -23,7 +23,6 @@ DETECTORS: dict[str, Detector] = {
     "invalid_calls": policy.invalid_calls,
     "reward_spread": rewards.reward_spread,
     "zero_signal": rewards.zero_signal,
-    "duplicates": policy.duplicates,
     "judge": rewards.judge,
     "held_out_gap": rewards.gap_to_held_out,
     "reward_hacking": rewards.reward_hacking,

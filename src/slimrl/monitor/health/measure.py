@@ -44,7 +44,6 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
         "monitor/surprise": _surprise(groups),
         **({"monitor/spread_within": spread_within(groups)} if any(len(group) > 1 for group in groups) else {}),
         **_length_reward(groups),
-        **_duplicates(groups),
         "monitor/repetition": repetition([reply for group in replies for texts in group for reply in texts]),
         **common_to_tasks(replies),
         **_same_reply(groups),
@@ -101,27 +100,6 @@ def _length_reward(groups: Sequence[Group]) -> Metrics:
             with suppress(StatisticsError):  # the squares of tiny rewards are 0
                 found.append(correlation(lengths, rewards))
     return {"monitor/length_reward": math.fsum(found) / len(found)} if found else {}
-
-
-def _duplicates(groups: Sequence[Group]) -> Metrics:
-    """Return the fraction of pairs of rollouts in a group that are equal, and the expected fraction.
-
-    The probability that a second rollout equals the first is the product of the first rollout's token probabilities.
-    For a correct sampler, the expected fraction of equal pairs is the mean of these products, even if the policy's
-    entropy is low. The measured fraction is lower if an environment answers equal replies differently.
-    """
-    equal, expected, num_groups = 0.0, 0.0, 0
-    for group in groups:
-        if len(group) > 1:
-            # The rollouts of a group have the same prompt, so compare whole sequences.
-            counts = Counter(rollout.token_ids_T for rollout in group).values()
-            equal += sum(count * (count - 1) for count in counts) / (len(group) * (len(group) - 1))
-            chances = [math.exp(min(0.0, math.fsum(rollout.logprobs_T))) for rollout in group]
-            expected += math.fsum(chances) / len(group)
-            num_groups += 1
-    if not num_groups:
-        return {}
-    return {"monitor/duplicates": equal / num_groups, "monitor/duplicates_expected": expected / num_groups}
 
 
 def repetition(replies: Sequence[Sequence[int]]) -> float:

@@ -60,20 +60,6 @@ def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Detec
         yield Detection(name, value, (has_fallen or is_gone) and not history.is_solved, message)
 
 
-def duplicates(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect that more rollouts of a group are equal than the policy's probabilities predict.
-
-    The prediction uses the policy's probabilities, so a low entropy is not the cause. The likely cause is a sampler
-    that uses the same random numbers for several rollouts, or does not sample at all.
-    """
-    names = ("monitor/duplicates", "monitor/duplicates_expected")
-    if all(history.has(name, 2) for name in names):
-        equal, expected = (history.now(name) for name in names)
-        is_bad = equal - expected > bounds.max_excess_duplicates
-        message = f"{equal:.0%} of the pairs of a group are equal, where the policy's probabilities give {expected:.0%}"
-        yield Detection(names[0], equal, is_bad, message)
-
-
 def length(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect that replies suddenly become longer, become shorter without a higher reward, or are cut off.
 
