@@ -28,7 +28,7 @@ from slimrl.judges.judge import Judge, judge_of, read_judge
 from slimrl.judges.match import matches
 from slimrl.tools.base import TypedTool
 from slimrl.tools.formats import CallFormat, FormatName, check_sandbox, formats_of
-from slimrl.types import Environment, Message, Rollout, Script, Split, StopReason, Task, Taskset
+from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset
 
 INSTRUCTIONS: dict[Form, str] = {
     "lenient": "Write the answer like this: <answer>answer</answer>",
@@ -226,29 +226,6 @@ class Dataset(Taskset):
     def _reply_with(self, answer: str) -> Message:
         is_tagged = self._form in ("lenient", "tag")
         return {"role": "assistant", "content": f"<answer>{answer}</answer>" if is_tagged else answer}
-
-    @property
-    def group_reward_names(self) -> list[str]:
-        """The rewards that receive all rollouts of a task at once."""
-        return [reward.name for reward in self._rewards if reward.is_of_group]
-
-    def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
-        """Return the values of the group rewards, multiplied by their weights; 0 where a reward does not apply."""
-        num_opening = len(self._opening(task, self._new_calls() if self.tools else None))
-        finished = [
-            self._grader(task).finish([*rollout.messages[num_opening:]], rollout.stop_reason is StopReason.DONE)
-            for rollout in rollouts
-        ]
-        rewards = [reward for reward in self._rewards if reward.is_of_group]
-
-        async def compare() -> dict[str, list[float]]:
-            given = await asyncio.gather(*(reward.values(finished) for reward in rewards))
-            return {
-                reward.name: [reward.weight * (value or 0.0) for value in values]
-                for reward, values in zip(rewards, given, strict=True)
-            }
-
-        return asyncio.run(compare())
 
     def failure_kind(self, rollout: Rollout) -> str:
         """If the reply had no answer, return a text about this kind of failure. Otherwise return an empty text, so that
