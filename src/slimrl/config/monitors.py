@@ -13,7 +13,6 @@ MonitorName = Literal[
     "repetition",
     "one_reply",
     "invalid_calls",
-    "reward_spread",
     "zero_signal",
     "judge",
     "held_out_gap",
@@ -57,9 +56,6 @@ class MonitorsConfig(Config):
 
     max_invalid_share: float = Field(default=0.5, gt=0, le=1)
     """`invalid_calls`: largest share of calls or replies that the environment cannot read, if it does not fall."""
-
-    min_spread_within: float = Field(default=0.02, ge=0, lt=1)
-    """`reward_spread`: smallest share of the rewards' variance that lies within groups."""
 
     max_zero_signal: float = Field(default=0.95, gt=0, le=1)
     """`zero_signal`: largest share of groups without a signal, unless the tasks are solved."""

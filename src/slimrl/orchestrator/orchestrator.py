@@ -189,11 +189,11 @@ class Orchestrator:
         ]
         self._pool.issue(position, games)
 
-    def _open(self, taken: Sequence[PlayedGroup]) -> tuple[Sequence[PlayedGroup], Sequence[Opening]]:
+    def _open(self, taken: Sequence[PlayedGroup]) -> tuple[list[PlayedGroup], Sequence[Opening]]:
         """Return the groups, and the teacher's opening of each group. Rollouts that the teacher cannot read are marked
         as failed."""
         if not self.distillation:
-            return taken, [None] * len(taken)
+            return [*taken], [None] * len(taken)
         openings = self.distillation.openings([self._curriculum.draw(group.position) for group in taken])
         check = self.distillation.check_readable
         read = [

@@ -35,6 +35,7 @@ GONE: dict[Path, object] = {
     ("inference", "lookup_tokens"): 0,
     ("lookup_tokens",): 0,
     ("monitors", "max_excess_duplicates"): 0.25,
+    ("monitors", "min_spread_within"): 0.02,
     ("orchestrator", "max_rollouts_gb"): 20.0,
     ("tensorboard", "enabled"): False,
     ("trackio", "enabled"): "auto",

@@ -21,7 +21,6 @@ DETECTORS: dict[str, Detector] = {
     "repetition": policy.repetition,
     "one_reply": policy.one_reply,
     "invalid_calls": policy.invalid_calls,
-    "reward_spread": rewards.reward_spread,
     "zero_signal": rewards.zero_signal,
     "judge": rewards.judge,
     "held_out_gap": rewards.gap_to_held_out,

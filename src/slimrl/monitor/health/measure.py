@@ -42,7 +42,6 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
     replies = [[_replies(rollout) for rollout in group] for group in read]
     return {
         "monitor/surprise": _surprise(groups),
-        **({"monitor/spread_within": spread_within(groups)} if any(len(group) > 1 for group in groups) else {}),
         **_length_reward(groups),
         "monitor/repetition": repetition([reply for group in replies for texts in group for reply in texts]),
         **common_to_tasks(replies),
@@ -70,23 +69,6 @@ def _surprise(groups: Sequence[Group]) -> float:
     rollouts = [rollout for group in groups for rollout in group]
     num = sum(rollout.num_sampled for rollout in rollouts)
     return -math.fsum(math.fsum(rollout.logprobs_T) for rollout in rollouts) / max(1, num)
-
-
-def spread_within(groups: Sequence[Group]) -> float:
-    """Return the fraction of the rewards' variance within the groups; 0 if all rewards are equal.
-
-    The other fraction is variance between tasks, which the policy cannot change. If the result is near 0, the reward
-    does not depend on the reply.
-    """
-    rewards = [rollout.reward for group in groups for rollout in group]
-    mean = math.fsum(rewards) / len(rewards)
-    total = math.fsum((reward - mean) ** 2 for reward in rewards)
-    within = 0.0
-    for group in groups:
-        own = math.fsum(rollout.reward for rollout in group) / len(group)
-        within += math.fsum((rollout.reward - own) ** 2 for rollout in group)
-    # For equal rewards, `total` may be a rounding error. A fraction of it would have no meaning.
-    return within / total if total > 1e-12 * max(1.0, mean * mean) * len(rewards) else 0.0
 
 
 def _length_reward(groups: Sequence[Group]) -> Metrics:

@@ -1,5 +1,4 @@
-"""Detectors of faulty rewards: equal rewards, groups without a gradient, a faulty judge, memorised tasks, and reward
-hacking.
+"""Detectors of faulty rewards: groups without a gradient, a faulty judge, memorised tasks, and reward hacking.
 
 Metrics cannot show directly that a reward is wrong. So reward hacking is detected by three signs: replies that no
 longer depend on the task, wrong answers with the same reward as right answers, and fewer right answers while the reward
@@ -13,34 +12,14 @@ from slimrl.config.monitors import MonitorsConfig
 from slimrl.monitor.health.history import NUM, Detection, History
 from slimrl.monitor.metrics import select_held_out_rewards
 
-ZERO, SPREAD, STD = "reward/zero_signal_groups", "monitor/spread_within", "reward/std"
+ZERO = "reward/zero_signal_groups"
 YES, DISAGREES = "env/judge_yes", "env/judge_disagrees"
-EQUAL = 1e-9  # a smaller standard deviation of rewards is a rounding error
 ALWAYS = 0.95  # a verdict that a judge gives at least this often counts as constant
 DEPENDENCE, SHARED, RIGHT = "monitor/task_dependence", "monitor/shared_across_tasks", "monitor/right"
 WRONG_REWARD, RIGHT_REWARD = "monitor/wrong_reward", "monitor/right_reward"
 LEAST_DEPENDENCE = 0.05  # minimum task dependence in the first steps; below it, a loss of dependence cannot be detected
 MORE_SHARED = 0.5  # rise of `monitor/shared_across_tasks` that means one text for all tasks
 LEAST_RIGHT = 0.1  # earlier share of right answers; an alarm needs a fall to half of that share
-
-
-def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect a reward that is the same for every reply.
-
-    All rewards may be equal, or rewards may differ only between tasks, which the policy cannot change. The finding is
-    not bad if the tasks are solved, or if the policy learns from a teacher instead of from rewards.
-    """
-    name = SPREAD if SPREAD in history.row else STD
-    has_teacher = any(metric.startswith("distill/") for metric in history.row)
-    if STD in history.row and history.has(name, NUM) and not has_teacher:
-        value, is_constant = history.now(name), history.now(STD) <= EQUAL
-        is_bad = (is_constant or (name == SPREAD and value < bounds.min_spread_within)) and not history.is_solved
-        message = (
-            f"{value:.1%} of the rewards' variance lies within groups: the reward depends on the task, not the reply"
-        )
-        if is_constant:
-            message = f"all rewards are {history.row.get('reward/mean', 0.0):.3g}"
-        yield Detection(name, value, is_bad, message)
 
 
 def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
