@@ -44,9 +44,3 @@ def test_the_share_of_the_gap_that_was_closed(tmp_path: Path) -> None:
     row = context_distill.table({"seed_0": result}).splitlines()[2]
     assert row.startswith("| seed_0 | greedy | 0.100 (0.050 to 0.150) | 0.900 (0.850 to 0.950) |")
     assert "| 75% |" in row
-
-
-def test_without_a_gap_there_is_nothing_to_close(tmp_path: Path) -> None:
-    result = context_distill.outcome(a_run(tmp_path, before=0.5, teacher=0.4, after=0.7))
-    assert result["greedy"]["closed"] is None
-    assert "none to close" in context_distill.table({"seed_0": result})

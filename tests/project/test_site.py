@@ -74,12 +74,6 @@ def test_no_page_asks_another_host_for_anything(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_page_asks_for_a_script_that_the_theme_loads_from_elsewhere(site: Path) -> None:
-    pages = site.rglob("*.html")
-    assert [page for page in pages if 'class="mermaid"' in page.read_text(encoding="utf-8")] == []
-
-
-@pytest.mark.slow
 def test_every_setting_of_rl_has_a_row(site: Path) -> None:
     page = (site / "settings" / "rl" / "index.html").read_text(encoding="utf-8")
     for setting in ("max_steps", "trainer.optim.lr", "orchestrator.env.0.id", "model.name"):
