@@ -88,6 +88,12 @@ def test_the_training_loop_is_one_page() -> None:
     assert num_lines("src/slimrl/trainer/rl/train.py") <= MAX_TRAINING_LOOP_LINES
 
 
+@pytest.mark.parametrize("document", ["README.md", "docs/structure.md"])
+def test_newcomers_are_told_which_six_files_to_read(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    assert [path for path in SIX_FILES if path not in text] == []
+
+
 def test_a_long_function_is_found() -> None:
     body = "    pass\n" * MAX_FUNCTION_LINES
     assert oversized_functions(f"async def long():\n{body}") == ["long, line 1: 61 lines"]
