@@ -194,13 +194,9 @@ def test_a_reply_that_is_no_verdict_is_asked_for_again(tmp_path):
         (completion("perhaps"), "judge_verdict", "neither yes nor no, but 'perhaps' (3 tries)"),
         (Answer(503, b"loading", {"Retry-After": "tomorrow"}), "judge_busy", "answers with status 503: loading"),
         (Answer(200, {}), "judge_error", "gave no chat completion"),
-        (Answer(200, {"choices": []}), "judge_error", "gave no chat completion"),
-        (Answer(200, {"choices": [{"message": None}]}), "judge_error", "gave no chat completion"),
         (Answer(200, {"choices": ["yes"]}), "judge_error", "gave no chat completion"),
         (completion(None), "judge_error", "a completion without text: None"),
-        (completion(["yes"]), "judge_error", "a completion without text: ['yes']"),
         (completion([{"type": "image_url"}]), "judge_error", "a completion without text: [{'type': 'image_url'}]"),
-        (completion([{"type": "text"}]), "judge_error", "gave no chat completion"),
         (completion([{"type": "refusal", "refusal": "I must not."}]), "judge_refused", "refused: 'I must not.'"),
         (completion("", finish_reason="length"), "judge_error", "cut off at `max_tokens` = 512"),
         (Answer(200, b" " * 2_000_000), "judge_error", "answers with more than 1,048,576 bytes"),
@@ -276,24 +272,6 @@ def test_a_question_that_is_cancelled_after_a_long_wait_ends_and_counts_as_a_fai
             ask(judge)
 
 
-@pytest.mark.slow
-def test_questions_that_wait_long_for_their_place_and_are_given_up_say_nothing_about_a_server_that_replies(tmp_path):
-    def slowly(asked: Asked) -> Answer:
-        time.sleep(0.1)
-        return completion("yes")
-
-    async def many(judge: LLMJudge) -> list[BaseException | None]:
-        each = (impatient(judge, 1.5, str(number)) for number in range(40))
-        return await asyncio.gather(*each, return_exceptions=True)
-
-    settings = {"max_failures": 2, "timeout_s": 6.0, "num_concurrent": 1}
-    with server(slowly) as (url, _), opened(url, tmp_path / "cache", **settings) as judge:
-        ends = asyncio.run(many(judge))
-        assert sum(isinstance(end, TimeoutError) for end in ends) > 10 and ends.count(None) > 1
-        assert {type(end) for end in ends} == {TimeoutError, type(None)}
-        assert ask(judge).correct
-
-
 def test_questions_that_are_given_up_at_once_say_nothing_about_the_server(tmp_path):
     with silent_server() as (url, _), opened(url, tmp_path / "cache", max_failures=2) as judge:
         for _ in range(4):
@@ -348,14 +326,10 @@ def test_no_more_questions_are_open_than_allowed(tmp_path):
         ({"model": "m"}, "a judge needs `base_url`"),
         ({**HERE, "timeout": 3}, "no setting `timeout`. Did you mean `timeout_s`"),
         ({"base_url": "localhost:8080", "model": "m"}, "`base_url` must be as http://localhost:8081/v1"),
-        ({"base_url": "http://localhost:99999/v1", "model": "m"}, "`base_url` must be as http://localhost:8081/v1"),
-        ({"base_url": "http:///v1", "model": "m"}, "`base_url` must be as http://localhost:8081/v1"),
         ({"base_url": 5, "model": "m"}, "`base_url` cannot be 5: Input should be a valid string"),
         ({**HERE, "max_tries": 0}, "`max_tries` cannot be 0: Input should be greater than 0"),
-        ({**HERE, "max_tries": 2.5}, "`max_tries` cannot be 2.5"),
         ({**HERE, "timeout_s": "50"}, "`timeout_s` cannot be '50': Input should be a valid"),
         ({**HERE, "timeout_s": math.nan}, "`timeout_s` cannot be nan: Input should be greater than 0"),
-        ({**HERE, "sleeps": "no"}, "`sleeps` cannot be 'no'"),
         ({**HERE, "extra": 3}, "`extra` cannot be 3"),
         ({**HERE, "extra": {"top_p": math.nan}}, "`extra` cannot be sent as JSON"),
         ({**HERE, "extra": {"temperature": 0.3}}, "`temperature` in `extra`"),

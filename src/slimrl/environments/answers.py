@@ -15,7 +15,7 @@ from typing import Literal
 
 from slimrl.models.chat.thoughts import without_thoughts
 
-Form = Literal["lenient", "tag", "last_line", "whole"]
+Form = Literal["lenient", "tag", "whole"]
 
 MAX_CHARS = 20_000  # maximum length of a reply that is read leniently
 MAX_ANSWER_CHARS = 200  # maximum length of an answer that is not in tags
@@ -112,9 +112,8 @@ class Answer:
 def read_answer(reply: str, form: Form = "lenient") -> Answer:
     """Return the answer of a reply. Text inside the model's thoughts is ignored.
 
-    `tag` reads the text in `<answer>` tags; the texts of several tags must be equal. `last_line` reads the last line
-    that is not empty, `whole` the whole reply. `lenient` reads tags. If the reply has no tags, `lenient` reads the
-    `candidates` of the text, which must agree.
+    `tag` reads the text in `<answer>` tags; the texts of several tags must be equal. `whole` reads the whole reply.
+    `lenient` reads tags. If the reply has no tags, `lenient` reads the `candidates` of the text, which must agree.
 
     >>> read_answer("So <answer> 6 </answer>"), read_answer("1 + 5 = 6")
     (Answer(text='6', is_strict=True), Answer(text='6', is_strict=False))
@@ -124,8 +123,6 @@ def read_answer(reply: str, form: Form = "lenient") -> Answer:
     visible = without_thoughts(reply).strip()
     if form == "whole":
         return Answer(visible or None, is_strict=True)
-    if form == "last_line":
-        return Answer(visible.rpartition("\n")[2].strip() or None, is_strict=True)
     if tagged := {text.strip() for text in TAG.findall(visible)}:
         return Answer(tagged.pop() if len(tagged) == 1 else None, is_strict=True)
     if form == "tag" or len(visible) > MAX_CHARS or DOUBT.search(ANY_TAG.sub("", visible)) or CUT.search(visible):

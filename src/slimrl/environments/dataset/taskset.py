@@ -33,7 +33,6 @@ from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Tas
 INSTRUCTIONS: dict[Form, str] = {
     "lenient": "Write the answer like this: <answer>answer</answer>",
     "tag": "Write the answer like this: <answer>answer</answer>",
-    "last_line": "Write the answer alone on the last line.",
     "whole": "",
 }
 TASK = "Answer the question."
