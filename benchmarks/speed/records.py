@@ -1,6 +1,6 @@
 """What does it cost a run to write down its rollouts, and the trainer's numbers for each token, for viewers?
 
-Runs the examples for a few steps, with a clock around everything that writes: decoding the texts, the file of rollouts,
+Runs the examples for a few steps, with a clock around everything that writes: the texts, the file of rollouts, and
 the trainer's numbers. The time of the steps is the run's own.
 
     python -m benchmarks.speed.records

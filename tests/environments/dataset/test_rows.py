@@ -12,7 +12,7 @@ from slimrl.environments.find import is_builtin, load_taskset, prepare_taskset, 
 from slimrl.environments.scripts import demonstrate
 from slimrl.environments.splits import shared_tasks
 from slimrl.errors import UserError
-from tests.environments.dataset.files import SUMS, TOOLS, answered, functions, made, opened, write_rows
+from tests.environments.dataset.files import SUMS, TOOLS, answered, functions, made, opened
 
 
 def questions(taskset, split):
@@ -29,13 +29,10 @@ def test_a_hash_of_the_question_splits_the_rows(tmp_path):
     assert not made(tmp_path, test_share=0.0).tasks("test")
 
 
-def test_a_column_or_files_split_the_rows(tmp_path):
+def test_a_column_splits_the_rows(tmp_path):
     rows = [{**row, "split": split} for row, split in zip(SUMS, ("train", "validation", "test"), strict=False)]
     taskset = made(tmp_path, rows)
     assert [len(taskset.tasks(split)) for split in ("train", "validation", "test")] == [1, 1, 1]
-    test = write_rows(tmp_path / "test.jsonl", SUMS[:3])
-    taskset = made(tmp_path, SUMS[3:], test_path=str(test))
-    assert [len(taskset.tasks(split)) for split in ("train", "test")] == [len(SUMS) - 3, 3]
 
 
 REFUSED = [json.loads(line) for line in Path(__file__).with_name("refused.jsonl").read_text("utf-8").splitlines()]

@@ -23,13 +23,13 @@ PROMPTS = ("prompt", "question")
 REFERENCES = ("answer", "answers", "reference")
 
 
-def read_tasks(path: str, setting: str, split: Split | None, test_share: float) -> dict[Split, list[Task]]:
-    """Return the tasks of the file `path`, by split. With `split`, all rows belong to it. Otherwise a row belongs to
-    the split in its column `split`. Without this column, a hash of the question selects the share `test_share` for
-    `test`. Raise UserError, with the row's position, for an invalid row."""
+def read_tasks(path: str, test_share: float) -> dict[Split, list[Task]]:
+    """Return the tasks of the file `path`, by split. A row belongs to the split in its column `split`. Without this
+    column, a hash of the question selects the share `test_share` for `test`. Raise UserError, with the row's position,
+    for an invalid row."""
     tasks: dict[Split, list[Task]] = {one: [] for one in SPLITS}
     left_out: dict[str, str] = {}  # columns to omit, each with the type of an unusable value
-    for given, where in file_rows(Path(path), setting):
+    for given, where in file_rows(Path(path), "args.path"):
         if not isinstance(given, dict):
             raise UserError(f"{where} is no JSON object: {preview(given)}")
         row = {}
@@ -41,10 +41,10 @@ def read_tasks(path: str, setting: str, split: Split | None, test_share: float) 
         if lost := [name for name in PROMPTS if name in left_out]:
             raise UserError(f"{where}: `{lost[0]}` holds values of the type {left_out[lost[0]]}, and must be text.")
         _check_row(row, where)
-        mine = split or _split_of(row, where, test_share)
-        tasks[mine].append(Task(f"{mine}/{row.get('id', where.rpartition(':')[2])}", row))
+        split = _split_of(row, where, test_share)
+        tasks[split].append(Task(f"{split}/{row.get('id', where.rpartition(':')[2])}", row))
     if not any(tasks.values()):
-        raise UserError(f"{path} has no rows. Check {setting}.")
+        raise UserError(f"{path} has no rows. Check args.path.")
     for name, kind in left_out.items():
         say(f"{path}: the column `{name}` is left out: it holds values of the type {kind}, which a task cannot have.")
     return tasks

@@ -48,8 +48,8 @@ NUM_CANDIDATES, NUM_TASKS, BUDGET_S = 8, 200, 10.0
 class Dataset(Taskset):
     """A taskset of questions from the file `path`. The fields are the `args` of the config section.
 
-    Test tasks are read from `test_path`, or are marked in the column `split` of `path`. Without both, a hash of the
-    question selects the share `test_share`. `reward` is a scorer's name, a function's location, or a list of names,
+    Test tasks are marked in the column `split`. Without this column, a hash of the question selects the share
+    `test_share`. `reward` is a scorer's name, a function's location, or a list of names,
     locations and tables (`RewardSettings`). `judge` has the fields of `JudgeServer` in `judges/judge.py`.
 
     `answer` is the form of an answer in a reply (`environments/answers.py`). `system` replaces the default system
@@ -62,7 +62,6 @@ class Dataset(Taskset):
     """
 
     path: str
-    test_path: str = ""
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
     reward: Any = ""
     judge: dict[str, Any] = field(default_factory=dict)
@@ -99,8 +98,6 @@ class Dataset(Taskset):
         check_sandbox(self.sandbox)
         if not self.tools:
             refuse_idle(self, ("format", "max_tool_tokens"), "dataset", "without `tools`")
-        if self.test_path:
-            refuse_idle(self, ["test_share"], "dataset", "with `test_path`")
 
     @cached_property
     def _tools(self) -> dict[str, TypedTool]:
@@ -120,12 +117,7 @@ class Dataset(Taskset):
 
     @cached_property
     def _tasks(self) -> dict[Split, list[Task]]:
-        if not self.test_path:
-            tasks = read_tasks(self.path, "args.path", None, self.test_share)
-        else:
-            # The file decides the split, so a column `split` is ignored.
-            tasks = read_tasks(self.path, "args.path", "train", 0.0)
-            tasks["test"] = read_tasks(self.test_path, "args.test_path", "test", 0.0)["test"]
+        tasks = read_tasks(self.path, self.test_share)
         everything = [task for split in tasks.values() for task in split]
         for reward in self._rewards:
             _check_tasks(reward, everything)
