@@ -11,7 +11,6 @@ from benchmarks.harness import generate_work, roofline, seeds, train_work
 from benchmarks.harness.measure import RESULTS
 from benchmarks.sides import ours_episodes
 from benchmarks.speed import retrieval, scaling, train_step
-from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Rollout
 
 HOMES = ("home", "root", "Users")  # the directories of users
@@ -92,26 +91,3 @@ def test_the_outcome_of_a_run_says_whether_its_intervals_are_apart(tmp_path: Pat
     assert found["minutes"] == 1.5
     assert (found["greedy"]["intervals_apart"], found["sampled"]["intervals_apart"]) == (True, False)
     assert found["greedy"]["turns"] == [2.0, 2.5, 2.7]
-
-
-def test_without_a_warm_up_the_base_model_is_what_rl_began_with(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    (run / "held_out").mkdir(parents=True)
-    for stage, mean in (("start", 0.1), ("final", 0.7)):
-        estimate = {"mean": mean, "low": mean - 0.05, "high": mean + 0.05}
-        metrics = {"held_out/turns_greedy": 2.0 + mean, "held_out/turns_sampled": 3.0}
-        content = {"held_out": {"greedy": estimate, "sampled": estimate}, "metrics": metrics}
-        (run / "held_out" / f"{stage}.json").write_text(json.dumps(content))
-        for mode in ("greedy", "sampled"):
-            record = RolloutRecord(Rollout("t", (), (), (), (), mean), (), "")
-            write_rollouts(run / "held_out" / f"{stage}_{mode}.jsonl", [record])
-    (run / "summary.json").write_text('{"duration_s": 90}')
-    (run / "metrics.jsonl").write_text("{}\n")
-    (run / "config.toml").write_text('[[orchestrator.env]]\nid = "reverse-text"\n')
-    seeds.keep(run, tmp_path / "kept")
-    found = seeds.outcome(tmp_path / "kept", ["turns"])
-    assert found["greedy"]["base"]["mean"] == 0.1 and "after_warmup" not in found["greedy"]
-    assert found["greedy"]["rise"] == pytest.approx(0.6) and found["greedy"]["intervals_apart"]
-    assert found["greedy"]["turns"] == [2.1, 2.7]
-    rewards = json.loads((tmp_path / "kept" / "rewards.json").read_text())
-    assert rewards == {"greedy": {"t": [0.1, 0.7]}, "sampled": {"t": [0.1, 0.7]}}

@@ -68,19 +68,3 @@ def test_algorithms_are_all_presets_and_the_value_head() -> None:
     assert comparison.run_settings(exact, Path("w"), 0, arguments)["model.dtype"] == "float32"
     for algorithm in staleness.LOSSES:
         load(RLConfig, ["@", REVERSE_TEXT, *comparison.flags(dict(algorithm.settings))], {})
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--trainer.loss.kl_beta", "0.1"], "trainer.loss.kl_beta = 0.1 cannot act"),
-        (["--trainer.loss.advantage", "gae"], 'trainer.loss.advantage = "gae" cannot act'),
-        (["--teacher.type", "model", "--teacher.name", "other"], "a `[teacher]` cannot act"),
-        (["--model.lora.rank", "8"], "model.lora.rank = 8 cannot act"),
-    ],
-)
-def test_what_stale_runs_lack_is_refused(more: list[str], said: str) -> None:
-    config = load(RLConfig, ["@", REVERSE_TEXT, *more], {}).config
-    with pytest.raises(SystemExit) as refused:
-        staleness.refuse_what_stale_runs_lack(config)
-    assert said in str(refused.value.code) and "`--more`" in str(refused.value.code)

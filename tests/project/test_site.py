@@ -36,21 +36,3 @@ def test_every_setting_of_rl_has_a_row(site: Path) -> None:
     page = (site / "settings" / "rl" / "index.html").read_text(encoding="utf-8")
     for setting in ("max_steps", "trainer.optim.lr", "orchestrator.env.0.id", "model.name"):
         assert f"<code>{setting}</code>" in page
-
-
-def test_links_between_files_become_links_between_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    rewrite = importlib.import_module("hooks").rewrite_links
-    pages = {"lora.md", "benchmarks.md", "examples/wordle.md", "algorithms/README.md"}
-    cases = {
-        "see [LoRA](../../docs/lora.md#memory)": "see [LoRA](../lora.md#memory)",
-        "[all](../../benchmarks/README.md)": "[all](../benchmarks.md)",
-        "[file](eval.toml)": "file",
-        "[site](https://a.b)": "[site](https://a.b)",
-        "[which](../../docs/algorithms/README.md)": "[which](../algorithms/README.md)",
-        "[over two\nlines](../../docs/lora.md)": "[over two\nlines](../lora.md)",
-    }
-    for text, expected in cases.items():
-        assert rewrite(text, "examples/wordle/README.md", "examples/wordle.md", pages) == expected
-    code = "```\n[a](b.md)\n```\n"
-    assert rewrite(code, "docs/lora.md", "lora.md", pages) == code
