@@ -8,7 +8,6 @@ one.
 """
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -37,9 +36,6 @@ BOX = re.compile(r"\\(?:boxed|fbox) ?[\d{]")  # also a box that is never closed,
 SAID = re.compile(r"\banswer(?: is|:| =)[ \t]*:?([^\n]*)", re.IGNORECASE)
 SIDES = re.compile(r"(?<![!<>=~:])=(?!=)")
 SUM = re.compile(r"[\w.$€£%()]+(?:\s*[-+*×·÷^]\s*[\w.$€£%()]+)*", re.ASCII)  # a middle side of a chain of equations
-SIGNED = re.compile(r"[-+\u2212]?(?:\d[\d.,]*|\.\d[\d.,]*)", re.ASCII)
-APART = re.compile(r"([-+\u2212\u2013√±])\s+(?=\d)", re.ASCII)  # a sign that spaces separate from its number
-WORD_END = re.compile(r"[\s=;]+|,(?!\d)|\\[()\[\]\\,;]", re.ASCII)
 SENTENCE_END = re.compile(r"[.!;](?=\s|$)")
 # Words that withdraw an answer, offer alternatives, or ask a question. A reply with such a word is not read leniently.
 DOUBT = re.compile(
@@ -129,8 +125,7 @@ def read_answer(reply: str, form: Form = "lenient") -> Answer:
         return Answer(None, is_strict=False)
     if len(BOX.findall(visible)) != len(BOXED.findall(visible)):
         return Answer(None, is_strict=False)
-    found = {cleaned for text in candidates(visible) if (cleaned := _clean(text))}
-    return Answer(_one_of(found), is_strict=False)
+    return Answer(_one_of({_clean(text) for text in candidates(visible)} - {""}), is_strict=False)
 
 
 def _one_of(found: set[str]) -> str | None:
@@ -143,40 +138,29 @@ def _one_of(found: set[str]) -> str | None:
     return shortest if all(same) else None
 
 
-def candidates(text: str) -> Iterator[str]:
-    """Yield all possible answers of a text without answer tags: the text after a broken tag, in `\\boxed{}` or after
+def candidates(text: str) -> list[str]:
+    """Return all possible answers of a text without answer tags: the text after a broken tag, in `\\boxed{}` or after
     "the answer is", and each side of an equation if this side is a plain number. If the text has no tag, box or
-    equation and at most `MAX_WORDS` words, yield the text itself.
+    equation and at most `MAX_WORDS` words, return the text itself. Return nothing for a text with several equations in
+    a sentence.
 
-    >>> list(candidates("2 * 4 = 8 = 5 + 3. The answer is 8."))
-    ['8', '8']
+    >>> candidates("2 * 4 = 8 = 5 + 3. The answer is 8."), candidates("x = 8 and y = 8")
+    (['8', '8'], [])
     """
-    for pattern in (TAG_LIKE, BOXED):
-        yield from pattern.findall(text)
+    found = [*TAG_LIKE.findall(text), *BOXED.findall(text)]
     is_marked = bool(TAG_LIKE.search(text) or BOXED.search(text))
     for line in text.splitlines():
         for sentence in SENTENCE_END.split(line):
-            said, sides = SAID.findall(BOXED.sub(r"\1", sentence)), SIDES.split(sentence)
-            yield from said
-            yield from _numbers(sides)
+            said, sides = SAID.findall(BOXED.sub(r"\1", sentence)), [_clean(side) for side in SIDES.split(sentence)]
+            if not all(SUM.fullmatch(side) for side in sides[1:-1]):
+                return []
+            found += said
+            if len(sides) > 1:
+                found += [side for side in sides if read_number(side)]
             is_marked = is_marked or bool(said) or len(sides) > 1
     if not is_marked and "\n" not in text and len(text.split()) <= MAX_WORDS and "," not in text:
-        yield text
-
-
-def _numbers(sides: Sequence[str]) -> Iterator[str]:
-    """Yield the plain numbers among the `sides` of an equation. If a side between two others is not an arithmetic
-    expression, the sentence has several equations. Then yield all its numbers, and all words with digits."""
-    if len(sides) > 1:
-        bare = [_clean(side) for side in sides]
-        if all(SUM.fullmatch(side) for side in bare[1:-1]):
-            yield from (side for side in bare if read_number(side))
-        else:
-            text = APART.sub(r"\1", BOXED.sub(r"\1", "=".join(sides)))
-            yield from SIGNED.findall(text)
-            # A number may be a part of a word, such as `5k`. Then both are candidates and differ, so there is no
-            # answer.
-            yield from (word for word in WORD_END.split(text) if any(map(str.isdecimal, word)))
+        found.append(text)
+    return found
 
 
 def _clean(text: str) -> str:
