@@ -1,7 +1,8 @@
-"""The documentation builds as a site without a warning, and its search, settings and links are right."""
+"""The documentation builds as a site without a warning, and no page of it asks another host for anything."""
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,18 @@ def test_a_search_finds_guides_before_logs(site: Path) -> None:
     boosts = {page["location"]: page.get("boost", 1.0) for page in found}
     assert {boost for place, boost in boosts.items() if place.startswith(("log/", "changelog/"))} == {0.2}
     assert boosts["environments/"] == boosts["environment_details/"] == 1.0
+
+
+@pytest.mark.slow
+def test_no_page_asks_another_host_for_anything(site: Path) -> None:
+    """A link that is followed by a click is no request."""
+    loads = re.compile(
+        r"""<(?:script|img|iframe|source|link(?! rel="canonical"))[^>]*(?:src|href)="((?:https?:)?//[^"]+)"""
+    )
+    styles = re.compile(r"""(?:url\(|@import\s+)["']?((?:https?:)?//[^"')\s]+)""")
+    pages = [path.read_text(encoding="utf-8") for kind in ("html", "css", "svg") for path in site.rglob(f"*.{kind}")]
+    assert len(pages) > 50
+    assert [found for page in pages for found in loads.findall(page) + styles.findall(page)] == []
 
 
 @pytest.mark.slow
