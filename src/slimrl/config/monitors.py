@@ -45,8 +45,7 @@ class MonitorsConfig(Config):
     """`entropy_collapse`: lowest entropy in nats per token, unless the tasks are solved."""
 
     max_length_factor: float = Field(default=2.0, gt=1)
-    """`length`: replies may grow or shrink by this factor within 20 steps; by its square root if, within groups, the
-    longer replies earn more."""
+    """`length`: replies may grow or shrink by this factor within 20 steps."""
 
     max_repetition: float = Field(default=0.4, gt=0, le=1)
     """`repetition`: largest share of a reply's 4-grams of tokens that occur earlier in it."""

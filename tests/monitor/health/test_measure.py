@@ -31,7 +31,7 @@ def rollout(reply, reward=0.0, logprob=-1.0, task="a", **metrics):
 def test_every_number_is_registered_and_none_comes_of_nothing():
     groups = [[rollout((1, 2), 1.0, exact=1.0), rollout((1, 3, 4), 0.0, exact=0.0)], [rollout((5, 6)), rollout((5, 6))]]
     found = measure(groups)
-    names = "surprise length_reward repetition shared_across_tasks"
+    names = "surprise repetition shared_across_tasks"
     names += " task_dependence right right_reward wrong_reward"
     assert set(found) == {f"monitor/{name}" for name in names.split()}
     assert all(lookup(name).name == name and math.isfinite(value) for name, value in found.items())
@@ -60,14 +60,6 @@ def test_surprise_and_repetition_by_hand():
     assert measure([[rollout((1, 2), logprob=-1.0), rollout((1, 2), logprob=-3.0)]])["monitor/surprise"] == 2.0
     assert [repetition(one) for one in ([[1, 2, 3, 4, 5]] * 3, [[1, 2, 3]])] == [0.0, 0.0]  # within replies alone
     assert repetition([[7] * 13]) == pytest.approx(0.9)
-
-
-def test_length_is_paid_where_the_longer_of_a_group_earn_more():
-    paid = [[rollout((1,) * num, num / 10) for num in (1, 2, 5)]]
-    assert measure(paid)["monitor/length_reward"] == pytest.approx(1.0)
-    fined = [[rollout((1,) * num, -float(num)) for num in (1, 2, 5)]]
-    assert measure([*paid, *fined])["monitor/length_reward"] == pytest.approx(0.0, abs=1e-12)
-    assert "monitor/length_reward" not in measure([[rollout((1, 2), 0.5), rollout((1, 2), 1.0)]])
 
 
 def naive_common(replies):

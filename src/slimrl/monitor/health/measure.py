@@ -10,9 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
-from statistics import StatisticsError, correlation
 
 from slimrl.types import Metrics, Rollout
 
@@ -42,7 +40,6 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
     replies = [[_replies(rollout) for rollout in group] for group in read]
     return {
         "monitor/surprise": _surprise(groups),
-        **_length_reward(groups),
         "monitor/repetition": repetition([reply for group in replies for texts in group for reply in texts]),
         **common_to_tasks(replies),
         **_same_reply(groups),
@@ -69,19 +66,6 @@ def _surprise(groups: Sequence[Group]) -> float:
     rollouts = [rollout for group in groups for rollout in group]
     num = sum(rollout.num_sampled for rollout in rollouts)
     return -math.fsum(math.fsum(rollout.logprobs_T) for rollout in rollouts) / max(1, num)
-
-
-def _length_reward(groups: Sequence[Group]) -> Metrics:
-    """Return the correlation of the reply length per turn and the reward, as the mean over the groups in which both
-    vary."""
-    found = []
-    for group in groups:
-        lengths = [rollout.num_sampled / max(1, len(rollout.turn_rewards)) for rollout in group]
-        rewards = [rollout.reward for rollout in group]
-        if len(set(lengths)) > 1 and len(set(rewards)) > 1:
-            with suppress(StatisticsError):  # the squares of tiny rewards are 0
-                found.append(correlation(lengths, rewards))
-    return {"monitor/length_reward": math.fsum(found) / len(found)} if found else {}
 
 
 def repetition(replies: Sequence[Sequence[int]]) -> float:
