@@ -71,10 +71,6 @@ class MonitorsConfig(Config):
     min_dependence_share: float = Field(default=0.4, ge=0, lt=1)
     """`reward_hacking`: while the reward rises, `monitor/task_dependence` may fall to this share of its first value."""
 
-    right_metric: str = Field(default="auto", min_length=1)
-    """`reward_hacking`: the metric of the environment that is 1 for a right answer and lower for any other, without
-    `env/`. `auto` takes the first reported one of exact, correct, won, solved and optimum."""
-
 
 # The monitor that uses each bound: the first word of the bound's text.
 BOUNDS = {

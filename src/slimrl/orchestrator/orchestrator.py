@@ -255,10 +255,7 @@ class Orchestrator:
             env = group.position % len(self.tasksets)  # two environments may have tasks of the same name
             for rollout in (rollout for rollout in group.rollouts if not rollout.failure):
                 tasks.setdefault((env, rollout.task_id, rollout.role), []).append(rollout)
-        try:
-            return measure(list(tasks.values()), self.monitors.right_metric)
-        except (ArithmeticError, ValueError):  # rewards whose squares are not finite cannot be monitored
-            return {}
+        return measure(list(tasks.values()))
 
     def _lengths(self) -> Metrics:
         """Return the numbers of started rollouts that are in flight or wait for a batch."""

@@ -109,8 +109,7 @@ def test_right_answers_are_those_of_the_environment():
     found = measure([group])
     assert found["monitor/right"] == pytest.approx(1 / 3)
     assert (found["monitor/right_reward"], found["monitor/wrong_reward"]) == (1.0, pytest.approx(0.3))
-    assert measure([group], "won") | {"monitor/right": 0.0} == measure([group], "won")
-    assert "monitor/right" not in measure([group], "solved")
+    assert "monitor/right" not in measure([[rollout((1,), 1.0, mine=1.0)]])
 
 
 def test_of_many_rollouts_whole_groups_are_read_and_all_rewards_counted():

@@ -36,6 +36,7 @@ GONE: dict[Path, object] = {
     ("lookup_tokens",): 0,
     ("monitors", "max_excess_duplicates"): 0.25,
     ("monitors", "min_spread_within"): 0.02,
+    ("monitors", "right_metric"): "auto",
     ("orchestrator", "max_rollouts_gb"): 20.0,
     ("tensorboard", "enabled"): False,
     ("trackio", "enabled"): "auto",

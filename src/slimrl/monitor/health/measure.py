@@ -20,18 +20,16 @@ MAX_TOKENS = 512  # number of tokens read per reply
 NGRAM = 4  # number of tokens in an n-gram
 MIN_TASKS = 6  # minimum number of tasks for a comparison of replies to different tasks
 BEGIN, END = -1, -2  # markers around a reply; no token has these ids
-AUTO = "auto"
 RIGHT_NAMES = ("exact", "correct", "won", "solved", "optimum")  # names that environments use for a right answer
 _TAG = re.compile(r"</?\w+>|```\w*")
 _WORD = re.compile(r"\w+|[^\w\s.,:;!?*_`\"']")
 _SAMPLED = re.compile(b"\x01+")
 
 
-def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
+def measure(groups: Sequence[Group]) -> Metrics:
     """Return the metrics of a step's rollouts. Each group holds the rollouts of one task, without failed rollouts.
 
-    `right_metric` is the environment's metric for a right answer, or `AUTO`. Metrics that cannot be computed are left
-    out, for example the similarity between tasks if there is only one task.
+    Metrics that cannot be computed are left out, for example the similarity between tasks if there is only one task.
     """
     groups = [group for group in groups if group]
     if not groups:
@@ -43,7 +41,7 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
         "monitor/repetition": repetition([reply for group in replies for texts in group for reply in texts]),
         **common_to_tasks(replies),
         **_same_reply(groups),
-        **_right(groups, right_metric),
+        **_right(groups),
     }
 
 
@@ -135,12 +133,11 @@ def _last_line(rollout: Rollout) -> str:
     return " ".join(lines[-1]) if lines else ""
 
 
-def _right(groups: Sequence[Group], right_metric: str) -> Metrics:
+def _right(groups: Sequence[Group]) -> Metrics:
     """Return the fraction of right answers according to the environment's metric, and the mean rewards of right and of
     wrong answers."""
     rollouts = [rollout for group in groups for rollout in group]
-    names = RIGHT_NAMES if right_metric == AUTO else (right_metric,)
-    name = next((name for name in names if any(name in rollout.metrics for rollout in rollouts)), None)
+    name = next((name for name in RIGHT_NAMES if any(name in rollout.metrics for rollout in rollouts)), None)
     if name is None:
         return {}
     known = [rollout for rollout in rollouts if name in rollout.metrics]
