@@ -232,7 +232,8 @@ def _optional_words(reference: str, asked: Asked) -> frozenset[str]:
     things = COMMON & {*(words[:-1] if asked.is_for_somebody else words)}
     if not is_capital or things or numbers_of(words) or (FILLERS | TURNS) & {*words}:
         return initials | KINDS & {*words}
-    return initials | {*words[1:-1]}
+    num_last = len(normalise(parts[-1]))  # two words in Chang-Diaz
+    return initials | {*words[1 : len(words) - num_last]}
 
 
 def _relations(words: Sequence[str]) -> Counter[str]:
