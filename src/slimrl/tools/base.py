@@ -68,7 +68,7 @@ class TypedTool:
         return found if isinstance(found, Mapping) else {}
 
 
-def _typed(tool: Tool) -> TypedTool:
+def _to_typed(tool: Tool) -> TypedTool:
     """Return a TypedTool unchanged, and convert a function to a tool that accepts only texts."""
     if isinstance(tool, TypedTool):
         return tool
@@ -136,7 +136,7 @@ def arguments_of(
     accepts only texts."""
     if name not in tools:
         raise ToolError(f"there is no tool `{name:.100}`.{nearest(name, tools)}")
-    tool = _typed(tools[name])
+    tool = _to_typed(tools[name])
     parameters, called = tool.parameters, f"It is called as {usage(tool)}."
     named = by_name(tool, positional, keywords)
     try:  # a Python literal may be a set, or have a number as a key
@@ -160,7 +160,7 @@ def arguments_of(
 def by_name(tool: Tool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arguments of a call, keyed by their names. Raise ToolError for too many arguments, or for an argument
     that is given twice."""
-    names, called = _typed(tool).parameters, f"It is called as {usage(tool)}."
+    names, called = _to_typed(tool).parameters, f"It is called as {usage(tool)}."
     if len(positional) > len(names):
         raise ToolError(f"{tool.__name__}: it takes {len(names)} arguments, not {len(positional)}. {called}")
     placed = dict(zip(names, positional, strict=False))
@@ -175,7 +175,7 @@ def usage(tool: Tool) -> str:
     >>> usage(usage)
     'usage("tool")'
     """
-    typed = _typed(tool)
+    typed = _to_typed(tool)
     if typed.of_texts:
         texts = ", ".join(f'"{name}"' for name in typed.parameters)
         return f"{tool.__name__}({texts})"
@@ -199,7 +199,7 @@ def example_call(tool: Tool) -> str:
     >>> example_call(TypedTool("add", "", {"properties": {"a": {"type": "integer"}}, "required": ["a"]}, dict))
     'add(1)'
     """
-    tool = _typed(tool)
+    tool = _to_typed(tool)
     required = [tool.parameters[name] for name in tool.schema.get("required", ()) if name in tool.parameters]
     values = [
         json.dumps(one["enum"][0]) if one.get("enum") else EXAMPLES.get(one.get("type"), '"words"') for one in required
@@ -220,7 +220,7 @@ def purpose(tool: Tool) -> str:
 def schema_of(tool: Tool) -> dict[str, Any]:
     """Return the tool's JSON schema for chat templates and OpenAI's API. If the tool is a function and not a TypedTool,
     all its parameters are strings."""
-    tool = _typed(tool)
+    tool = _to_typed(tool)
     function = {"name": tool.__name__, "description": tool.__doc__ or "", "parameters": dict(tool.schema)}
     return {"type": "function", "function": function}
 
