@@ -5,7 +5,7 @@ import random
 import pytest
 
 from slimrl.environments.find import load_taskset
-from slimrl.environments.splits import find_shared_tasks
+from slimrl.environments.splits import shared_tasks
 from slimrl.launch.tasksets import warning_of_shared
 from slimrl.types import Environment, Split, Task, Taskset
 
@@ -27,10 +27,10 @@ def of(split: str, *data: dict[str, object]) -> list[Task]:
 
 
 def test_splits_of_seeds_that_are_near_share_all_but_the_ends() -> None:
-    found = find_shared_tasks(generated("train", 1, 100), generated("test", 2, 20))
+    found = shared_tasks(generated("train", 1, 100), generated("test", 2, 20))
     assert [(task.id, other.id) for task, other in found] == [(f"test/{n}", f"train/{n + 1}") for n in range(20)]
-    assert find_shared_tasks(generated("train", 1, 100), generated("test", 10**6, 20)) == []
-    assert len(find_shared_tasks(generated("train", 1, 100), generated("test", 95, 20))) == 6
+    assert shared_tasks(generated("train", 1, 100), generated("test", 10**6, 20)) == []
+    assert len(shared_tasks(generated("train", 1, 100), generated("test", 95, 20))) == 6
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_splits_of_seeds_that_are_near_share_all_but_the_ends() -> None:
     ],
 )
 def test_content_decides(train: list[Task], test: list[Task], num: int) -> None:
-    assert len(find_shared_tasks(train, test)) == num
+    assert len(shared_tasks(train, test)) == num
 
 
 class Generated(Taskset):
@@ -76,5 +76,5 @@ def test_the_warning_names_the_tasks_and_the_remedy() -> None:
 def test_reverse_text_shares_none(args: dict[str, object]) -> None:
     taskset = load_taskset("reverse-text", args)
     train, test = ([*taskset.tasks(split)] for split in ("train", "test"))
-    assert find_shared_tasks(train, test) == [] and len(test) >= 200
+    assert shared_tasks(train, test) == [] and len(test) >= 200
     assert len({task.data["text"] for task in train}) == len(train)

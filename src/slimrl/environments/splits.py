@@ -22,7 +22,7 @@ def split_by_hash(text: str) -> Split:
     return "test" if hash_number(text, 1) % SHARE == 0 else "train"
 
 
-def find_shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[Task, Task]]:
+def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[Task, Task]]:
     """Return the held-out tasks with the same content as a training task, each with the first such training task.
 
     Numbers that only count the tasks of a split, such as an index or a seed, are ignored. But if most tasks would be

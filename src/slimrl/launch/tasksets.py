@@ -23,7 +23,7 @@ from slimrl.environments.find import (
     tasks_of,
 )
 from slimrl.environments.scripts import EXPERT, explain_missing_script
-from slimrl.environments.splits import find_shared_tasks
+from slimrl.environments.splits import shared_tasks
 from slimrl.errors import UserError
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.program import Start
@@ -175,7 +175,7 @@ def note_shared_tasks(tasksets: Sequence[Taskset], note: Callable[[str, str], No
 def warning_of_shared(taskset: Taskset) -> str:
     """Return a warning with the number of held-out tasks that are training tasks, too; empty if the number is 0."""
     held_out = tasks_of(taskset, "test")
-    shared = find_shared_tasks(tasks_of(taskset, "train"), held_out)
+    shared = shared_tasks(tasks_of(taskset, "train"), held_out)
     if not shared:
         return ""
     here, there = shared[0]

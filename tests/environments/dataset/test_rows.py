@@ -10,7 +10,7 @@ import pytest
 
 from slimrl.environments.find import is_builtin, load_taskset, prepare_taskset, tasks_of
 from slimrl.environments.scripts import demonstrate
-from slimrl.environments.splits import find_shared_tasks
+from slimrl.environments.splits import shared_tasks
 from slimrl.errors import UserError
 from tests.environments.dataset.files import SUMS, TOOLS, answered, functions, made, opened
 
@@ -23,7 +23,7 @@ def test_a_hash_of_the_question_splits_the_rows(tmp_path):
     one, other = made(tmp_path), made(tmp_path, [*reversed(SUMS)])
     assert questions(one, "test") == questions(other, "test")  # wherever the row stands
     assert 0 < len(questions(one, "test")) < 20
-    assert not find_shared_tasks(one.tasks("train"), one.tasks("test"))
+    assert not shared_tasks(one.tasks("train"), one.tasks("test"))
     assert len(one.tasks("train")) + len(one.tasks("test")) == len(SUMS)
     assert not one.tasks("validation")
     assert not made(tmp_path, test_share=0.0).tasks("test")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.environments.find import load_taskset
-from slimrl.environments.splits import find_shared_tasks
+from slimrl.environments.splits import shared_tasks
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Task
 from slimrl_envs.openenv.actions import act_tool, is_tool_schema, reader_of, text_of
@@ -22,7 +22,7 @@ def test_splits_have_seeds_of_their_own():
     assert [len(tasks) for tasks in splits] == [50, 5, 5]
     seeds = [task.data["seed"] for tasks in splits for task in tasks]
     assert len({*seeds}) == 60 and max(seeds) < 2**32
-    assert find_shared_tasks(splits[0], splits[2]) == []
+    assert shared_tasks(splits[0], splits[2]) == []
 
 
 def test_tasks_of_a_file_are_the_arguments_of_reset(tmp_path):

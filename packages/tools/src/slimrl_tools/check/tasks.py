@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, get_args
 
-from slimrl.environments.splits import find_shared_tasks
+from slimrl.environments.splits import shared_tasks
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.user_code import call_user_code
 from slimrl.monitor.findings import Finding, Level
@@ -138,7 +138,7 @@ def _with_lists(value: Any) -> Any:
 def _shared_fault(tasks: Tasks) -> str:
     """Describe training tasks that another split contains too; return an empty text if there are none."""
     for split, held_out in tasks.items():
-        if split != "train" and (shared := find_shared_tasks(tasks["train"], held_out)):
+        if split != "train" and (shared := shared_tasks(tasks["train"], held_out)):
             here, there = shared[0]
             num = f"{len(shared)} of {len(held_out)} tasks of {split}"
             return f"{num} are training tasks too: {here.id:.60} is {there.id:.60}"
