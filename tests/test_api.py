@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 import slimrl
-from slimrl.config.reading.load import load
-from slimrl.config.run import RLConfig
 
 SETTINGS = {
     "max_steps": 2,
@@ -76,8 +74,6 @@ def test_files_settings_and_classes_are_read_as_by_the_command(tmp_path: Path, m
     slimrl.rl(tmp_path / "rl.toml", seed=4, trainer={"optim": {"lr": 1e-3}})
     config = given["config"]
     assert (config.max_steps, config.seed, config.trainer.optim.lr) == (7, 4, 1e-3)
-    assert slimrl.rl(config) == Path(config.output_dir)
-    assert given["config"] is config
     slimrl.rl(env=[Shout])  # a taskset needs no file
     (env,) = given["config"].orchestrator.env
     assert env.id == f"{__name__}:Shout"
@@ -120,9 +116,7 @@ def test_a_result_is_read_from_the_runs_own_files(tmp_path: Path, monkeypatch: p
 def test_mistakes_name_the_setting() -> None:
     with pytest.raises(slimrl.UserError, match="max_step"):
         slimrl.rl(env=[Shout], max_step=3)
-    with pytest.raises(slimrl.UserError, match="whole configuration"):
-        slimrl.rl(load(RLConfig, ["--orchestrator.env.0.id", "reverse-text"], {}).config, seed=3)
-    with pytest.raises(slimrl.UserError, match="expected a settings file or a RLConfig"):
+    with pytest.raises(slimrl.UserError, match="expected a settings file"):
         slimrl.rl(3)  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match="no attribute `trains`"):
         slimrl.trains()

@@ -21,12 +21,10 @@ from typing import Any
 
 from benchmarks.checks.honest_answers import Case, encyclopedia, honest_answers, real_pages, several_words
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, markdown_table, write_result
-from slimrl.judges.word_lists import COMMON, FILLERS
-from slimrl.judges.word_match import matches
-from slimrl.judges.words import normalise
+from slimrl.judges.match import COMMON, FILLERS, matches, normalise
 
 Judge = Callable[[str, Sequence[str], str], bool]
-MODULES = ("words.py", "word_match.py", "word_lists.py", "word_lists.toml", "asked.py")
+MODULES = ("match.py", "words.py", "word_match.py", "word_lists.py", "word_lists.toml", "asked.py")
 PREFIXES = (
     "",
     "University of",
@@ -271,7 +269,8 @@ def judge_of_revision(revision: str) -> Judge:
             text = found.stdout.replace("slimrl.judges.", "former_judges.")
             (package / module).write_text(text, encoding="utf-8")
     sys.path.insert(0, str(package.parent))
-    judge: Judge = importlib.import_module("former_judges.word_match").matches
+    name = "match" if (package / "match.py").exists() else "word_match"
+    judge: Judge = importlib.import_module(f"former_judges.{name}").matches
     return judge
 
 

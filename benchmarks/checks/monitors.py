@@ -146,7 +146,7 @@ def recorded(more: Sequence[Path]) -> dict[str, Any]:
 
 def replay(run: Path) -> dict[str, Any]:
     """What the monitors say of a run's metrics, with the numbers of its rollouts if they are kept."""
-    health, alarms, num, num_measured = Health(MonitorsConfig(), say=print), [], 0, 0
+    health, alarms, num, num_measured = Health(MonitorsConfig()), [], 0, 0
     for step, metrics in read_metrics(RunDir(run).metrics):
         if "reward/mean" in metrics and (more := numbers_of_rollouts(run, step, metrics)):
             metrics, num_measured = metrics | more, num_measured + 1
@@ -191,7 +191,7 @@ def healthy(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def cost(run: Path) -> dict[str, Any]:
     """The time that the monitors take for the run's steps, measured again on its files, beside that of the steps."""
-    health, spent, steps = Health(MonitorsConfig(), say=print), 0.0, []
+    health, spent, steps = Health(MonitorsConfig()), 0.0, []
     for step, metrics in read_metrics(RunDir(run).metrics):
         if "time/step_s" in metrics:
             groups = groups_of(RunDir(run).rollouts_of(step))

@@ -64,13 +64,13 @@ PATHOLOGIES = (
     Pathology(
         "judge that says yes to all",
         ("judge",),
-        ("reward_spread", "zero_signal"),
+        ("zero_signal",),
         {"fault": "judge"},
         settings=NO_SIGNAL,
         asks_judge=True,
     ),
     Pathology("stale weights", ("mismatch",), ("length",), {"fault": "length", "most": 150}, keeps_weights=True),
-    Pathology("zero-variance rewards", ("reward_spread", "zero_signal"), (), {"fault": "constant"}, settings=NO_SIGNAL),
+    Pathology("zero-variance rewards", ("zero_signal",), (), {"fault": "constant"}, settings=NO_SIGNAL),
     Pathology(
         "reward hacking of a regular expression",
         ("reward_hacking",),

@@ -1,7 +1,7 @@
 """What does it cost a run to write down its rollouts, and the trainer's numbers for each token, for viewers?
 
-Runs the examples for a few steps, with a clock around everything that writes: decoding the texts, the file of rollouts,
-the trainer's numbers, and the bound on the disk. The time of the steps is the run's own.
+Runs the examples for a few steps, with a clock around everything that writes: the texts, the file of rollouts, and
+the trainer's numbers. The time of the steps is the run's own.
 
     python -m benchmarks.speed.records
     python -m benchmarks.speed.records --cases reverse_text --steps 20
@@ -31,7 +31,6 @@ CASES = ("reverse_text", "alphabet_sort", "wordle")
 CLOCKED = (
     (Orchestrator, "_records", "texts"),
     (sampling, "write_rollouts", "rollouts"),
-    (sampling, "thin_rollouts", "bound on the disk"),
     (TokenLog, "add", "numbers of tokens"),
     (TokenLog, "gather", "numbers of tokens"),
     (TokenLog, "write", "numbers of tokens"),

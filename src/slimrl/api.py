@@ -17,7 +17,6 @@ from slimrl.commands.eval import run_eval
 from slimrl.commands.rl import run_rl
 from slimrl.commands.sft import run_sft
 from slimrl.config.base import CommandConfig
-from slimrl.config.checks import check
 from slimrl.config.reading.formats import flatten
 from slimrl.config.reading.load import Resolved, resolve
 from slimrl.config.reading.names import names_of, print_note
@@ -31,7 +30,7 @@ from slimrl.monitor.sinks import read_metrics
 from slimrl.stats import Estimate
 
 C = TypeVar("C", bound=CommandConfig)
-Source = str | Path | CommandConfig
+Source = str | Path
 ENVIRONMENTS = (("env",), ("orchestrator", "env"))
 
 
@@ -87,7 +86,7 @@ def _lines(rewards: Mapping[str, Mapping[str, Estimate]]) -> list[str]:
 def rl(*sources: Source, **settings: Any) -> TrainingResult:
     """Train by reinforcement learning, as the command `slimrl rl` does, and return the result.
 
-    `sources` are settings files, or one `RLConfig`. `settings` are keys of the command: `max_steps=5`,
+    `sources` are settings files. `settings` are keys of the command: `max_steps=5`,
     `trainer={"optim": {"lr": 1e-5}}`, or with dots, `**{"trainer.optim.lr": 1e-5}`. `env` is short for
     `orchestrator.env`. Its value may be a class, so that a taskset in a notebook needs no file: `env=Shout`. A taskset
     with arguments is a dictionary: `env={"id": "shout.py:Shout", "args": {"n": 3}}`. Several environments are a list.
@@ -129,17 +128,9 @@ def _resolve(config_class: type[C], sources: tuple[Source, ...], settings: dict[
     given: list[Setting] = []
     names = names_of(config_class, print_note)
     for source in sources:
-        if isinstance(source, (str, Path)):
-            given += names.translate(from_file(str(source)))
-            continue
-        if not isinstance(source, config_class):
-            raise UserError(f"found a {type(source).__name__}, expected a settings file or a {config_class.__name__}.")
-        if len(sources) > 1 or settings:
-            raise UserError(
-                f"a {config_class.__name__} is a whole configuration: give no file and no setting beside it."
-            )
-        check(source)
-        return Resolved(source, {})
+        if not isinstance(source, (str, Path)):
+            raise UserError(f"found a {type(source).__name__}, expected a settings file.")
+        given += names.translate(from_file(str(source)))
     keywords: list[Setting] = []
     for key, value in settings.items():
         path = tuple(key.split("."))

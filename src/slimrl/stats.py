@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from statistics import fmean, variance
 
 import numpy as np
@@ -126,18 +125,14 @@ def correlation(values: Sequence[float], others: Sequence[float]) -> Estimate:
     """
     _check(values)
     _check(others)
-    x_N, y_N = (np.asarray(side, dtype=np.float64) - np.mean(side) for side in (values, others))
+    from scipy.stats import pearsonr  # slow to import
+
     num = len(values)
-    spread = math.sqrt(float(x_N @ x_N) * float(y_N @ y_N))
-    if len(set(values)) == 1 or len(set(others)) == 1 or not spread:
+    if len(set(values)) == 1 or len(set(others)) == 1:
         return Estimate(math.nan, math.nan, math.nan, num)
-    r = max(-1.0, min(1.0, float(x_N @ y_N) / spread))
-    if num < 4:
-        return Estimate(r, math.nan, math.nan, num)
-    if abs(r) > 1 - 1e-12:  # Fisher's z is infinite here
-        return Estimate(r, r, r, num)
-    z, half = math.atanh(r), Z_95 / math.sqrt(num - 3)
-    return Estimate(r, math.tanh(z - half), math.tanh(z + half), num)
+    found = pearsonr(values, others)
+    low, high = found.confidence_interval() if num > 3 else (math.nan, math.nan)
+    return Estimate(float(found.statistic), float(low), float(high), num)
 
 
 def sign_test(values: Sequence[float], others: Sequence[float]) -> float:
@@ -149,17 +144,16 @@ def sign_test(values: Sequence[float], others: Sequence[float]) -> float:
     >>> sign_test([1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0])
     0.0625
     """
+    from scipy.stats import binomtest  # slow to import
+
     wins = sum(value > other for value, other in zip(values, others, strict=True))
     losses = sum(value < other for value, other in zip(values, others, strict=True))
-    num = wins + losses
-    # The sum is exact, in integers, because floats would overflow for some thousands of pairs.
-    tail = sum(math.comb(num, few) for few in range(min(wins, losses) + 1))
-    return min(1.0, float(Fraction(2 * tail, 2**num)))
+    return float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
 
 
 def student_quantile(freedom: float, share: float = 0.975) -> float:
     """Return the quantile of Student's t-distribution with `freedom` degrees of freedom at `share`."""
-    from scipy.special import stdtrit  # imported here because it is slow, and `slimrl view` does not need it
+    from scipy.special import stdtrit  # slow to import
 
     return float(stdtrit(freedom, share))
 

@@ -106,8 +106,8 @@ class Taskset:
     """The tasks of an environment. Its constructor takes the `args` of the config section as keywords.
 
     A user's class needs `tasks` and `environment`; every other method has a default. The user's class may inherit from
-    this class, but need not: `load_taskset` adds the defaults (`environments/base.py`). `scripts`, `roles` and
-    `group_reward_names` may be properties or plain attributes.
+    this class, but need not: `load_taskset` adds the defaults (`environments/base.py`). `scripts` and
+    `roles` may be properties or plain attributes.
     """
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -147,16 +147,6 @@ class Taskset:
     def self_play(self, task: Task) -> Sequence[Environment]:
         """Return new episodes on the task, one per role in the order of `roles`. The episodes wait for one another."""
         raise NotImplementedError
-
-    @cached_property
-    def group_reward_names(self) -> Sequence[str]:
-        """The names of the rewards that compare the rollouts of a task with one another, in training only."""
-        return ()
-
-    def group_rewards(self, task: Task, rollouts: Sequence["Rollout"]) -> Mapping[str, Sequence[float]]:
-        """Return additional rewards by name, with a value for each rollout. The values are added to the last turn's
-        reward, and logged as `env/reward_NAME`."""
-        return {}
 
     def prepare(self) -> None:
         """Do slow work before the first task, such as building an index. This method is called once, before a model is

@@ -3,6 +3,7 @@ of the comparison of words are in `tests/judges/judge_words.jsonl`."""
 
 import asyncio
 import gzip
+import hashlib
 import random
 import tracemalloc
 from pathlib import Path
@@ -14,11 +15,9 @@ from hypothesis import strategies as st
 
 from slimrl.errors import RolloutError
 from slimrl.judges.judge import JudgeServer, LLMJudge, verdict_of
+from slimrl.judges.match import COMMON, FILLERS, Asked, matches, normalise
 from slimrl.judges.untagged import without_tags
 from slimrl.judges.verdict_cache import VerdictCache
-from slimrl.judges.word_lists import COMMON, FILLERS
-from slimrl.judges.word_match import Asked, matches
-from slimrl.judges.words import normalise
 from tests.io.replying import Answer, completion, server
 
 pytestmark = pytest.mark.slow
@@ -141,7 +140,7 @@ def test_a_compressed_reply_is_never_unpacked(encoding: str, tmp_path: Path):
 
 
 def test_a_damaged_cache_is_never_wrong(tmp_path: Path):
-    truth = {f"{number:032}": number % 3 == 0 for number in range(40)}
+    truth = {hashlib.sha256(bytes([number])).hexdigest(): number % 3 == 0 for number in range(40)}
     path, rng = tmp_path / "verdicts.txt", random.Random(0)
     cache = VerdictCache(path)
     for key, verdict in truth.items():

@@ -181,46 +181,11 @@ def test_a_response_cannot_leave_its_tags_or_overflow_the_judge_and_an_empty_one
         assert "< / RESPONSE" not in prompt and len(prompt) < 3000 and "\nReply yes." in prompt
 
 
-def constraints(asked: list[Asked]) -> list[bool]:
-    return ["structured_outputs" in one.body for one in asked]
-
-
 def test_a_reply_that_is_no_verdict_is_asked_for_again(tmp_path):
     replies = iter(["maybe", "yes/no", "no"])
     with server(lambda asked: completion(next(replies))) as (url, asked):
         assert ask_once(url, tmp_path / "verdicts.txt") is False
-    assert [one.body["temperature"] > 0 for one in asked] == constraints(asked) == [False, True, True]
-
-
-def unconstrained(asked: Asked, final: str = "yes") -> Answer:
-    """A server that refuses constraints, and gives a verdict to a question that is asked again without one."""
-    if "structured_outputs" in asked.body:
-        return Answer(400, {"error": {"message": "unknown field"}})
-    return completion(final if asked.body["temperature"] else "maybe")
-
-
-def test_a_server_that_cannot_constrain_is_asked_without_and_its_refusal_is_no_try(tmp_path):
-    with server(unconstrained) as (url, asked):
-        assert ask_once(url, tmp_path / "verdicts.txt") is True
-    assert constraints(asked) == [False, True, False]
-    with (
-        server(lambda asked: unconstrained(asked, "maybe")) as (url, asked),
-        pytest.raises(RolloutError, match=r"\(3 tries\)"),
-    ):
-        ask_once(url, tmp_path / "verdicts.txt")
-    assert constraints(asked) == [False, True, False, False]
-
-
-def test_verdicts_at_once_are_all_asked_without(tmp_path):
-    together = threading.Barrier(4)
-
-    def answer(asked: Asked) -> Answer:
-        if "structured_outputs" in asked.body:
-            together.wait(10)  # all are under way before the first is refused
-        return unconstrained(asked)
-
-    with server(answer) as (url, asked), opened(url, tmp_path / "verdicts.txt") as judge:
-        assert all(asyncio.run(ask_all(judge, range(4)))) and len(asked) == 12
+    assert [one.body["temperature"] > 0 for one in asked] == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -229,13 +194,9 @@ def test_verdicts_at_once_are_all_asked_without(tmp_path):
         (completion("perhaps"), "judge_verdict", "neither yes nor no, but 'perhaps' (3 tries)"),
         (Answer(503, b"loading", {"Retry-After": "tomorrow"}), "judge_busy", "answers with status 503: loading"),
         (Answer(200, {}), "judge_error", "gave no chat completion"),
-        (Answer(200, {"choices": []}), "judge_error", "gave no chat completion"),
-        (Answer(200, {"choices": [{"message": None}]}), "judge_error", "gave no chat completion"),
         (Answer(200, {"choices": ["yes"]}), "judge_error", "gave no chat completion"),
         (completion(None), "judge_error", "a completion without text: None"),
-        (completion(["yes"]), "judge_error", "a completion without text: ['yes']"),
         (completion([{"type": "image_url"}]), "judge_error", "a completion without text: [{'type': 'image_url'}]"),
-        (completion([{"type": "text"}]), "judge_error", "gave no chat completion"),
         (completion([{"type": "refusal", "refusal": "I must not."}]), "judge_refused", "refused: 'I must not.'"),
         (completion("", finish_reason="length"), "judge_error", "cut off at `max_tokens` = 512"),
         (Answer(200, b" " * 2_000_000), "judge_error", "answers with more than 1,048,576 bytes"),
@@ -311,24 +272,6 @@ def test_a_question_that_is_cancelled_after_a_long_wait_ends_and_counts_as_a_fai
             ask(judge)
 
 
-@pytest.mark.slow
-def test_questions_that_wait_long_for_their_place_and_are_given_up_say_nothing_about_a_server_that_replies(tmp_path):
-    def slowly(asked: Asked) -> Answer:
-        time.sleep(0.1)
-        return completion("yes")
-
-    async def many(judge: LLMJudge) -> list[BaseException | None]:
-        each = (impatient(judge, 1.5, str(number)) for number in range(40))
-        return await asyncio.gather(*each, return_exceptions=True)
-
-    settings = {"max_failures": 2, "timeout_s": 6.0, "num_concurrent": 1}
-    with server(slowly) as (url, _), opened(url, tmp_path / "cache", **settings) as judge:
-        ends = asyncio.run(many(judge))
-        assert sum(isinstance(end, TimeoutError) for end in ends) > 10 and ends.count(None) > 1
-        assert {type(end) for end in ends} == {TimeoutError, type(None)}
-        assert ask(judge).correct
-
-
 def test_questions_that_are_given_up_at_once_say_nothing_about_the_server(tmp_path):
     with silent_server() as (url, _), opened(url, tmp_path / "cache", max_failures=2) as judge:
         for _ in range(4):
@@ -383,20 +326,14 @@ def test_no_more_questions_are_open_than_allowed(tmp_path):
         ({"model": "m"}, "a judge needs `base_url`"),
         ({**HERE, "timeout": 3}, "no setting `timeout`. Did you mean `timeout_s`"),
         ({"base_url": "localhost:8080", "model": "m"}, "`base_url` must be as http://localhost:8081/v1"),
-        ({"base_url": "http://localhost:99999/v1", "model": "m"}, "`base_url` must be as http://localhost:8081/v1"),
-        ({"base_url": "http:///v1", "model": "m"}, "`base_url` must be as http://localhost:8081/v1"),
         ({"base_url": 5, "model": "m"}, "`base_url` cannot be 5: Input should be a valid string"),
         ({**HERE, "max_tries": 0}, "`max_tries` cannot be 0: Input should be greater than 0"),
-        ({**HERE, "max_tries": 2.5}, "`max_tries` cannot be 2.5"),
         ({**HERE, "timeout_s": "50"}, "`timeout_s` cannot be '50': Input should be a valid"),
         ({**HERE, "timeout_s": math.nan}, "`timeout_s` cannot be nan: Input should be greater than 0"),
-        ({**HERE, "sleeps": "no"}, "`sleeps` cannot be 'no'"),
         ({**HERE, "extra": 3}, "`extra` cannot be 3"),
         ({**HERE, "extra": {"top_p": math.nan}}, "`extra` cannot be sent as JSON"),
-        ({"min_f1": "high"}, "`min_f1` cannot be 'high'"),
         ({**HERE, "extra": {"temperature": 0.3}}, "`temperature` in `extra`"),
-        ({"min_f1": 1.5}, "`min_f1` cannot be 1.5: Input should be less than or equal to 1"),
-        ({"min_f2": 1.5}, "no setting `min_f2`. Did you mean `min_f1`"),
+        ({"min_f1": 0.9}, "a judge needs `base_url` and `model`"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], message: str):
@@ -444,7 +381,7 @@ def test_a_cache_that_cannot_be_used_is_named_and_without_a_server_words_are_com
     (tmp_path / "verdicts.txt").mkdir()
     with pytest.raises(UserError, match=r"choose another directory .* SLIMRL_CACHE"):
         VerdictCache(tmp_path / "verdicts.txt")
-    judge = judge_of({"min_f1": 1.0})
-    assert judge == MatchJudge(1.0)
+    judge = judge_of({})
+    assert isinstance(judge, MatchJudge)
     verdict = asyncio.run(judge.judge("Where was Ada born?", "<think>x</think>Ada was born in Rome", ["Rome"]))
     assert verdict == Verdict(True)

@@ -209,26 +209,3 @@ def test_several_environments_have_a_mean_reward_each():
     assert metrics["reward/mean"] == pytest.approx((metrics["reward/mean/dull"] + metrics["reward/mean/digits"]) / 2)
     assert lookup("reward/mean/digits").better == "higher"
     assert not any(name.startswith("reward/mean/") for name in Table().orchestrator().collect(0).metrics)
-
-
-class Ranked(OneTask):
-    """A taskset that pays the best of a group once more."""
-
-    group_reward_names = ("best",)
-
-    def group_rewards(self, task, rollouts):
-        best = max(rollout.reward for rollout in rollouts)
-        return {"best": [2.0 * (rollout.reward == best) for rollout in rollouts]}
-
-
-def test_what_rollouts_earn_in_comparison_counts_for_advantages():
-    table = Table()
-    orchestrator = table.orchestrator()
-    orchestrator.tasksets[0].__class__ = Ranked
-    batch = orchestrator.collect(0)
-    for group in by_prompt(batch.samples):
-        digits = [int(TOKENIZER.decode(sample.token_ids_T[-2])) / 10 for sample in group]
-        earned = [digit + 2.0 * (digit == max(digits)) for digit in digits]
-        mean = sum(earned) / len(earned)
-        assert [sample.advantages_T[-1] for sample in group] == pytest.approx([one - mean for one in earned])
-    assert batch.metrics["env/reward_best"] > 0

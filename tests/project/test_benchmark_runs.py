@@ -3,13 +3,11 @@
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks.harness import runs, seeds, warmup
-from benchmarks.learning import alphabet_sort, context_distill
+from benchmarks.harness import runs, seeds
 from slimrl.config.reading.load import load
 from slimrl.config.reading.saved import write_config
 from slimrl.config.run import COMMANDS
@@ -95,68 +93,6 @@ def test_a_run_without_readable_settings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("max_stops = 3\n")
     with pytest.raises(SystemExit, match="max_stops"):
         runs.finish(job(tmp_path))
-
-
-def test_what_the_environment_sets_is_asked_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin(tmp_path / "run", "--seed", "7")
-    (tmp_path / "run" / "summary.json").touch()
-    monkeypatch.setenv("SLIMRL_SEED", "7")
-    runs.finish(job(tmp_path / "run"))
-
-
-def test_another_models_warm_up_is_refused(tmp_path: Path) -> None:
-    """And that of this one is taken, without being made again."""
-    arguments = SimpleNamespace(runs=tmp_path, model="smollm2-135m", dtype="float32")
-    weights = tmp_path / "warmup" / "weights" / f"step_{warmup.WARMUP_STEPS}"
-    made: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(warmup, "finish", made.append)
-        assert warmup.warm_up(arguments) == weights
-    begin(tmp_path / "warmup", *made[0].argv, command="sft")
-    weights.mkdir(parents=True)
-    assert warmup.warm_up(arguments) == weights
-    with pytest.raises(SystemExit, match=r"warmup was made with other settings \(model\)"):
-        warmup.warm_up(SimpleNamespace(runs=tmp_path, model="other", dtype="float32"))
-
-
-def test_other_flags_are_another_distillation(tmp_path: Path) -> None:
-    made = list[tuple[Any, bool]]()
-    (tmp_path / "warmup" / "weights" / "step_3").mkdir(parents=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(context_distill, "finish", lambda job, resume=False: made.append((job, resume)))
-        context_distill.train_and_probe(tmp_path, 4, ["--max_steps", "7"])
-    (run, resumed), (probe, _) = made
-    assert (run.command, run.directory, resumed) == ("rl", tmp_path, True)
-    assert (probe.command, probe.directory, probe.result) == ("probe", tmp_path / "probe", "probe.json")
-    configs = [load(COMMANDS[one.command], one.argv, {}).config for one in (run, probe)]
-    assert [(config.seed, config.max_steps) for config in configs] == [(4, 7), (4, 7)]
-    assert configs[1].model.name == str(tmp_path / "warmup" / "weights" / "step_3")
-
-
-def test_alphabet_sort_is_evaluated_with_the_higher_power_too(tmp_path: Path) -> None:
-    asked = list[Any]()
-    seed_dirs = [tmp_path / f"seed_{seed}" for seed in (0, 1)]
-    for run in seed_dirs:
-        for step in (10, 50):
-            (run / "weights" / f"step_{step}").mkdir(parents=True)
-        begin(run, "--model.name", "the-base")
-        (run / "eval.toml").write_text('[model]\ndtype = "float32"\n')
-
-    def finish(job: Any, resume: bool) -> None:
-        config: Any = load(COMMANDS[job.command], job.argv, {}).config
-        asked.append(config)
-        found = {"reward": {"mean": 0.5}, "scores": {"exact": {"mean": 0.25}}}
-        evaluations = {config.model.name: {"greedy": found}, "random": {"scripted": found}}
-        job.directory.mkdir()
-        (job.directory / job.result).write_text(json.dumps({"evaluations": evaluations}))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alphabet_sort, "finish", finish)
-        table = alphabet_sort.strict_table(seed_dirs)
-    assert [*table] == ["base", "random", "seed_0", "seed_1"]
-    assert table["seed_1"] == {"greedy": {"reward": {"mean": 0.5}, "exact": 0.25}}
-    assert [one.model.name for one in asked] == ["the-base", *(str(run / "weights" / "step_50") for run in seed_dirs)]
-    assert all(one.env[0].args["power"] == 8 and one.model.dtype == "float32" for one in asked)
 
 
 def test_what_is_kept_names_no_place_of_this_machine(tmp_path: Path) -> None:

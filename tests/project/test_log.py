@@ -31,24 +31,12 @@ def anchors(headings: Iterable[str]) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
-def links_within_log(page: Path) -> list[str]:
-    """Return the pages and headings of the log that a page links to."""
-    targets = re.findall(r"\]\(([^)\s]*)\)", page.read_text(encoding="utf-8"))
-    return [target for target in targets if re.fullmatch(r"([\w-]+\.md)?(#.*)?", target)]
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_entry_has_a_date_and_then_a_verdict(page: Path) -> None:
     found = entries(page)
     assert found
     assert [heading for heading, _ in found if not HEADING.match(heading)] == []
     assert [heading for heading, body in found if not verdict(body)] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_newest_entry_stands_first(page: Path) -> None:
-    dates = [heading[:10] for heading, _ in entries(page)]
-    assert dates == sorted(dates, reverse=True)
 
 
 def test_the_index_lists_every_entry_once_with_its_date_and_verdict() -> None:
@@ -58,21 +46,3 @@ def test_the_index_lists_every_entry_once_with_its_date_and_verdict() -> None:
         for (heading, body), anchor in zip(entries(page), anchors(heading for heading, _ in entries(page)), strict=True)
     ]
     assert sorted(LINE.findall(INDEX)) == sorted(expected)
-
-
-@pytest.mark.parametrize("page", [LOG / "README.md", *PAGES], ids=lambda page: page.stem)
-def test_links_within_the_log_lead_to_a_page_and_a_heading(page: Path) -> None:
-    headings = {path.name: anchors(heading for heading, _ in entries(path)) for path in PAGES}
-    lost = []
-    for target in links_within_log(page):
-        name, _, anchor = target.partition("#")
-        name = name or page.name
-        if name not in headings or (anchor and anchor not in headings[name]):
-            lost.append(target)
-    assert lost == []
-
-
-def test_no_two_entries_of_a_page_share_an_anchor() -> None:
-    for page in PAGES:
-        found = anchors(heading for heading, _ in entries(page))
-        assert len(found) == len(set(found)), page.name

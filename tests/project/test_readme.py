@@ -1,31 +1,11 @@
 """What the README shows a newcomer must work as it stands there."""
 
-import asyncio
 import re
 import subprocess
 from pathlib import Path
 
-from slimrl.environments.find import load_taskset
-from slimrl.types import Turn
-
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-
-
-def test_the_environment_in_the_readme_plays_an_episode(tmp_path):
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (tmp_path / "shout.py").write_text(code)
-    taskset = load_taskset(f"{tmp_path / 'shout.py'}:Shout", {})
-    environment = taskset.environment(taskset.tasks("train")[7])
-
-    async def episode() -> Turn:
-        (message,) = await environment.start()
-        assert "7" in message["content"]
-        return await environment.step("7!!")
-
-    turn = asyncio.run(episode())
-    assert turn.done
-    assert turn.reward == 0.5
 
 
 def test_the_two_commands_are_there_and_continuous_integration_runs_the_second() -> None:

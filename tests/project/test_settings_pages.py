@@ -32,7 +32,3 @@ def test_the_site_lists_a_page_for_every_command(pages: ModuleType) -> None:
     for command in COMMANDS.values():
         assert f"settings/{command.command}.md" in site
         assert f"]({command.command}.md) |" in pages.settings_pages()["index"]
-
-
-def test_a_bar_in_a_meaning_does_not_end_its_cell(pages: ModuleType) -> None:
-    assert pages.cell("KL(a || b)\n  of a token") == "KL(a &#124;&#124; b) of a token"

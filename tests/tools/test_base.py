@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from slimrl.tools.base import Frame, ToolError, purpose, schema_of
+from slimrl.tools.base import Frame, ToolError, purpose, schema_of, tool_of
 from slimrl.tools.formats import make_call, parse_call
-from slimrl.tools.json_schema import mistake_of, schema_of_hint
 
 
 def search_pages(query: str) -> str:
@@ -45,26 +44,19 @@ def test_a_call_is_made_with_its_arguments(text: str, result: str):
     ("text", "said"),
     [
         ("", "this is no call"),
-        ("search_pages", "this is no call"),
-        ("search pages('x')", "this is no call"),
         ('search_pages("x"', "this is no call"),
-        ("search_pages(x)", "this is no call"),
         ("search_pages(open('/etc/passwd').read())", "this is no call"),
         ("__import__('os').system('true')", "this is no call"),
         ("search_pages(*['x'])", "this is no call"),
-        ("search_pages(**{'query': 'x'})", "this is no call"),
         ("search_pages('x'); search_pages('y')", "this is no call"),
         ("(" * 5000, "this is no call"),
         ("search_pages('\x00')", "this is no call"),
         ('serch_pages("x")', "Did you mean `search_pages`?"),
         ("search_pages()", 'It is called as search_pages("query")'),
         ('search_pages("a", "b")', 'It is called as search_pages("query")'),
-        ('search_pages(page="a")', 'It is called as search_pages("query")'),
         ("search_pages(7)", "must be text in quotes, not 7"),
         ('join("a", second=None)', "`second` must be text"),
-        ("search_pages(f'x')", "this is no call"),
         ('search_pages("\\ud800")', "has half of a surrogate pair"),
-        ("lambda: 0", "this is no call"),
     ],
 )
 def test_what_is_wrong_is_said_to_the_policy(text: str, said: str):
@@ -103,7 +95,17 @@ def test_a_message_marks_what_may_be_cut():
     assert message["content"][excerpt["begin"] : excerpt["end"]] == "text" and excerpt["max_tokens"] == 7
 
 
-def test_a_parameter_that_may_be_none_takes_null() -> None:
-    schema = schema_of_hint(int | None)
-    assert mistake_of(None, schema) == mistake_of(3, schema) == ""
-    assert mistake_of("3", schema)
+def add(number: int | None, names: set[str], place: tuple[int, int] = (0, 0)) -> str:
+    return f"{number} {sorted(names)} {place}"
+
+
+def test_a_function_gets_values_of_its_types() -> None:
+    tools = {"add": tool_of(add)}
+    calls = {
+        'add(3, ["b", "a"])': "3 ['a', 'b'] (0, 0)",
+        'add(None, ["b"], [1, 2])': "None ['b'] (1, 2)",
+        'add("3", [])': "Error: add: `number` must be an integer, not '3'",
+        "add(3, [], [1, 2, 3])": "Error: add: `place` must have a length of at most 2, not 3",
+    }
+    for call, said in calls.items():
+        assert asyncio.run(make_call(tools, *parse_call(call), str))[1].startswith(said)

@@ -106,7 +106,7 @@ def test_a_function_of_texts_alone_stays_as_it_is(form: str) -> None:
 
 
 def test_hints_that_no_call_can_hold_are_refused() -> None:
-    def odd(a: set[int]) -> None: ...
+    def odd(a: pytest.MonkeyPatch) -> None: ...
 
     def unknown(a: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 

@@ -195,7 +195,8 @@ def test_validation_is_on_rows_from_all_over_a_sorted_file(tmp_path, question, m
 def test_validation_is_on_demonstrations_from_all_over_a_sorted_split(tmp_path):
     rows = [{"question": f"q{n}", "answer": n} for n in range(50)]
     path = str(write_rows(tmp_path / "test.jsonl", rows))
-    taskset, file = made(tmp_path, rows, test_path=path), FileDataConfig(path=path)
+    marked = [{**row, "split": split} for split in ("train", "test") for row in rows]
+    taskset, file = made(tmp_path, marked), FileDataConfig(path=path)
     config = SFTConfig(max_steps=1, output_dir=str(tmp_path), data=file, val_num_examples=10)
     validation = from_experts(config, [taskset], CHATML).validation
     texts = [CHATML.full_text(list(sample.token_ids_T)) for sample in validation]

@@ -13,9 +13,7 @@ MonitorName = Literal[
     "repetition",
     "one_reply",
     "invalid_calls",
-    "reward_spread",
     "zero_signal",
-    "duplicates",
     "judge",
     "held_out_gap",
     "reward_hacking",
@@ -47,8 +45,7 @@ class MonitorsConfig(Config):
     """`entropy_collapse`: lowest entropy in nats per token, unless the tasks are solved."""
 
     max_length_factor: float = Field(default=2.0, gt=1)
-    """`length`: replies may grow or shrink by this factor within 20 steps; by its square root if, within groups, the
-    longer replies earn more."""
+    """`length`: replies may grow or shrink by this factor within 20 steps."""
 
     max_repetition: float = Field(default=0.4, gt=0, le=1)
     """`repetition`: largest share of a reply's 4-grams of tokens that occur earlier in it."""
@@ -59,14 +56,8 @@ class MonitorsConfig(Config):
     max_invalid_share: float = Field(default=0.5, gt=0, le=1)
     """`invalid_calls`: largest share of calls or replies that the environment cannot read, if it does not fall."""
 
-    min_spread_within: float = Field(default=0.02, ge=0, lt=1)
-    """`reward_spread`: smallest share of the rewards' variance that lies within groups."""
-
     max_zero_signal: float = Field(default=0.95, gt=0, le=1)
     """`zero_signal`: largest share of groups without a signal, unless the tasks are solved."""
-
-    max_excess_duplicates: float = Field(default=0.25, gt=0, le=1)
-    """`duplicates`: largest share of equal pairs in a group beyond the share that the probabilities predict."""
 
     max_judge_disagreement: float = Field(default=0.4, gt=0, le=1)
     """`judge`: largest share of answers about which a judge and the comparison of words disagree."""
@@ -79,10 +70,6 @@ class MonitorsConfig(Config):
 
     min_dependence_share: float = Field(default=0.4, ge=0, lt=1)
     """`reward_hacking`: while the reward rises, `monitor/task_dependence` may fall to this share of its first value."""
-
-    right_metric: str = Field(default="auto", min_length=1)
-    """`reward_hacking`: the metric of the environment that is 1 for a right answer and lower for any other, without
-    `env/`. `auto` takes the first reported one of exact, correct, won, solved and optimum."""
 
 
 # The monitor that uses each bound: the first word of the bound's text.

@@ -136,10 +136,6 @@ class OrchestratorConfig(EpisodesConfig):
     """A group whose advantages are all 0, for example because its rewards are equal, teaches nothing. It is replaced by
     a new group until this many times the batch's groups have been sampled in the step. 1 never replaces one."""
 
-    max_rollouts_gb: float = Field(default=20.0, gt=0)
-    """Maximum disk space for the rollouts of all steps, in GB. Beyond it older steps lose their rollouts, evenly over
-    the run; the metrics of all steps stay."""
-
 
 class EngineConfig(Config):
     """Settings that make sampling with slimrl's own engine faster."""

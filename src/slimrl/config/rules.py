@@ -229,10 +229,6 @@ def monitor_rules(config: RLConfig) -> Rules:
         and "held-out tasks are measured before and after training alone. Set eval.interval_steps.",
         "zero_signal": (loss.has_critic or loss.teacher_tau > 0 or loss.student_tau > 0)
         and "with a value head or distillation every group carries a signal. Remove it.",
-        "reward_spread": config.has_teacher
-        and "a policy that learns from a teacher needs no spread of rewards. Remove it.",
-        "duplicates": config.orchestrator.rollouts_per_example == 1
-        and "orchestrator.rollouts_per_example = 1 leaves no two rollouts to compare. Remove it.",
     }
     for name in monitors.stop:
         fault = f'<monitors.stop> has "{name}", which cannot act: '

@@ -8,14 +8,13 @@ one.
 """
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
 from slimrl.models.chat.thoughts import without_thoughts
 
-Form = Literal["lenient", "tag", "last_line", "whole"]
+Form = Literal["lenient", "tag", "whole"]
 
 MAX_CHARS = 20_000  # maximum length of a reply that is read leniently
 MAX_ANSWER_CHARS = 200  # maximum length of an answer that is not in tags
@@ -37,9 +36,6 @@ BOX = re.compile(r"\\(?:boxed|fbox) ?[\d{]")  # also a box that is never closed,
 SAID = re.compile(r"\banswer(?: is|:| =)[ \t]*:?([^\n]*)", re.IGNORECASE)
 SIDES = re.compile(r"(?<![!<>=~:])=(?!=)")
 SUM = re.compile(r"[\w.$€£%()]+(?:\s*[-+*×·÷^]\s*[\w.$€£%()]+)*", re.ASCII)  # a middle side of a chain of equations
-SIGNED = re.compile(r"[-+\u2212]?(?:\d[\d.,]*|\.\d[\d.,]*)", re.ASCII)
-APART = re.compile(r"([-+\u2212\u2013√±])\s+(?=\d)", re.ASCII)  # a sign that spaces separate from its number
-WORD_END = re.compile(r"[\s=;]+|,(?!\d)|\\[()\[\]\\,;]", re.ASCII)
 SENTENCE_END = re.compile(r"[.!;](?=\s|$)")
 # Words that withdraw an answer, offer alternatives, or ask a question. A reply with such a word is not read leniently.
 DOUBT = re.compile(
@@ -112,9 +108,8 @@ class Answer:
 def read_answer(reply: str, form: Form = "lenient") -> Answer:
     """Return the answer of a reply. Text inside the model's thoughts is ignored.
 
-    `tag` reads the text in `<answer>` tags; the texts of several tags must be equal. `last_line` reads the last line
-    that is not empty, `whole` the whole reply. `lenient` reads tags. If the reply has no tags, `lenient` reads the
-    `candidates` of the text, which must agree.
+    `tag` reads the text in `<answer>` tags; the texts of several tags must be equal. `whole` reads the whole reply.
+    `lenient` reads tags. If the reply has no tags, `lenient` reads the `candidates` of the text, which must agree.
 
     >>> read_answer("So <answer> 6 </answer>"), read_answer("1 + 5 = 6")
     (Answer(text='6', is_strict=True), Answer(text='6', is_strict=False))
@@ -124,16 +119,13 @@ def read_answer(reply: str, form: Form = "lenient") -> Answer:
     visible = without_thoughts(reply).strip()
     if form == "whole":
         return Answer(visible or None, is_strict=True)
-    if form == "last_line":
-        return Answer(visible.rpartition("\n")[2].strip() or None, is_strict=True)
     if tagged := {text.strip() for text in TAG.findall(visible)}:
         return Answer(tagged.pop() if len(tagged) == 1 else None, is_strict=True)
     if form == "tag" or len(visible) > MAX_CHARS or DOUBT.search(ANY_TAG.sub("", visible)) or CUT.search(visible):
         return Answer(None, is_strict=False)
     if len(BOX.findall(visible)) != len(BOXED.findall(visible)):
         return Answer(None, is_strict=False)
-    found = {cleaned for text in candidates(visible) if (cleaned := _clean(text))}
-    return Answer(_one_of(found), is_strict=False)
+    return Answer(_one_of({_clean(text) for text in candidates(visible)} - {""}), is_strict=False)
 
 
 def _one_of(found: set[str]) -> str | None:
@@ -146,40 +138,29 @@ def _one_of(found: set[str]) -> str | None:
     return shortest if all(same) else None
 
 
-def candidates(text: str) -> Iterator[str]:
-    """Yield all possible answers of a text without answer tags: the text after a broken tag, in `\\boxed{}` or after
+def candidates(text: str) -> list[str]:
+    """Return all possible answers of a text without answer tags: the text after a broken tag, in `\\boxed{}` or after
     "the answer is", and each side of an equation if this side is a plain number. If the text has no tag, box or
-    equation and at most `MAX_WORDS` words, yield the text itself.
+    equation and at most `MAX_WORDS` words, return the text itself. Return nothing for a text with several equations in
+    a sentence.
 
-    >>> list(candidates("2 * 4 = 8 = 5 + 3. The answer is 8."))
-    ['8', '8']
+    >>> candidates("2 * 4 = 8 = 5 + 3. The answer is 8."), candidates("x = 8 and y = 8")
+    (['8', '8'], [])
     """
-    for pattern in (TAG_LIKE, BOXED):
-        yield from pattern.findall(text)
+    found = [*TAG_LIKE.findall(text), *BOXED.findall(text)]
     is_marked = bool(TAG_LIKE.search(text) or BOXED.search(text))
     for line in text.splitlines():
         for sentence in SENTENCE_END.split(line):
-            said, sides = SAID.findall(BOXED.sub(r"\1", sentence)), SIDES.split(sentence)
-            yield from said
-            yield from _numbers(sides)
+            said, sides = SAID.findall(BOXED.sub(r"\1", sentence)), [_clean(side) for side in SIDES.split(sentence)]
+            if not all(SUM.fullmatch(side) for side in sides[1:-1]):
+                return []
+            found += said
+            if len(sides) > 1:
+                found += [side for side in sides if read_number(side)]
             is_marked = is_marked or bool(said) or len(sides) > 1
     if not is_marked and "\n" not in text and len(text.split()) <= MAX_WORDS and "," not in text:
-        yield text
-
-
-def _numbers(sides: Sequence[str]) -> Iterator[str]:
-    """Yield the plain numbers among the `sides` of an equation. If a side between two others is not an arithmetic
-    expression, the sentence has several equations. Then yield all its numbers, and all words with digits."""
-    if len(sides) > 1:
-        bare = [_clean(side) for side in sides]
-        if all(SUM.fullmatch(side) for side in bare[1:-1]):
-            yield from (side for side in bare if read_number(side))
-        else:
-            text = APART.sub(r"\1", BOXED.sub(r"\1", "=".join(sides)))
-            yield from SIGNED.findall(text)
-            # A number may be a part of a word, such as `5k`. Then both are candidates and differ, so there is no
-            # answer.
-            yield from (word for word in WORD_END.split(text) if any(map(str.isdecimal, word)))
+        found.append(text)
+    return found
 
 
 def _clean(text: str) -> str:

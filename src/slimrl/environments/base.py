@@ -15,8 +15,6 @@ SUCCESS = 1.0 - 1e-9
 """An episode with at least this reward is a full success: a sum of turn rewards may be rounded."""
 
 DEFAULTS = Taskset()
-# If a class lacks the method on the right, its attribute on the left is ignored.
-PARTNERS = {"roles": "self_play", "group_reward_names": "group_rewards"}
 
 
 @runtime_checkable
@@ -44,7 +42,8 @@ class _Completed:
         self.class_name, self.purpose = type(own).__name__, module_purpose(type(own))
 
     def __getattr__(self, name: str) -> Any:
-        has_own = self._has(name) and self._has(PARTNERS.get(name, name))
+        # Without `self_play`, an attribute `roles` has another meaning.
+        has_own = self._has(name) and (name != "roles" or self._has("self_play"))
         return getattr(self._own if has_own else DEFAULTS, name)
 
     def _has(self, name: str) -> bool:

@@ -17,7 +17,7 @@ from slimrl.errors import UserError
 from slimrl.io.text import spans_between
 from slimrl.types import Message, Script, Split, Task, Taskset, Turn
 
-Style = Literal["code", "spelled", "word"]
+Style = Literal["code", "word"]
 INSTRUCTION = "Reverse the text character by character. Answer in <reversed_text> tags."
 TAGS = "<reversed_text>", "</reversed_text>"
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
@@ -29,18 +29,13 @@ def code(rng: random.Random, length: int) -> str:
     return "".join(rng.choice(string.digits if i % 2 else string.ascii_lowercase) for i in range(length))
 
 
-def spell_text(rng: random.Random, length: int) -> str:
-    """Return a made-up word with spaces between the letters, such as `k i l i g u`. Each letter is a separate token."""
-    return " ".join(word(rng, length))
-
-
 def word(rng: random.Random, length: int) -> str:
     """Return a made-up word, such as `kiligu`. It is hard to reverse: the tokens hide the letters, so the model must
     know how each token is spelled."""
     return "".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
 
 
-STYLES: dict[Style, Callable[[random.Random, int], str]] = {"code": code, "spelled": spell_text, "word": word}
+STYLES: dict[Style, Callable[[random.Random, int], str]] = {"code": code, "word": word}
 
 
 @functools.lru_cache(maxsize=8)  # a run asks for a split several times
@@ -63,7 +58,7 @@ def texts_of(split: Split, style: Style, lengths: tuple[int, int], num: int) -> 
 class ReverseText(Taskset):
     """A taskset of made-up texts of `min_length` to `max_length` characters, not counting spaces; all texts differ.
 
-    `style` is `code`, `spelled` or `word`, from easy to hard. The arguments are the `args` of the config's environment.
+    `style` is `code` (easy) or `word` (hard). The arguments are the `args` of the config's environment.
     """
 
     def __init__(

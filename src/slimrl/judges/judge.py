@@ -14,18 +14,16 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol
-
-from pydantic import Field
+from typing import Any, ClassVar, Protocol
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root
 from slimrl.io.chat_client import ChatClient, ChatServer, Reply
 from slimrl.io.http import HttpError
 from slimrl.io.settings import read_settings
+from slimrl.judges.match import matches
 from slimrl.judges.untagged import without_tags
 from slimrl.judges.verdict_cache import VerdictCache
-from slimrl.judges.word_match import MIN_F1, matches
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Metrics
 
@@ -34,10 +32,6 @@ from slimrl.types import Metrics
 AROUND = "\\s*_`\"'“”‘’«»()"
 VERDICT = re.compile(rf"[{AROUND}]*((?ai:yes|no))[{AROUND}.,!。]*")
 GREEDY = {"temperature": 0.0, "seed": 0}
-NO_VERDICT = "verdict"
-REFUSED = (400, 422)  # the HTTP statuses of a server that does not support a field of the request
-# Constrains a reply to yes or no, for vLLM. The first try is not constrained: a judge may think.
-CONSTRAINED = {"structured_outputs": {"choice": ["yes", "no"]}}
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
 PROMPT = """\
 Question: {question}
@@ -86,14 +80,11 @@ class Judge(Protocol):
         judged."""
 
 
-@dataclass(frozen=True, slots=True)
 class MatchJudge:
-    """A judge that compares words, as `judges/word_match.py` does; `min_f1` is the required similarity."""
-
-    min_f1: Annotated[float, Field(gt=0, le=1)] = MIN_F1
+    """A judge that compares words, as `judges/match.py` does."""
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
-        return Verdict(matches(without_thoughts(response), references, question, self.min_f1))
+        return Verdict(matches(without_thoughts(response), references, question))
 
     def offload(self) -> None:
         """No-op: this judge uses no device memory."""
@@ -117,11 +108,10 @@ class JudgeServer(ChatServer):
 
 
 def read_judge(settings: Mapping[str, Any]) -> "MatchJudge | JudgeServer":
-    """Return the judge that the settings describe. Settings with `base_url` and `model` are the fields of a
-    `JudgeServer`, to which no request is sent yet. Other settings are the fields of a `MatchJudge`. Raise UserError for
-    invalid settings."""
-    if not {"base_url", "model"} & set(settings):
-        return read_settings(MatchJudge, settings, "judge")
+    """Return the judge that the settings describe. Without settings it is a `MatchJudge`. Otherwise they are the fields
+    of a `JudgeServer`, to which no request is sent yet. Raise UserError for invalid settings."""
+    if not settings:
+        return MatchJudge()
     if missing := [name for name in ("base_url", "model") if name not in settings]:
         raise UserError(f"a judge needs `{'` and `'.join(missing)}`, or leave `judge` away to compare words.")
     return read_settings(JudgeServer, settings, "judge")
@@ -153,7 +143,6 @@ class LLMJudge:
         self._chat = ChatClient(server)
         self.offload, self.close = self._chat.offload, self._chat.close
         self._cache = VerdictCache(cache)
-        self._constrains = True  # until the server refuses constraints
         # A lock for each open request, by its key. It is deleted after the last request that uses it.
         self._asking: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
@@ -198,25 +187,14 @@ class LLMJudge:
 
     async def _reply(self, body: dict[str, Any], failures: Sequence[HttpError]) -> Reply:
         """Send a request and return the reply; `failures` are the errors of earlier tries. The first reply is greedy.
-        Later replies are sampled, because a second greedy reply would equal the first. After a reply that was not a
-        verdict, they are constrained to yes or no, if the server supports this."""
+        Later replies are sampled, because a second greedy reply would equal the first."""
         num_tries = sum(failure.status > 0 and failure.kind != "busy" for failure in failures)
-        if not num_tries:
-            return await self._chat.reply(body | GREEDY)
-        sampled = body | {"temperature": 0.7, "seed": num_tries}
-        if self._constrains and any(failure.kind == NO_VERDICT for failure in failures):
-            try:
-                return await self._chat.reply(sampled | CONSTRAINED)
-            except HttpError as error:
-                if error.status not in REFUSED:
-                    raise
-                self._constrains = False
-        return await self._chat.reply(sampled)
+        return await self._chat.reply(body | ({"temperature": 0.7, "seed": num_tries} if num_tries else GREEDY))
 
     def _read_verdict(self, reply: Reply) -> bool:
         verdict = verdict_of(reply.text)
         if verdict is None:
-            raise self._chat.unusable(f"gave neither yes nor no, but {reply.text!r:.200}", NO_VERDICT)
+            raise self._chat.unusable(f"gave neither yes nor no, but {reply.text!r:.200}", "verdict")
         return verdict
 
     def _body(self, prompt: str) -> dict[str, Any]:

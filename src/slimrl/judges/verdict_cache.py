@@ -1,18 +1,19 @@
 """Stores verdicts on disk, each under a key."""
 
-import hashlib
 from pathlib import Path
 
 from slimrl.io.cache import CHOSEN_BY
 from slimrl.io.files import explain_write_errors
+
+VERDICTS = {"yes": True, "no": False}
 
 
 class VerdictCache:
     """A cache in one file. The constructor reads the file, and several processes may append to it. Without a path, the
     cache is in memory only.
 
-    Each line has a key, and a digest of the key with its verdict. A reader computes the digests for both verdicts, and
-    ignores a line that has neither digest. Raises UserError if the file cannot be used.
+    Each line has a key, which is a digest, and yes or no. A damaged line is ignored. Raises UserError if the file
+    cannot be used.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -25,10 +26,7 @@ class VerdictCache:
             with path.open("a+", encoding="ascii", errors="replace") as file:
                 file.seek(0)
                 entries = [line.partition(" ") for line in file.read().split("\n")]
-        for key, _, digest in entries:
-            for verdict in (True, False):
-                if digest == _digest(key, verdict):
-                    self._verdicts[key] = verdict
+        self._verdicts = {key: VERDICTS[verdict] for key, _, verdict in entries if verdict in VERDICTS}
 
     def get(self, key: str) -> bool | None:
         """Return the verdict of a key; None if it is unknown."""
@@ -41,8 +39,4 @@ class VerdictCache:
             return
         with explain_write_errors(self._path, CHOSEN_BY), self._path.open("ab") as file:
             # A newline first: a killed process may have left a part of a line.
-            file.write(f"\n{key} {_digest(key, verdict)}\n".encode())
-
-
-def _digest(key: str, verdict: bool) -> str:
-    return hashlib.sha256(f"{key}={verdict}".encode()).hexdigest()[:32]
+            file.write(f"\n{key} {'yes' if verdict else 'no'}\n".encode())

@@ -5,9 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from slimrl.config.model import LoraConfig
 from slimrl.config.run import RLConfig
 from slimrl.environments.scripts import EXPERT
-from slimrl.errors import nearest
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.health.measure import AUTO
 from slimrl.monitor.metrics import select_held_out_rewards
 from slimrl.types import Metrics, Taskset
 
@@ -39,11 +37,10 @@ def note_unusual_lora(config: LoraConfig, key: str, lr: float, console: RunConso
 
 
 def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:
-    """Log advice if no reward of the first step is above 0, or if no environment reports right answers. `metrics` are
-    the metrics of the first step and of the held-out evaluation."""
-    for advice in (_nothing_earned(config, tasksets, metrics), _unknown_right_metric(config, metrics)):
-        if advice:
-            console.note(f"step 0: {advice}", "yellow")
+    """Log advice if no reward of the first step is above 0. `metrics` are the metrics of the first step and of the
+    held-out evaluation."""
+    if advice := _nothing_earned(config, tasksets, metrics):
+        console.note(f"step 0: {advice}", "yellow")
 
 
 class EnvironmentShare:
@@ -88,17 +85,4 @@ def _nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metr
     return (
         "the model earns nothing yet, in no rollout and on no held-out task, and reinforcement only strengthens what "
         f"succeeds now and then: {remedy}"
-    )
-
-
-def _unknown_right_metric(config: RLConfig, metrics: Metrics) -> str:
-    """Return a note if no environment reported the metric `monitors.right_metric` in this step; otherwise an empty
-    text. Later steps may report the metric, when the first episodes finish."""
-    name = config.monitors.right_metric
-    if not config.monitors.enabled or name == AUTO or "monitor/right" in metrics:
-        return ""
-    known = [metric.removeprefix("env/") for metric in metrics if metric.startswith("env/")]
-    return (
-        f'monitors.right_metric = "{name}": no environment reports it in the first step.{nearest(name, known)} While '
-        "none does, right answers are not watched."
     )

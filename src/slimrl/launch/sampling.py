@@ -14,7 +14,7 @@ from slimrl.io.user_code import call_user_code
 from slimrl.launch.advice import advise
 from slimrl.launch.parts import Parts, SamplingParts
 from slimrl.models.history import read_history
-from slimrl.monitor.rollouts import RolloutRecord, thin_rollouts, write_rollouts
+from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.monitor.summary import Stage
 from slimrl.orchestrator.distill import Distillation
 from slimrl.orchestrator.orchestrator import Orchestrator
@@ -23,8 +23,6 @@ from slimrl.transport.base import Batch
 from slimrl.types import Metrics
 
 TOKENIZER = "tokenizer/tokenizer.json"
-THINNED = "orchestrator.max_rollouts_gb"
-THIN_EVERY = 10  # steps between two checks, because a long run has many files
 # The names of the stages of the held-out evaluation in file names.
 BASE, START = "base", "start"
 FINAL = "final", "after RL"
@@ -123,10 +121,6 @@ def make_orchestrator(
 
     def record(step: int, records: Sequence[RolloutRecord]) -> None:
         write_rollouts(RunDir(parts.output_dir).rollouts_of(step), records)
-        max_gb = parts.config.orchestrator.max_rollouts_gb
-        if step % THIN_EVERY == 0 and thin_rollouts(parts.output_dir, 1e9 * max_gb) and THINNED not in shown:
-            shown.add(THINNED)
-            parts.console.note(f"rollouts of older steps are deleted from now on, to keep to {max_gb:g} GB ({THINNED})")
         for rollout in (one.rollout for one in records if one.rollout.failure):
             if rollout.failure not in shown:  # only the first of each kind; the file has all failures
                 shown.add(rollout.failure)

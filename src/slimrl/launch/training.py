@@ -73,7 +73,7 @@ class Run:
         state.spend(time.monotonic() - self.began)  # so that a resumed run also counts the time before the first step
 
         # Train, and evaluate again. From now on the console shows training steps of RL.
-        display = console.steps(config.max_steps, first, before=_rewards_before(parts.output_dir, first))
+        display = console.steps(config.max_steps, first)
         if not config.async_level:
             monitor.add(EnvironmentShare(console.note))
         for sink in (display, *more_sinks):
@@ -209,10 +209,3 @@ def describe_restart(output_dir: Path) -> str:
     if not kept:
         return f"{output_dir} has no checkpoint to resume from: the run begins anew"
     return f"no checkpoint of RL yet in {output_dir}: RL begins anew; {' and '.join(kept)} are kept"
-
-
-def _rewards_before(output_dir: Path, first: int) -> list[float]:
-    """Return the mean rewards of the steps before `first`, the step at which the run was resumed."""
-    path = RunDir(output_dir).metrics
-    lines = read_metrics(path) if first and path.exists() else ()
-    return [metrics["reward/mean"] for step, metrics in lines if step < first and "reward/mean" in metrics]

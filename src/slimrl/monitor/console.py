@@ -4,10 +4,9 @@ On a terminal the bars are live. In a pipe, a log file or CI, each step is one p
 The environment variable NO_COLOR is respected. The console is always passed as an argument, never global.
 """
 
-import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -18,11 +17,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from slimrl.errors import visible
-from slimrl.monitor.metrics import lookup, select_held_out_rewards
+from slimrl.monitor.metrics import select_held_out_rewards
 
-SPARKS = "▁▂▃▄▅▆▇█"
-TREND_STEPS = 10
-BAR_LINE = 80  # width of a line with a bar, without the sparkline, in characters
 PLAIN_WIDTH = 120
 SPEEDS = ("perf/tokens_sampled_per_s", "perf/tokens_trained_per_s")  # the first one that is logged is shown
 Clock = Callable[[], float]
@@ -56,9 +52,6 @@ class RunConsole:
         width = None if live else PLAIN_WIDTH
         self._rich = Console(file=stream, force_terminal=live, color_system="auto" if live else None, width=width)
         self.is_live = self._rich.is_interactive and not self._rich.is_dumb_terminal
-        # An ASCII terminal cannot show the blocks of a sparkline.
-        spare = self._rich.width - BAR_LINE if self.is_live and not self._rich.options.ascii_only else 0
-        self.spark_width = max(0, min(24, spare))
         self.bars = Progress(
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}", markup=False),
@@ -89,12 +82,9 @@ class RunConsole:
         """Print a rich table or panel. Without a terminal, omit colours and control characters."""
         self._rich.print(_Visible(renderable), soft_wrap=True)
 
-    def steps(
-        self, total: int, first_step: int = 0, headline: str = "reward/mean", before: Sequence[float] = ()
-    ) -> "StepDisplay":
-        """Return a sink that shows each step when it is logged. `headline` is the metric beside the bar. `before` has
-        the values of this metric before `first_step`, for its trend."""
-        return StepDisplay(self, total, first_step, headline, before)
+    def steps(self, total: int, first_step: int = 0, headline: str = "reward/mean") -> "StepDisplay":
+        """Return a sink that shows each step when it is logged. `headline` is the metric beside the bar."""
+        return StepDisplay(self, total, first_step, headline)
 
     @contextmanager
     def progress(self, description: str, total: int) -> Iterator["Bar"]:
@@ -124,16 +114,17 @@ class Bar:
         """Add `count` to the completed work. `info` is a short text beside the bar, such as a loss."""
         before, self._completed = self._completed, self._completed + count
         text = " · ".join(part for part in (info, self.time_left(self._completed)) if part)
-        self.show(self._completed, escape(text))  # rich reads words in square brackets as markup
+        self.show(self._completed, text)
         # Print a line after each quarter of the job.
         quarters = [done * 4 // max(1, self._total) for done in (before, self._completed)]
         if not self._console.is_live and quarters[1] > quarters[0]:
             self._console.note(f"{self._description}: {self._completed}/{self._total} · {text}")
 
     def show(self, completed: int, info: str) -> None:
-        """Set the progress of a live bar and `info`, the text after the bar. The text may contain rich markup."""
+        """Set the progress of a live bar and `info`, the text after the bar."""
         if self._task is not None:
-            self._console.bars.update(self._task, completed=completed, info=visible(info))
+            # rich reads words in square brackets as markup.
+            self._console.bars.update(self._task, completed=completed, info=visible(escape(info)))
 
     def time_left(self, done: int) -> str:
         """Return the estimated time until the end of the job. If the job is complete, return the time that it took.
@@ -156,11 +147,8 @@ class StepDisplay:
     """A sink that shows a run's steps on a console. Steps are counted from 1. Results of evaluations are printed as
     notes. The bar advances only if the metrics include `headline`."""
 
-    def __init__(
-        self, console: RunConsole, total: int, first_step: int, headline: str, before: Sequence[float]
-    ) -> None:
+    def __init__(self, console: RunConsole, total: int, first_step: int, headline: str) -> None:
         self._console, self._total, self._headline = console, total, headline
-        self._values = [*before]
         self._last = ""
         self._bar = Bar(console, "training", total, done=first_step)
 
@@ -173,39 +161,22 @@ class StepDisplay:
             self._console.note(f"step {step + 1}: failed and dropped: {drops}", style="yellow")
         if self._headline not in metrics:
             return
-        self._values.append(metrics[self._headline])
         done = step + 1  # training metrics of the first step are logged as step 0
+        name = self._headline.removesuffix("/mean").replace("/", " ")
         speed = [f"{metrics[name]:,.0f} tok/s" for name in SPEEDS if name in metrics][:1]
-        headline, others = self._headline_text(), [*speed, self._bar.time_left(done)]
+        info = " · ".join([f"{name} {metrics[self._headline]:.3f}", *speed, self._bar.time_left(done)])
         # Store the text for `close`, because the live bar disappears from the screen.
-        self._last = f"step {done}/{self._total} · {' · '.join([headline, *others])}"
+        self._last = f"step {done}/{self._total} · {info}"
         if not self._console.is_live:
             self._console.note(self._last)
-        info = " · ".join([f"[{self._colour()}]{headline}[/]", *others])
-        self._bar.show(done, f"{self._spark()} {info}".lstrip())
+        self._bar.show(done, info)
 
     def close(self, failed: bool = False) -> None:
         """Remove the bar and print its last state as a line."""
         self._bar.close()
         if self._console.is_live and self._last:
-            self._console.note(f"{self._last}  {self._spark()}".rstrip())
+            self._console.note(self._last)
         self._last = ""
-
-    def _spark(self) -> str:
-        return sparkline(self._values, self._console.spark_width)
-
-    def _headline_text(self) -> str:
-        change = trend(self._values)
-        text = f"{self._headline.removesuffix('/mean').replace('/', ' ')} {self._values[-1]:.3f}"
-        return text if change is None else f"{text} ({change:+.3f})"
-
-    def _colour(self) -> str:
-        """Return the headline's colour: green if its trend is an improvement (`Metric.better`), yellow if the trend is
-        a decline, otherwise the default."""
-        change, better = trend(self._values), lookup(self._headline).better
-        if change is None or not better:
-            return "default"
-        return "green" if (change >= 0) == (better == "higher") else "yellow"
 
 
 def _results(metrics: Mapping[str, float]) -> list[str]:
@@ -224,31 +195,6 @@ def _failures(metrics: Mapping[str, float]) -> str:
     return ", ".join(
         f"{count:.0f} x {reason}" for reason, count in reasons.items() if reason != "zero_signal" and count
     )
-
-
-def trend(values: list[float]) -> float | None:
-    """Return the mean of the last n values minus the mean of the n values before them. n is at most `TREND_STEPS`.
-    Return None if there are fewer than four values."""
-    half = min(TREND_STEPS, len(values) // 2)
-    if half < 2:
-        return None
-    return (sum(values[-half:]) - sum(values[-2 * half : -half])) / half
-
-
-def sparkline(values: list[float], width: int) -> str:
-    """Draw the last `width` values as block characters, scaled between their minimum and maximum. A value that is not
-    finite is a space.
-
-    >>> sparkline([9.0, 0.0, 0.5, 1.0], width=3)
-    '▁▅█'
-    """
-    # Not values[-width:], which returns all values if `width` is 0.
-    shown = values[len(values) - min(width, len(values)) :]
-    finite = [value for value in shown if math.isfinite(value)]
-    low, high = min(finite, default=0.0), max(finite, default=0.0)
-    # Equal values are all drawn as the lowest block.
-    scale = (len(SPARKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(SPARKS[round((value - low) * scale)] if math.isfinite(value) else " " for value in shown)
 
 
 def format_clock(seconds: float) -> str:

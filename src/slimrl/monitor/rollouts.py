@@ -4,25 +4,22 @@ The caller provides the text, so this module needs no tokenizer. Each line ends 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slimrl.io.files import LineFile, decode_floats, encode_floats, read_lines, without_nan
 from slimrl.io.rollout_json import decode_rollout, encode_rollout
-from slimrl.io.run_dir import RunDir
 from slimrl.types import Rollout
 
 MAX_VALUE = 2_000  # maximum number of characters of one value of a task's data
-NEWEST = 10  # steps that are never deleted
 # The keys of a line. Short values and the text are first, because people who open the file look for them.
 KEYS = """
 task_id environment draw has_signal role reward turn_rewards advantages failure failure_detail stop_reason metrics env_s
 task_data text messages token_ids loss_mask logprobs versions
 """
 OWN = ("text", "environment", "draw", "has_signal")
-ROOM = 0.9  # delete files down to this fraction of `max_bytes`, so that not every step must delete files
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +75,3 @@ def _shorten(value: Any) -> Any:
     """Return a value of a task's data unchanged if it is short. Otherwise return the start of its text."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return without_nan(value) if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]} …"
-
-
-def thin_rollouts(output_dir: Path, max_bytes: float) -> int:
-    """Delete files of older steps, evenly over the run, if all files together exceed `max_bytes`. Return the number of
-    deleted steps. The first step and the `NEWEST` last steps are never deleted."""
-    files = RunDir(output_dir).rollout_files()
-    sizes = {step: sum(path.stat().st_size for path in paths) for step, paths in files.items()}
-    if sum(sizes.values()) <= max_bytes:
-        return 0
-    steps, deleted = sorted(files), 0
-    while sum(sizes.values()) > ROOM * max_bytes and len(steps) > NEWEST + 1:
-        step = _densest(steps)
-        for path in files[step]:
-            path.unlink(missing_ok=True)
-        del sizes[step]
-        steps.remove(step)
-        deleted += 1
-    return deleted
-
-
-def _densest(steps: Sequence[int]) -> int:
-    """Return the step whose two neighbours are closest to each other. The first step and the newest steps are left
-    out."""
-    inner = range(1, len(steps) - NEWEST)
-    return min((steps[place + 1] - steps[place - 1], steps[place]) for place in inner)[1]

@@ -23,7 +23,6 @@ from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import token_advantages, token_rewards
 from slimrl.orchestrator.curriculum import Curriculum
 from slimrl.orchestrator.distill import Distillation, Opening, without_teacher
-from slimrl.orchestrator.group_rewards import add_group_rewards
 from slimrl.orchestrator.pool import Games, PlayedGroup, Pool
 from slimrl.orchestrator.roles import check_groups, load_estimate, num_games, role_advantages
 from slimrl.orchestrator.state import OrchestratorState, read_state
@@ -132,9 +131,9 @@ class Orchestrator:
             taken = self._pool.take(num)
             waited_s += self._watched.idle_s() - idle_s
             num_looked += len(taken)
-            compared, openings = self._compare(taken)
-            played += compared
-            groups += self._grade(compared, openings)
+            taken, openings = self._open(taken)
+            played += taken
+            groups += self._grade(taken, openings)
         rollouts = [rollout for group in played for rollout in group.rollouts]
         self.record(step, self._records(groups, played))  # before an error, so that users can read the failures
         if not groups:
@@ -190,18 +189,18 @@ class Orchestrator:
         ]
         self._pool.issue(position, games)
 
-    def _compare(self, taken: Sequence[PlayedGroup]) -> tuple[list[PlayedGroup], list[Opening]]:
-        """Return the groups with their group rewards added (`group_rewards.py`), and the teacher's opening of each
-        group. Rollouts that the teacher cannot read are marked as failed."""
-        draws = [self._curriculum.draw(group.position) for group in taken]
-        rollouts = [add_group_rewards(group.rollouts, draw) for group, draw in zip(taken, draws, strict=True)]
-        openings: Sequence[Opening | RolloutError] = [None] * len(taken)
-        if self.distillation:
-            openings, check = self.distillation.openings(draws), self.distillation.check_readable
-            pairs = zip(rollouts, openings, strict=True)
-            rollouts = [tuple(check(rollout, opening) for rollout in played) for played, opening in pairs]
-        compared = [replace(group, rollouts=played) for group, played in zip(taken, rollouts, strict=True)]
-        return compared, [None if isinstance(opening, RolloutError) else opening for opening in openings]
+    def _open(self, taken: Sequence[PlayedGroup]) -> tuple[list[PlayedGroup], Sequence[Opening]]:
+        """Return the groups, and the teacher's opening of each group. Rollouts that the teacher cannot read are marked
+        as failed."""
+        if not self.distillation:
+            return [*taken], [None] * len(taken)
+        openings = self.distillation.openings([self._curriculum.draw(group.position) for group in taken])
+        check = self.distillation.check_readable
+        read = [
+            replace(group, rollouts=tuple(check(rollout, opening) for rollout in group.rollouts))
+            for group, opening in zip(taken, openings, strict=True)
+        ]
+        return read, [None if isinstance(opening, RolloutError) else opening for opening in openings]
 
     def _sampling(self, position: int, number: int) -> SamplingParams:
         """Return the sampling parameters of an episode. The seed depends only on the run's seed, `position` and
@@ -256,10 +255,7 @@ class Orchestrator:
             env = group.position % len(self.tasksets)  # two environments may have tasks of the same name
             for rollout in (rollout for rollout in group.rollouts if not rollout.failure):
                 tasks.setdefault((env, rollout.task_id, rollout.role), []).append(rollout)
-        try:
-            return measure(list(tasks.values()), self.monitors.right_metric)
-        except (ArithmeticError, ValueError):  # rewards whose squares are not finite cannot be monitored
-            return {}
+        return measure(list(tasks.values()))
 
     def _lengths(self) -> Metrics:
         """Return the numbers of started rollouts that are in flight or wait for a batch."""

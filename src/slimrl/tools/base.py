@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
+from pydantic import PydanticUserError, TypeAdapter
+
 from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.text import is_writable
-from slimrl.tools.json_schema import mistake_of, schema_of_hint
+from slimrl.tools.json_schema import mistake_of
 from slimrl.types import Message
 
 Tool = Callable[..., Any]
@@ -66,7 +68,7 @@ class TypedTool:
         return found if isinstance(found, Mapping) else {}
 
 
-def _typed(tool: Tool) -> TypedTool:
+def _to_typed(tool: Tool) -> TypedTool:
     """Return a TypedTool unchanged, and convert a function to a tool that accepts only texts."""
     if isinstance(tool, TypedTool):
         return tool
@@ -88,30 +90,35 @@ def tool_of(function: Callable[..., Any], where: str = "") -> TypedTool:
         hints = get_type_hints(function)
     except Exception as error:
         raise UserError(f"{where}: its types cannot be read: {describe(error)}") from error
-    properties: dict[str, Any] = {}
-    required = []
+    schema: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
+    kinds: dict[str, TypeAdapter[Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise UserError(f"{where}: each parameter needs a name, and `{parameter}` has none of its own.")
+        hint = hints.get(name, str)
         try:
-            properties[name] = schema_of_hint(hints.get(name, str))
-        except TypeError as error:
+            kinds[name] = TypeAdapter(hint)
+            found = kinds[name].json_schema()
+        except PydanticUserError as error:
             raise UserError(
-                f"{where}: `{name}` has {error}, which a call cannot hold. Take str, int, float, bool, list, dict or "
-                "Literal."
+                f"{where}: `{name}` has the type {hint!r:.80}, which a call cannot hold. Take str, int, float, bool, "
+                "list, dict or Literal."
             ) from error
+        if definitions := found.pop("$defs", None):
+            schema.setdefault("$defs", {}).update(definitions)
+        schema["properties"][name] = found
         if parameter.default is parameter.empty:
-            required.append(name)
-    schema = {"type": "object", "properties": properties, "required": required}
-    return TypedTool(function.__name__, inspect.getdoc(function) or "", schema, _guard(function))
+            schema["required"].append(name)
+    return TypedTool(function.__name__, inspect.getdoc(function) or "", schema, _guard(function, kinds))
 
 
-def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function, so that its errors become text that the policy reads."""
+def _guard(function: Callable[..., Any], kinds: Mapping[str, TypeAdapter[Any]]) -> Callable[..., Any]:
+    """Wrap the function, so that it receives values of its types, and its errors become text that the policy reads."""
 
     async def call(**arguments: Any) -> Any:
         try:
-            result = function(**arguments)
+            typed = {name: kinds[name].validate_json(json.dumps(value)) for name, value in arguments.items()}
+            result = function(**typed)
             return await result if inspect.isawaitable(result) else result
         except (ToolError, RolloutError):
             raise
@@ -129,7 +136,7 @@ def arguments_of(
     accepts only texts."""
     if name not in tools:
         raise ToolError(f"there is no tool `{name:.100}`.{nearest(name, tools)}")
-    tool = _typed(tools[name])
+    tool = _to_typed(tools[name])
     parameters, called = tool.parameters, f"It is called as {usage(tool)}."
     named = by_name(tool, positional, keywords)
     try:  # a Python literal may be a set, or have a number as a key
@@ -153,7 +160,7 @@ def arguments_of(
 def by_name(tool: Tool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arguments of a call, keyed by their names. Raise ToolError for too many arguments, or for an argument
     that is given twice."""
-    names, called = _typed(tool).parameters, f"It is called as {usage(tool)}."
+    names, called = _to_typed(tool).parameters, f"It is called as {usage(tool)}."
     if len(positional) > len(names):
         raise ToolError(f"{tool.__name__}: it takes {len(names)} arguments, not {len(positional)}. {called}")
     placed = dict(zip(names, positional, strict=False))
@@ -168,7 +175,7 @@ def usage(tool: Tool) -> str:
     >>> usage(usage)
     'usage("tool")'
     """
-    typed = _typed(tool)
+    typed = _to_typed(tool)
     if typed.of_texts:
         texts = ", ".join(f'"{name}"' for name in typed.parameters)
         return f"{tool.__name__}({texts})"
@@ -192,7 +199,7 @@ def example_call(tool: Tool) -> str:
     >>> example_call(TypedTool("add", "", {"properties": {"a": {"type": "integer"}}, "required": ["a"]}, dict))
     'add(1)'
     """
-    tool = _typed(tool)
+    tool = _to_typed(tool)
     required = [tool.parameters[name] for name in tool.schema.get("required", ()) if name in tool.parameters]
     values = [
         json.dumps(one["enum"][0]) if one.get("enum") else EXAMPLES.get(one.get("type"), '"words"') for one in required
@@ -213,7 +220,7 @@ def purpose(tool: Tool) -> str:
 def schema_of(tool: Tool) -> dict[str, Any]:
     """Return the tool's JSON schema for chat templates and OpenAI's API. If the tool is a function and not a TypedTool,
     all its parameters are strings."""
-    tool = _typed(tool)
+    tool = _to_typed(tool)
     function = {"name": tool.__name__, "description": tool.__doc__ or "", "parameters": dict(tool.schema)}
     return {"type": "function", "function": function}
 

@@ -1,16 +1,14 @@
-"""Checks a value against a JSON schema, as far as arguments of tools need it, and converts type hints to schemas.
+"""Checks a value against a JSON schema, as far as arguments of tools need it.
 
 The check supports types, `enum`, `const`, `anyOf`, `oneOf`, `allOf`, items, properties, bounds and local references. It
 ignores other keywords of a schema: the tool itself must check their values.
 """
 
 import operator
-import types
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 MAX_DEPTH = 32
-NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
 KINDS: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -57,30 +55,6 @@ def mistake_of(value: Any, schema: Any, root: Any = None, depth: int = MAX_DEPTH
         if wrong_part := mistake_of(value, part, root, depth - 1):
             return wrong_part
     return _mistake_of_bounds(value, schema) or _inner_mistake(value, schema, root, depth)
-
-
-def schema_of_hint(hint: Any) -> dict[str, Any]:
-    """Return the schema of a type hint. Raise TypeError for a type without a schema.
-
-    >>> schema_of_hint(list[int]), schema_of_hint(Literal["up", "down"])
-    ({'type': 'array', 'items': {'type': 'integer'}}, {'enum': ['up', 'down']})
-    """
-    if hint is Any:
-        return {}
-    if hint in NAMES:
-        return {"type": NAMES[hint]}
-    if hint is None or hint is type(None):
-        return {"type": "null"}
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return {"enum": list(args)}
-    if origin in (Union, types.UnionType):
-        return {"anyOf": [schema_of_hint(arg) for arg in args]}
-    if origin is list:
-        return {"type": "array", "items": schema_of_hint(args[0])}
-    if origin is dict:
-        return {"type": "object", "additionalProperties": schema_of_hint(args[1])}
-    raise TypeError(f"the type {hint!r:.80}")
 
 
 def _is_a(value: Any, kind: str) -> bool:

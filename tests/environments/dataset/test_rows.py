@@ -2,7 +2,7 @@
 
 import json
 import os
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from slimrl.environments.find import is_builtin, load_taskset, prepare_taskset, 
 from slimrl.environments.scripts import demonstrate
 from slimrl.environments.splits import shared_tasks
 from slimrl.errors import UserError
-from tests.environments.dataset.files import SUMS, TOOLS, answered, functions, made, opened, write_rows
+from tests.environments.dataset.files import SUMS, TOOLS, answered, functions, made, opened
 
 
 def questions(taskset, split):
@@ -29,25 +29,10 @@ def test_a_hash_of_the_question_splits_the_rows(tmp_path):
     assert not made(tmp_path, test_share=0.0).tasks("test")
 
 
-def test_a_column_or_files_split_the_rows(tmp_path):
+def test_a_column_splits_the_rows(tmp_path):
     rows = [{**row, "split": split} for row, split in zip(SUMS, ("train", "validation", "test"), strict=False)]
     taskset = made(tmp_path, rows)
     assert [len(taskset.tasks(split)) for split in ("train", "validation", "test")] == [1, 1, 1]
-    test = write_rows(tmp_path / "test.jsonl", SUMS[:3])
-    taskset = made(tmp_path, SUMS[3:], test_path=str(test))
-    assert [len(taskset.tasks(split)) for split in ("train", "test")] == [len(SUMS) - 3, 3]
-
-
-@pytest.mark.slow
-def test_csv_and_parquet_are_read(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text('question,answer\n"What is 1 + 1?",2\n"a\nb",3\n', encoding="utf-8")
-    taskset = load_taskset("dataset", {"path": str(path), "test_share": 0.0, "reward": "number"})
-    assert answered(taskset, "2").reward == 1.0
-    datasets = pytest.importorskip("datasets", reason="needs the package datasets")
-    datasets.Dataset.from_list(SUMS).to_parquet(tmp_path / "rows.parquet")
-    taskset = load_taskset("dataset", {"path": str(tmp_path / "rows.parquet"), "test_share": 0.0})
-    assert answered(taskset, "1").reward == 1.0
 
 
 REFUSED = [json.loads(line) for line in Path(__file__).with_name("refused.jsonl").read_text("utf-8").splitlines()]
@@ -62,15 +47,6 @@ def test_a_file_a_row_and_args_that_cannot_be_meant_are_refused_with_the_reason(
     args = json.loads(json.dumps(one.get("args", {})).replace("TOOLS", str(tools)))
     with pytest.raises(UserError, match=one["message"]):
         prepare_taskset(load_taskset("dataset", {"path": str(path), "test_share": 0.0, **args}))
-
-
-def test_quotes_within_a_cell_and_columns_without_names_are_read(tmp_path):
-    (tmp_path / "rows.csv").write_text('question,answer,,\na 6" pipe?,"six ""inches""",,\n\nb,2\n')
-    tasks = load_taskset("dataset", {"path": str(tmp_path / "rows.csv"), "test_share": 0.0}).tasks("train")
-    assert [task.data for task in tasks] == [
-        {"question": 'a 6" pipe?', "answer": 'six "inches"'},
-        {"question": "b", "answer": "2"},
-    ]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +76,7 @@ def test_messages_keep_their_own_system(tmp_path):
 
 def test_the_expert_earns_everything_in_every_form(tmp_path):
     assert not is_builtin("dataset")  # code of the user's runs in a worker
-    for form in ("lenient", "tag", "last_line", "whole"):
+    for form in ("lenient", "tag", "whole"):
         taskset = made(tmp_path, answer=form)
         said = demonstrate(taskset, taskset.tasks("train")[0])[-1]["content"]
         assert answered(taskset, said).reward == 1.0
@@ -113,7 +89,7 @@ def test_columns_of_types_that_json_lacks_are_written_otherwise_or_left_out(tmp_
     moment = datetime(2024, 1, 2, 3, 4, 5)
     row = {
         **{"question": "q", "answer": Decimal("1.5"), "whole": Decimal("2"), "seen": moment, "day": moment.date()},
-        **{"picture": b"\x00", "parts": [{"at": moment}], "bytes": [{"x": [b"a"]}], "took": timedelta(seconds=3)},
+        **{"picture": b"\x00", "parts": [{"at": moment}], "bytes": [{"x": [b"a"]}]},
     }
     path = tmp_path / "types.parquet"
     pandas.DataFrame([{**row, "question": f"q{number}"} for number in range(3)]).to_parquet(path)

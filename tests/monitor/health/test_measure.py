@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slimrl.monitor.health.measure import MAX_ROLLOUTS, common_to_tasks, measure, repetition, spread_within
+from slimrl.monitor.health.measure import MAX_ROLLOUTS, common_to_tasks, measure, repetition
 from slimrl.monitor.metrics import lookup
 from slimrl.types import Rollout
 
@@ -31,7 +31,7 @@ def rollout(reply, reward=0.0, logprob=-1.0, task="a", **metrics):
 def test_every_number_is_registered_and_none_comes_of_nothing():
     groups = [[rollout((1, 2), 1.0, exact=1.0), rollout((1, 3, 4), 0.0, exact=0.0)], [rollout((5, 6)), rollout((5, 6))]]
     found = measure(groups)
-    names = "surprise spread_within length_reward duplicates duplicates_expected repetition shared_across_tasks"
+    names = "surprise repetition shared_across_tasks"
     names += " task_dependence right right_reward wrong_reward"
     assert set(found) == {f"monitor/{name}" for name in names.split()}
     assert all(lookup(name).name == name and math.isfinite(value) for name, value in found.items())
@@ -56,49 +56,10 @@ def test_what_most_tasks_are_told_is_counted_by_the_last_line():
     assert "monitor/same_reply" not in measure([[one] for one in played])
 
 
-def test_spread_surprise_and_repetition_by_hand():
-    def groups(*rewards):
-        return [[rollout((1,), reward) for reward in group] for group in rewards]
-
-    assert spread_within(groups((0.0, 1.0), (0.0, 1.0))) == 1.0
-    assert spread_within(groups((0.0, 0.0), (1.0, 1.0))) == 0.0  # the task decides
-    assert spread_within(groups((0.0, 2.0), (2.0, 4.0))) == pytest.approx(4.0 / 8.0)
-    assert spread_within(groups((0.1, 0.1, 0.1), (0.1, 0.1, 0.1))) == 0.0
-    assert "monitor/spread_within" not in measure(groups((0.0,), (1.0,)))
+def test_surprise_and_repetition_by_hand():
     assert measure([[rollout((1, 2), logprob=-1.0), rollout((1, 2), logprob=-3.0)]])["monitor/surprise"] == 2.0
     assert [repetition(one) for one in ([[1, 2, 3, 4, 5]] * 3, [[1, 2, 3]])] == [0.0, 0.0]  # within replies alone
     assert repetition([[7] * 13]) == pytest.approx(0.9)
-
-
-def test_length_is_paid_where_the_longer_of_a_group_earn_more():
-    paid = [[rollout((1,) * num, num / 10) for num in (1, 2, 5)]]
-    assert measure(paid)["monitor/length_reward"] == pytest.approx(1.0)
-    fined = [[rollout((1,) * num, -float(num)) for num in (1, 2, 5)]]
-    assert measure([*paid, *fined])["monitor/length_reward"] == pytest.approx(0.0, abs=1e-12)
-    assert "monitor/length_reward" not in measure([[rollout((1, 2), 0.5), rollout((1, 2), 1.0)]])
-
-
-def test_as_many_rollouts_are_equal_as_an_honest_sampler_makes():
-    rng = random.Random(0)
-    chances = (0.7, 0.2, 0.1)  # of the tokens 0, 1 and 2
-
-    def sample():
-        reply = rng.choices((0, 1, 2), chances, k=2)
-        one = rollout(tuple(reply))
-        logprobs = (0.0, 0.0, *(math.log(chances[token]) for token in reply))
-        return Rollout("a", one.token_ids_T, one.loss_mask_T, logprobs, one.versions_T, 0.0, (0.0,))
-
-    found = measure([[sample() for _ in range(8)] for _ in range(300)])
-    # The chance of being equal is the sum of the squared probabilities of all replies.
-    assert found["monitor/duplicates_expected"] == pytest.approx(sum(p * p for p in chances) ** 2, abs=0.02)
-    assert found["monitor/duplicates"] == pytest.approx(found["monitor/duplicates_expected"], abs=0.02)
-
-
-def test_a_sampler_that_draws_once_for_all_is_told_from_a_policy_that_is_sure():
-    unsure = measure([[rollout((1, 2, 3), logprob=-2.0)] * 4])
-    sure = measure([[rollout((1, 2, 3), logprob=-1e-6)] * 4])
-    assert unsure["monitor/duplicates"] == sure["monitor/duplicates"] == 1.0
-    assert unsure["monitor/duplicates_expected"] < 0.01 and sure["monitor/duplicates_expected"] > 0.99
 
 
 def naive_common(replies):
@@ -148,8 +109,7 @@ def test_right_answers_are_those_of_the_environment():
     found = measure([group])
     assert found["monitor/right"] == pytest.approx(1 / 3)
     assert (found["monitor/right_reward"], found["monitor/wrong_reward"]) == (1.0, pytest.approx(0.3))
-    assert measure([group], "won") | {"monitor/right": 0.0} == measure([group], "won")
-    assert "monitor/right" not in measure([group], "solved")
+    assert "monitor/right" not in measure([[rollout((1,), 1.0, mine=1.0)]])
 
 
 def test_of_many_rollouts_whole_groups_are_read_and_all_rewards_counted():

@@ -5,7 +5,6 @@ import os
 import random
 import sys
 import time
-import zlib
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Task, Turn
@@ -107,8 +106,6 @@ class Full(Market):
 class Exam(Market):
     """Asks for programs. The 200 tests of a task have `size` characters."""
 
-    group_reward_names = ("tests",)
-
     def __init__(self, num_tasks=2, size=2_000):
         super().__init__()
         self.num_tasks, self.size = num_tasks, size
@@ -123,10 +120,6 @@ class Exam(Market):
     def failure_kind(self, rollout):
         tests = rollout.task_data["tests"]
         return f"passes {sum(test['output'] == (n, 0.5) for n, test in enumerate(tests))} of {len(tests)} tests"
-
-    def group_rewards(self, task, rollouts):
-        assert all(rollout.task_data == task.data for rollout in rollouts)
-        return {"tests": [float(zlib.crc32(f"{one} {one.env_s}".encode())) for one in rollouts]}
 
 
 class Answer:

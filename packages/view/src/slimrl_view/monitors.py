@@ -21,7 +21,7 @@ class Monitors:
 
     def __init__(self, run: Path) -> None:
         self._config = _config(run)
-        self._health = Growing(RunDir(run).metrics, lambda: Health(self._config, say=lambda text: None), _look)
+        self._health = Growing(RunDir(run).metrics, lambda: Health(self._config), _look)
 
     def all(self) -> list[Json]:
         """Return every monitor with its bounds and its latest value. The value is None if there is none yet."""

@@ -42,6 +42,14 @@ GONE: dict[Path, object] = {
     ("data", "env", "memory_gb"): 0.0,
     ("env", "memory_gb"): 0.0,
     ("deployment", "weights"): "files",
+    ("monitors", "max_excess_duplicates"): 0.25,
+    ("monitors", "min_spread_within"): 0.02,
+    ("monitors", "right_metric"): "auto",
+    ("orchestrator", "max_rollouts_gb"): 20.0,
+    ("tensorboard", "enabled"): False,
+    ("trackio", "enabled"): "auto",
+    ("trackio", "name"): "",
+    ("trackio", "project"): "",
 }
 IsKnown = Callable[[Path], bool]  # a function that returns True if slimrl has a setting at a path
 
@@ -142,8 +150,11 @@ class Names:
 
 
 def is_gone(path: Path, value: object) -> bool:
-    """Return True if an earlier version had the setting at `path`, and this value of it did nothing."""
+    """Return True if an earlier version had the setting at `path`, and this value of it did nothing. The header of a
+    section with such settings is gone, too."""
     path = tuple(part for part in path if not part.isdecimal())
+    if value == {}:
+        return any(gone[: len(path)] == path for gone in GONE)
     return path in GONE and value == GONE[path]
 
 

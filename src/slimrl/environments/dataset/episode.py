@@ -24,17 +24,6 @@ class Grader:
     async def grade(self, completion: list[Message], has_ended: bool = True) -> Turn:
         """Return the last turn of an episode, with reward and metrics. `completion` are all messages after the opening.
         `has_ended` is False if a limit cut the episode off, which then has no answer."""
-        finished = self.finish(completion, has_ended)
-        try:
-            reward, metrics = await grade([one for one in self.rewards if not one.is_of_group], finished)
-        except RolloutError as error:
-            if has_ended or error.reason != "no_reward":
-                raise
-            reward, metrics = 0.0, {}  # a dropped episode would cost nothing
-        return Turn(done=True, reward=reward, metrics={**metrics, **finished.metrics})
-
-    def finish(self, completion: list[Message], has_ended: bool) -> Finished:
-        """Return the finished episode for the rewards; see `grade`."""
         reply = next(message["content"] for message in reversed(completion) if message["role"] == "assistant")
         answer, data = read_answer(reply if has_ended else "", self.form), self.task.data
         metrics = {"answered": float(answer.text is not None)}
@@ -43,7 +32,14 @@ class Grader:
         if self.form == "lenient":
             metrics["lenient"] = float(answer.text is not None and not answer.is_strict)
         texts = answer.text, question_of(data), references_of(data)
-        return Finished(self.task, prompt_of(data), completion, reply, *texts, metrics)
+        try:
+            finished = Finished(self.task, prompt_of(data), completion, reply, *texts, metrics)
+            reward, rewards = await grade(self.rewards, finished)
+        except RolloutError as error:
+            if has_ended or error.reason != "no_reward":
+                raise
+            reward, rewards = 0.0, {}  # a dropped episode would cost nothing
+        return Turn(done=True, reward=reward, metrics={**rewards, **metrics})
 
 
 def opening(task: Task, system: str) -> list[Message]:

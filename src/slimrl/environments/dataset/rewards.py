@@ -26,7 +26,7 @@ from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.settings import read_settings
 from slimrl.io.user_code import load_named
 from slimrl.judges.judge import Judge
-from slimrl.judges.word_match import matches
+from slimrl.judges.match import matches
 from slimrl.types import Message, Metrics, Task
 
 NAME = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # a part of a metric's name
@@ -53,48 +53,39 @@ class Finished:
     metrics: Metrics = field(default_factory=dict)
 
 
-Score = Callable[[Sequence[Finished]], Awaitable[Sequence[object]]]
+Score = Callable[[Finished], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class RewardSettings:
-    """The settings of one reward. With `group`, it receives all rollouts of a task at once, only in training."""
+    """The settings of one reward."""
 
     function: str
     weight: FiniteFloat = 1.0
     name: str = ""
-    group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One reward. `score` computes its values on finished episodes, and `columns` are the columns that `score`
+    """One reward. `score` computes its value on a finished episode, and `columns` are the columns that `score`
     needs."""
 
     name: str
     weight: float
-    is_of_group: bool
     score: Score
     columns: tuple[str, ...] = ()
     scorer: str = ""
     is_async: bool = False
 
-    async def values(self, finished: Sequence[Finished]) -> list[float | None]:
-        """Return a number for each episode, or None where the reward does not apply. Raise RolloutError if the function
-        fails or returns anything else."""
+    async def value(self, finished: Finished) -> float | None:
+        """Return a number, or None if the reward does not apply. Raise RolloutError if the function fails or returns
+        anything else."""
         try:
-            values = list(await self.score(finished))
+            value = await self.score(finished)
         except (RolloutError, UserError):
             raise
         except Exception as error:
             raise RolloutError("reward_error", f"reward `{self.name}` failed: {describe(error)}") from error
-        if len(values) != len(finished):
-            raise RolloutError(
-                "reward_error", f"reward `{self.name}` gave {len(values)} values for {len(finished)} completions"
-            )
-        return [self._number(value) for value in values]
-
-    def _number(self, value: object) -> float | None:
         if value is None:
             return None
         try:
@@ -123,7 +114,7 @@ def number(finished: Finished) -> float:
 
 
 def match(finished: Finished) -> float:
-    """Return 1 if the words of the answer match a right answer (`judges/word_match.py`)."""
+    """Return 1 if the words of the answer match a right answer (`judges/match.py`)."""
     return float(bool(finished.given) and matches(finished.given or "", finished.references, finished.question))
 
 
@@ -145,9 +136,9 @@ def read_rewards(given: object, loaded: dict[str, Any], judge: Callable[[], Judg
 async def grade(rewards: Sequence[Reward], finished: Finished) -> tuple[float, Metrics]:
     """Return the weighted sum of the rewards that apply, as in TRL, and each of these rewards as a metric. Raise
     RolloutError if no reward applies."""
-    columns = await asyncio.gather(*(reward.values([finished]) for reward in rewards))
-    values = {reward.name: column[0] for reward, column in zip(rewards, columns, strict=True)}
-    if rewards and all(value is None for value in values.values()):
+    found = await asyncio.gather(*(reward.value(finished) for reward in rewards))
+    values = dict(zip([reward.name for reward in rewards], found, strict=True))
+    if all(value is None for value in found):
         raise RolloutError("no_reward", f"none of the rewards {', '.join(values)} applies to task {finished.task.id}")
     total = sum(reward.weight * (values[reward.name] or 0.0) for reward in rewards)
     metrics = {f"reward_{name}": value for name, value in values.items() if value is not None}
@@ -176,32 +167,26 @@ def _reward_of(entry: object, loaded: dict[str, Any], judge: Callable[[], Judge]
     function: Any = None if is_builtin else load_named(where, "reward", loaded)
     if not is_builtin and not callable(function):
         raise UserError(f"reward `{where}` is not a function, but the {type(function).__name__} {function!r:.80}.")
-    if settings.group and (is_builtin or "completions" not in inspect.signature(function).parameters):
-        raise UserError(
-            f"reward `{where}` is of a `group`, but sees one reply at a time: only a function with a parameter "
-            "`completions` can compare."
-        )
     if is_builtin:
-        return Reward(name, settings.weight, settings.group, _call_scorer(where, judge), scorer=where)
+        return Reward(name, settings.weight, _call_scorer(where, judge), scorer=where)
     score, columns = _caller(function, where)
     is_async = inspect.iscoroutinefunction(function)
-    return Reward(name, settings.weight, settings.group, score, columns, is_async=is_async)
+    return Reward(name, settings.weight, score, columns, is_async=is_async)
 
 
 def _call_scorer(name: str, judge: Callable[[], Judge]) -> Score:
-    async def ask(one: Finished) -> float:
-        verdict = await judge().judge(one.question, one.given or "", one.references)
-        one.metrics.update(verdict.metrics)
+    async def score(finished: Finished) -> float:
+        if name != JUDGE:
+            return SCORERS[name](finished)
+        verdict = await judge().judge(finished.question, finished.given or "", finished.references)
+        finished.metrics.update(verdict.metrics)
         return float(verdict.correct)
-
-    async def score(finished: Sequence[Finished]) -> Sequence[float]:
-        return await asyncio.gather(*map(ask, finished)) if name == JUDGE else [*map(SCORERS[name], finished)]
 
     return score
 
 
 def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str, ...]]:
-    """Return an adapter that calls the function on finished episodes, and the columns that it needs."""
+    """Return an adapter that calls the function on a finished episode, and the columns that it needs."""
     parameters = inspect.signature(function).parameters.values()
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     required = [p.name for p in parameters if p.name in names and p.default is p.empty]
@@ -209,17 +194,19 @@ def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str,
     if any(p.kind is p.POSITIONAL_ONLY for p in parameters):
         raise UserError(f"reward `{where}` has parameters without names (`/`), and is called with keywords.")
 
-    async def score_trl(finished: Sequence[Finished]) -> Sequence[object]:
-        columns = _trl_columns([*map(copy.deepcopy, finished)])
+    async def score_trl(finished: Finished) -> object:
+        columns = _trl_columns(copy.deepcopy(finished))
         given = await _result(function(**{name: columns[name] for name in columns if takes_all or name in names}))
         if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
             raise TypeError(f"it gave a {type(given).__name__}, not a list with a number for each completion")
-        return list(given)
+        if len(values := list(given)) != 1:
+            raise TypeError(f"it gave {len(values)} values for 1 completion")
+        return values[0]
 
-    async def score_own(finished: Sequence[Finished]) -> list[object]:
-        given = [{"reply": one.reply, "task": one.task, "given": one.given} for one in map(copy.deepcopy, finished)]
-        values = [function(**{name: one[name] for name in OWN if name in names}) for one in given]
-        return [*await asyncio.gather(*map(_result, values))]
+    async def score_own(finished: Finished) -> object:
+        own = copy.deepcopy(finished)
+        given = {"reply": own.reply, "task": own.task, "given": own.given}
+        return await _result(function(**{name: given[name] for name in OWN if name in names}))
 
     if "completions" in names:
         return score_trl, tuple(name for name in required if name not in TRL)
@@ -233,19 +220,16 @@ def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str,
     return score_own, ()
 
 
-def _trl_columns(finished: Sequence[Finished]) -> dict[str, list[Any]]:
-    """Return the arguments of a reward function with TRL's signature. A completion is a text if the prompt is a text
+def _trl_columns(finished: Finished) -> dict[str, list[Any]]:
+    """Return the arguments of a reward function with TRL's signature. The completion is a text if the prompt is a text
     and the episode had one turn; otherwise it is a list of messages."""
-    names = dict.fromkeys(name for one in finished for name in one.task.data if name not in ("prompt", *TRL))
-    columns: dict[str, list[Any]] = {name: [one.task.data.get(name) for one in finished] for name in names}
-    columns["prompts"] = [one.prompt for one in finished]
-    columns["completions"] = [
-        one.reply
-        if isinstance(one.prompt, str) and len(one.completion) == 1
-        else [dict(message) for message in one.completion]
-        for one in finished
-    ]
-    return columns
+    columns = {name: [value] for name, value in finished.task.data.items() if name not in ("prompt", *TRL)}
+    is_text = isinstance(finished.prompt, str) and len(finished.completion) == 1
+    return {
+        **columns,
+        "prompts": [finished.prompt],
+        "completions": [finished.reply if is_text else finished.completion],
+    }
 
 
 async def _result(value: Any) -> Any:

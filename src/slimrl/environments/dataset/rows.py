@@ -4,20 +4,15 @@ A row has a `prompt` (a text, or chat messages) or a `question`. It may have rig
 `reference`), a `split`, an `id`, and any other columns, which are passed to reward functions.
 """
 
-import csv
-import io
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from datetime import date, datetime, time, timedelta
+from collections.abc import Mapping
+from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
-from uuid import UUID
 
 from slimrl.errors import UserError, nearest
 from slimrl.io.cache import say
-from slimrl.io.regular_file import open_regular
 from slimrl.io.rows import file_rows, hash_fraction, preview
 from slimrl.io.text import is_writable
 from slimrl.tools.formats import as_json
@@ -28,13 +23,13 @@ PROMPTS = ("prompt", "question")
 REFERENCES = ("answer", "answers", "reference")
 
 
-def read_tasks(path: str, setting: str, split: Split | None, test_share: float) -> dict[Split, list[Task]]:
-    """Return the tasks of the file `path`, by split. With `split`, all rows belong to it. Otherwise a row belongs to
-    the split in its column `split`. Without this column, a hash of the question selects the share `test_share` for
-    `test`. Raise UserError, with the row's position, for an invalid row."""
+def read_tasks(path: str, test_share: float) -> dict[Split, list[Task]]:
+    """Return the tasks of the file `path`, by split. A row belongs to the split in its column `split`. Without this
+    column, a hash of the question selects the share `test_share` for `test`. Raise UserError, with the row's position,
+    for an invalid row."""
     tasks: dict[Split, list[Task]] = {one: [] for one in SPLITS}
     left_out: dict[str, str] = {}  # columns to omit, each with the type of an unusable value
-    for given, where in _rows(Path(path), setting):
+    for given, where in file_rows(Path(path), "args.path"):
         if not isinstance(given, dict):
             raise UserError(f"{where} is no JSON object: {preview(given)}")
         row = {}
@@ -46,10 +41,10 @@ def read_tasks(path: str, setting: str, split: Split | None, test_share: float) 
         if lost := [name for name in PROMPTS if name in left_out]:
             raise UserError(f"{where}: `{lost[0]}` holds values of the type {left_out[lost[0]]}, and must be text.")
         _check_row(row, where)
-        mine = split or _split_of(row, where, test_share)
-        tasks[mine].append(Task(f"{mine}/{row.get('id', where.rpartition(':')[2])}", row))
+        split = _split_of(row, where, test_share)
+        tasks[split].append(Task(f"{split}/{row.get('id', where.rpartition(':')[2])}", row))
     if not any(tasks.values()):
-        raise UserError(f"{path} has no rows. Check {setting}.")
+        raise UserError(f"{path} has no rows. Check args.path.")
     for name, kind in left_out.items():
         say(f"{path}: the column `{name}` is left out: it holds values of the type {kind}, which a task cannot have.")
     return tasks
@@ -81,44 +76,13 @@ def reference_values(data: Mapping[str, Any]) -> tuple[str, list[Any]]:
 
 
 def _as_json(value: Any) -> Any:
-    """Convert a value that is not JSON: times to ISO texts, decimals to numbers. Raise TypeError, with the name of the
-    type, if the conversion is impossible."""
-    match value:
-        case datetime() | date() | time():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case Decimal() if value.is_finite():
-            return int(value) if value == value.to_integral_value() else float(value)
-        case Decimal() | UUID():
-            return str(value)
+    """Convert a value of parquet that is not JSON: times to ISO texts, decimals to numbers. Raise TypeError, with the
+    name of the type, for any other value."""
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal) and value.is_finite():
+        return int(value) if value == value.to_integral_value() else float(value)
     raise TypeError(type(value).__name__)
-
-
-def _rows(path: Path, setting: str) -> Iterator[tuple[Any, str]]:
-    if path.suffix != ".csv":
-        yield from file_rows(path, setting)
-        return
-    with (
-        open_regular(path, f" Check {setting}.") as raw,
-        io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8-sig", newline="") as file,
-    ):
-        reader = csv.DictReader(file, strict=True)
-        try:
-            # Several columns may lack a name.
-            if twice := [name for name, times in Counter(reader.fieldnames).items() if name and times > 1]:
-                raise UserError(f"{path}:1 has the column `{twice[0]}` twice; only one of them can be meant.")
-            for row in reader:
-                if None in row:
-                    raise UserError(f"{path}:{reader.line_num} has more cells than the first line has names.")
-                yield {name: cell for name, cell in row.items() if cell}, f"{path}:{reader.line_num}"
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} cannot be read as CSV: {error}. Check {setting}.") from error
-        except csv.Error as error:  # `line_num` is the last row before the unreadable row
-            raise UserError(
-                f"{path}:{reader.line_num + 1} cannot be read as CSV: {error}. A cell with quotes, commas or line "
-                f"breaks stands in quotes, and quotes in it are doubled. Check {setting}."
-            ) from error
 
 
 def _check_row(row: Mapping[str, Any], where: str) -> None:

@@ -1,4 +1,4 @@
-"""`dataset`: questions from a JSONL, CSV or parquet file, graded by your own functions, or by scorers and a judge.
+"""`dataset`: questions from a JSONL or parquet file, graded by your own functions, or by scorers and a judge.
 
 See `rows.py` for the columns of a row, `rewards.py` for the calls of rewards, `environments/answers.py` for answers.
 """
@@ -25,15 +25,14 @@ from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.rows import hash_fraction, preview
 from slimrl.io.settings import refuse_idle
 from slimrl.judges.judge import Judge, judge_of, read_judge
-from slimrl.judges.word_match import matches
+from slimrl.judges.match import matches
 from slimrl.tools.base import TypedTool
 from slimrl.tools.formats import CallFormat, FormatName, check_sandbox, formats_of
-from slimrl.types import Environment, Message, Rollout, Script, Split, StopReason, Task, Taskset
+from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset
 
 INSTRUCTIONS: dict[Form, str] = {
     "lenient": "Write the answer like this: <answer>answer</answer>",
     "tag": "Write the answer like this: <answer>answer</answer>",
-    "last_line": "Write the answer alone on the last line.",
     "whole": "",
 }
 TASK = "Answer the question."
@@ -49,8 +48,8 @@ NUM_CANDIDATES, NUM_TASKS, BUDGET_S = 8, 200, 10.0
 class Dataset(Taskset):
     """A taskset of questions from the file `path`. The fields are the `args` of the config section.
 
-    Test tasks are read from `test_path`, or are marked in the column `split` of `path`. Without both, a hash of the
-    question selects the share `test_share`. `reward` is a scorer's name, a function's location, or a list of names,
+    Test tasks are marked in the column `split`. Without this column, a hash of the question selects the share
+    `test_share`. `reward` is a scorer's name, a function's location, or a list of names,
     locations and tables (`RewardSettings`). `judge` has the fields of `JudgeServer` in `judges/judge.py`.
 
     `answer` is the form of an answer in a reply (`environments/answers.py`). `system` replaces the default system
@@ -63,7 +62,6 @@ class Dataset(Taskset):
     """
 
     path: str
-    test_path: str = ""
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
     reward: Any = ""
     judge: dict[str, Any] = field(default_factory=dict)
@@ -100,8 +98,6 @@ class Dataset(Taskset):
         check_sandbox(self.sandbox)
         if not self.tools:
             refuse_idle(self, ("format", "max_tool_tokens"), "dataset", "without `tools`")
-        if self.test_path:
-            refuse_idle(self, ["test_share"], "dataset", "with `test_path`")
 
     @cached_property
     def _tools(self) -> dict[str, TypedTool]:
@@ -121,12 +117,7 @@ class Dataset(Taskset):
 
     @cached_property
     def _tasks(self) -> dict[Split, list[Task]]:
-        if not self.test_path:
-            tasks = read_tasks(self.path, "args.path", None, self.test_share)
-        else:
-            # The file decides the split, so a column `split` is ignored.
-            tasks = read_tasks(self.path, "args.path", "train", 0.0)
-            tasks["test"] = read_tasks(self.test_path, "args.test_path", "test", 0.0)["test"]
+        tasks = read_tasks(self.path, self.test_share)
         everything = [task for split in tasks.values() for task in split]
         for reward in self._rewards:
             _check_tasks(reward, everything)
@@ -226,29 +217,6 @@ class Dataset(Taskset):
     def _reply_with(self, answer: str) -> Message:
         is_tagged = self._form in ("lenient", "tag")
         return {"role": "assistant", "content": f"<answer>{answer}</answer>" if is_tagged else answer}
-
-    @property
-    def group_reward_names(self) -> list[str]:
-        """The rewards that receive all rollouts of a task at once."""
-        return [reward.name for reward in self._rewards if reward.is_of_group]
-
-    def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
-        """Return the values of the group rewards, multiplied by their weights; 0 where a reward does not apply."""
-        num_opening = len(self._opening(task, self._new_calls() if self.tools else None))
-        finished = [
-            self._grader(task).finish([*rollout.messages[num_opening:]], rollout.stop_reason is StopReason.DONE)
-            for rollout in rollouts
-        ]
-        rewards = [reward for reward in self._rewards if reward.is_of_group]
-
-        async def compare() -> dict[str, list[float]]:
-            given = await asyncio.gather(*(reward.values(finished) for reward in rewards))
-            return {
-                reward.name: [reward.weight * (value or 0.0) for value in values]
-                for reward, values in zip(rewards, given, strict=True)
-            }
-
-        return asyncio.run(compare())
 
     def failure_kind(self, rollout: Rollout) -> str:
         """If the reply had no answer, return a text about this kind of failure. Otherwise return an empty text, so that

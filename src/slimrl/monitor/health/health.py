@@ -74,30 +74,17 @@ class Watched:
 
 
 class Health:
-    """The enabled monitors and the history of the metrics. A monitor that raises an exception is disabled, and the
-    exception is logged."""
+    """The enabled monitors and the history of the metrics."""
 
-    def __init__(self, config: MonitorsConfig, say: Callable[[str], None]) -> None:
-        self._config, self._say = config, say
-        self._history = History()
+    def __init__(self, config: MonitorsConfig) -> None:
+        self._config, self._history = config, History()
         self.watched = [Watched(monitor) for monitor in MONITORS if monitor.name not in config.off]
 
     def look(self, step: int, metrics: Mapping[str, float]) -> list[Alarm]:
         """Add the metrics of a step to the history. Return the new alarms."""
         self._history.add(metrics)
-        looks = [one.look(step, self._detect(one)) for one in [*self.watched]]
+        looks = [one.look(step, one.monitor.look(self._history, self._config)) for one in self.watched]
         return [alarm for alarm in looks if alarm]
-
-    def _detect(self, one: Watched) -> Detection | None:
-        try:
-            return one.monitor.look(self._history, self._config)
-        except Exception as error:  # an environment may report any number, and a monitor must not stop a run
-            self.watched.remove(one)
-            self._say(
-                f"the monitor {one.monitor.name} is off from now on, as it broke: {type(error).__name__}: {error}. "
-                "That is a fault of slimrl; the run goes on."
-            )
-            return None
 
     @property
     def num_raised(self) -> int:
@@ -117,7 +104,7 @@ class HealthWatch:
     ) -> None:
         """Restore the state from `past`, the metrics of earlier steps. Alarms of earlier steps are written to the file
         again, but not logged."""
-        self._health, self._say, self._stop = Health(config, say), say, config.stop
+        self._health, self._say, self._stop = Health(config), say, config.stop
         self._new: list[Alarm] = []
         self._file = LineFile(path)
         for step, metrics in past:

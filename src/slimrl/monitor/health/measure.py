@@ -10,9 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
-from statistics import StatisticsError, correlation
 
 from slimrl.types import Metrics, Rollout
 
@@ -22,18 +20,16 @@ MAX_TOKENS = 512  # number of tokens read per reply
 NGRAM = 4  # number of tokens in an n-gram
 MIN_TASKS = 6  # minimum number of tasks for a comparison of replies to different tasks
 BEGIN, END = -1, -2  # markers around a reply; no token has these ids
-AUTO = "auto"
 RIGHT_NAMES = ("exact", "correct", "won", "solved", "optimum")  # names that environments use for a right answer
 _TAG = re.compile(r"</?\w+>|```\w*")
 _WORD = re.compile(r"\w+|[^\w\s.,:;!?*_`\"']")
 _SAMPLED = re.compile(b"\x01+")
 
 
-def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
+def measure(groups: Sequence[Group]) -> Metrics:
     """Return the metrics of a step's rollouts. Each group holds the rollouts of one task, without failed rollouts.
 
-    `right_metric` is the environment's metric for a right answer, or `AUTO`. Metrics that cannot be computed are left
-    out, for example the similarity between tasks if there is only one task.
+    Metrics that cannot be computed are left out, for example the similarity between tasks if there is only one task.
     """
     groups = [group for group in groups if group]
     if not groups:
@@ -42,13 +38,10 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
     replies = [[_replies(rollout) for rollout in group] for group in read]
     return {
         "monitor/surprise": _surprise(groups),
-        **({"monitor/spread_within": spread_within(groups)} if any(len(group) > 1 for group in groups) else {}),
-        **_length_reward(groups),
-        **_duplicates(groups),
         "monitor/repetition": repetition([reply for group in replies for texts in group for reply in texts]),
         **common_to_tasks(replies),
         **_same_reply(groups),
-        **_right(groups, right_metric),
+        **_right(groups),
     }
 
 
@@ -71,57 +64,6 @@ def _surprise(groups: Sequence[Group]) -> float:
     rollouts = [rollout for group in groups for rollout in group]
     num = sum(rollout.num_sampled for rollout in rollouts)
     return -math.fsum(math.fsum(rollout.logprobs_T) for rollout in rollouts) / max(1, num)
-
-
-def spread_within(groups: Sequence[Group]) -> float:
-    """Return the fraction of the rewards' variance within the groups; 0 if all rewards are equal.
-
-    The other fraction is variance between tasks, which the policy cannot change. If the result is near 0, the reward
-    does not depend on the reply.
-    """
-    rewards = [rollout.reward for group in groups for rollout in group]
-    mean = math.fsum(rewards) / len(rewards)
-    total = math.fsum((reward - mean) ** 2 for reward in rewards)
-    within = 0.0
-    for group in groups:
-        own = math.fsum(rollout.reward for rollout in group) / len(group)
-        within += math.fsum((rollout.reward - own) ** 2 for rollout in group)
-    # For equal rewards, `total` may be a rounding error. A fraction of it would have no meaning.
-    return within / total if total > 1e-12 * max(1.0, mean * mean) * len(rewards) else 0.0
-
-
-def _length_reward(groups: Sequence[Group]) -> Metrics:
-    """Return the correlation of the reply length per turn and the reward, as the mean over the groups in which both
-    vary."""
-    found = []
-    for group in groups:
-        lengths = [rollout.num_sampled / max(1, len(rollout.turn_rewards)) for rollout in group]
-        rewards = [rollout.reward for rollout in group]
-        if len(set(lengths)) > 1 and len(set(rewards)) > 1:
-            with suppress(StatisticsError):  # the squares of tiny rewards are 0
-                found.append(correlation(lengths, rewards))
-    return {"monitor/length_reward": math.fsum(found) / len(found)} if found else {}
-
-
-def _duplicates(groups: Sequence[Group]) -> Metrics:
-    """Return the fraction of pairs of rollouts in a group that are equal, and the expected fraction.
-
-    The probability that a second rollout equals the first is the product of the first rollout's token probabilities.
-    For a correct sampler, the expected fraction of equal pairs is the mean of these products, even if the policy's
-    entropy is low. The measured fraction is lower if an environment answers equal replies differently.
-    """
-    equal, expected, num_groups = 0.0, 0.0, 0
-    for group in groups:
-        if len(group) > 1:
-            # The rollouts of a group have the same prompt, so compare whole sequences.
-            counts = Counter(rollout.token_ids_T for rollout in group).values()
-            equal += sum(count * (count - 1) for count in counts) / (len(group) * (len(group) - 1))
-            chances = [math.exp(min(0.0, math.fsum(rollout.logprobs_T))) for rollout in group]
-            expected += math.fsum(chances) / len(group)
-            num_groups += 1
-    if not num_groups:
-        return {}
-    return {"monitor/duplicates": equal / num_groups, "monitor/duplicates_expected": expected / num_groups}
 
 
 def repetition(replies: Sequence[Sequence[int]]) -> float:
@@ -191,12 +133,11 @@ def _last_line(rollout: Rollout) -> str:
     return " ".join(lines[-1]) if lines else ""
 
 
-def _right(groups: Sequence[Group], right_metric: str) -> Metrics:
+def _right(groups: Sequence[Group]) -> Metrics:
     """Return the fraction of right answers according to the environment's metric, and the mean rewards of right and of
     wrong answers."""
     rollouts = [rollout for group in groups for rollout in group]
-    names = RIGHT_NAMES if right_metric == AUTO else (right_metric,)
-    name = next((name for name in names if any(name in rollout.metrics for rollout in rollouts)), None)
+    name = next((name for name in RIGHT_NAMES if any(name in rollout.metrics for rollout in rollouts)), None)
     if name is None:
         return {}
     known = [rollout for rollout in rollouts if name in rollout.metrics]

@@ -1,6 +1,5 @@
 """Detectors of faults in the policy's texts, and of differences between sampler and trainer."""
 
-import math
 from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
@@ -15,7 +14,6 @@ MOST_STALE = 0.5  # limit of the fraction of rollouts that are dropped as too ol
 COLLAPSED = 0.1  # nats; a higher entropy is not a collapse, even after a fast fall
 LENGTH, TURNS, TRUNCATED = "rollout/tokens_sampled_mean", "rollout/turns_mean", "rollout/truncated"
 REPETITION, SAME_REPLY = "monitor/repetition", "monitor/same_reply"
-PAID = 0.4  # minimum correlation of length and reward within groups at which length counts as rewarded
 MOST_RISE = 0.3  # largest rise of a fraction within the window without an alarm
 # Metrics with which environments report unreadable replies. True: the metric is the fraction of readable replies.
 INVALID = {"env/invalid_share": False, "env/tagged": True, "env/valid": True}
@@ -60,38 +58,16 @@ def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Detec
         yield Detection(name, value, (has_fallen or is_gone) and not history.is_solved, message)
 
 
-def duplicates(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect that more rollouts of a group are equal than the policy's probabilities predict.
-
-    The prediction uses the policy's probabilities, so a low entropy is not the cause. The likely cause is a sampler
-    that uses the same random numbers for several rollouts, or does not sample at all.
-    """
-    names = ("monitor/duplicates", "monitor/duplicates_expected")
-    if all(history.has(name, 2) for name in names):
-        equal, expected = (history.now(name) for name in names)
-        is_bad = equal - expected > bounds.max_excess_duplicates
-        message = f"{equal:.0%} of the pairs of a group are equal, where the policy's probabilities give {expected:.0%}"
-        yield Detection(names[0], equal, is_bad, message)
-
-
 def length(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect that replies suddenly become longer, become shorter without a higher reward, or are cut off.
-
-    The limit of growth is lower if longer replies in a group have higher rewards, because the reward may depend on
-    the length itself (Singhal et al. 2023, 2310.03716).
-    """
+    """Detect that replies suddenly become longer, become shorter without a higher reward, or are cut off."""
     if history.has(LENGTH, NUM + 2):
         # Use the length per turn, because longer episodes do not mean longer replies.
         turns = max(1.0, history.now(TURNS)), max(1.0, history.before(TURNS))
         value, before = history.now(LENGTH) / turns[0], history.before(LENGTH) / turns[1]
         factor = value / before if before > 0 else 1.0
-        correlation = history.now("monitor/length_reward", NUM + 2)
-        is_paid = correlation >= PAID
-        is_long = factor >= (math.sqrt(bounds.max_length_factor) if is_paid else bounds.max_length_factor)
+        is_long = factor >= bounds.max_length_factor
         is_short = factor <= 1.0 / bounds.max_length_factor and not history.has_risen()
         message = f"replies went from {before:.0f} to {value:.0f} tokens on average"
-        if is_long and is_paid:
-            message += f", and within groups longer ones earn more (correlation {correlation:.2f})"
         yield Detection(LENGTH, value, is_long or is_short, message)
     if history.has(TRUNCATED, NUM + 2):
         value, before = history.now(TRUNCATED), history.before(TRUNCATED)

@@ -1,5 +1,4 @@
-"""Detectors of faulty rewards: equal rewards, groups without a gradient, a faulty judge, memorised tasks, and reward
-hacking.
+"""Detectors of faulty rewards: groups without a gradient, a faulty judge, memorised tasks, and reward hacking.
 
 Metrics cannot show directly that a reward is wrong. So reward hacking is detected by three signs: replies that no
 longer depend on the task, wrong answers with the same reward as right answers, and fewer right answers while the reward
@@ -7,43 +6,20 @@ rises. The last two signs need an environment that reports right answers.
 """
 
 import math
-import re
 from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
 from slimrl.monitor.health.history import NUM, Detection, History
-from slimrl.monitor.health.measure import RIGHT_NAMES
 from slimrl.monitor.metrics import select_held_out_rewards
 
-ZERO, SPREAD, STD = "reward/zero_signal_groups", "monitor/spread_within", "reward/std"
+ZERO = "reward/zero_signal_groups"
 YES, DISAGREES = "env/judge_yes", "env/judge_disagrees"
-EQUAL = 1e-9  # a smaller standard deviation of rewards is a rounding error
 ALWAYS = 0.95  # a verdict that a judge gives at least this often counts as constant
 DEPENDENCE, SHARED, RIGHT = "monitor/task_dependence", "monitor/shared_across_tasks", "monitor/right"
 WRONG_REWARD, RIGHT_REWARD = "monitor/wrong_reward", "monitor/right_reward"
 LEAST_DEPENDENCE = 0.05  # minimum task dependence in the first steps; below it, a loss of dependence cannot be detected
 MORE_SHARED = 0.5  # rise of `monitor/shared_across_tasks` that means one text for all tasks
 LEAST_RIGHT = 0.1  # earlier share of right answers; an alarm needs a fall to half of that share
-HELD_OUT = re.compile(f"held_out/(?:{'|'.join(RIGHT_NAMES)})_(.+)")
-
-
-def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect a reward that is the same for every reply.
-
-    All rewards may be equal, or rewards may differ only between tasks, which the policy cannot change. The finding is
-    not bad if the tasks are solved, or if the policy learns from a teacher instead of from rewards.
-    """
-    name = SPREAD if SPREAD in history.row else STD
-    has_teacher = any(metric.startswith("distill/") for metric in history.row)
-    if STD in history.row and history.has(name, NUM) and not has_teacher:
-        value, is_constant = history.now(name), history.now(STD) <= EQUAL
-        is_bad = (is_constant or (name == SPREAD and value < bounds.min_spread_within)) and not history.is_solved
-        message = (
-            f"{value:.1%} of the rewards' variance lies within groups: the reward depends on the task, not the reply"
-        )
-        if is_constant:
-            message = f"all rewards are {history.row.get('reward/mean', 0.0):.3g}"
-        yield Detection(name, value, is_bad, message)
 
 
 def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
@@ -106,7 +82,6 @@ def reward_hacking(history: History, bounds: MonitorsConfig) -> Iterator[Detecti
         is_bad = before >= LEAST_RIGHT and value <= before / 2 and history.has_risen()
         message = f"the reward rises while right answers fall from {before:.0%} to {value:.0%}"
         yield Detection(RIGHT, value, is_bad, message)
-    yield from _loss_on_held_out(history)
 
 
 def _independence(history: History, bounds: MonitorsConfig) -> Detection:
@@ -138,20 +113,3 @@ def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Detection:
         f"{1 - right:.0%} of the answers are wrong by the environment's own measure and earn {wrong_reward:.3g} on "
         f"average, where right ones earn {right_reward:.3g}",
     )
-
-
-def _loss_on_held_out(history: History) -> Iterator[Detection]:
-    """Detect that a held-out reward rose, and right answers became rarer, from the first to the latest evaluation. Both
-    changes must be larger than their noise."""
-    for name in select_held_out_rewards(history.row):
-        exact = next((key for key in history.row if (found := HELD_OUT.fullmatch(key)) and name.endswith(found[1])), "")
-        if exact and history.num(exact) > 1 and history.num(f"{name}_low") > 1:
-            then, now = history.values(exact)[0], history.values(exact)[-1]
-            if not (0.0 <= then <= 1.0 and 0.0 <= now <= 1.0):  # an environment may report a count under this name
-                continue
-            spread = then * (1 - then) + now * (1 - now)
-            noise = 2 * math.sqrt(spread / max(1.0, history.row.get("held_out/num", 1.0)))
-            rises = history.values(f"{name}_low")[-1] > history.values(name)[0]
-            message = f"the held-out reward rose while right answers fell from {then:.0%} to {now:.0%}"
-            yield Detection(exact, now, rises and then - now > noise, message)
-            return

@@ -274,8 +274,6 @@ class Worker:
             case {"do": "failure_kind", "rollout": values}:
                 rollout = decode_rollout(values, self._task(message).data)
                 return call_user_code("failure_kind() failed", lambda: self._taskset.failure_kind(rollout))
-            case {"do": "group_rewards", "rollouts": group}:
-                return call_user_code("group_rewards() failed", lambda: self._reward_group(self._task(message), group))
         return None
 
     def _describe(self) -> dict[str, Any]:
@@ -285,14 +283,8 @@ class Worker:
             "purpose": taskset.purpose,
             "scripts": list(map(str, taskset.scripts)),
             "roles": list(map(str, taskset.roles)),
-            "group_rewards": list(map(str, taskset.group_reward_names)),
             "own": [name for name in OPTIONAL if not is_default(taskset, name)],
         }
-
-    def _reward_group(self, task: Task, group: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-        rollouts = [decode_rollout(values, task.data) for values in group]
-        rewards = self._taskset.group_rewards(copy.deepcopy(task), rollouts)
-        return {str(name): [float(value) for value in values] for name, values in rewards.items()}
 
     def _task(self, message: Mapping[str, Any]) -> Task:
         """Return the task of a request. If the taskset's list has an equal task, return the task from the list: the

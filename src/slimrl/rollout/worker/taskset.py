@@ -43,8 +43,8 @@ class RemoteTaskset(Taskset):
         self._num_opened = 0
         about = self._seats[0].open().ask_class("describe")
         self.class_name, self.purpose = str(about["name"]), str(about["purpose"])
-        self.roles, self.group_reward_names = list(about["roles"]), list(about["group_rewards"])
-        self._scripts, self._own = list(about["scripts"]), set(about["own"])
+        self.roles, self._scripts = list(about["roles"]), list(about["scripts"])
+        self._own = set(about["own"])
 
     def tasks(self, split: Split) -> Sequence[Task]:
         if split not in self._tasks:
@@ -77,12 +77,6 @@ class RemoteTaskset(Taskset):
         process = self._next_seat().process()
         names = process.ask("self_play", task=_as_json(task))
         return [RemoteEpisode(self, None, (process, str(name))) for name in names]
-
-    def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> Mapping[str, Sequence[float]]:
-        rewards: dict[str, list[float]] = self._process().ask(
-            "group_rewards", task=_as_json(task), rollouts=[*map(encode_rollout, rollouts)]
-        )
-        return rewards
 
     def prepare(self) -> None:
         self._process().ask_class("prepare")

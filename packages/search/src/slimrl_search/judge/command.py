@@ -14,7 +14,6 @@ from slimrl.io.files import replace_file, without_nan
 from slimrl.io.invocation import command_prefix
 from slimrl.io.settings import read_settings
 from slimrl.judges.judge import JudgeServer, LLMJudge, judge_of
-from slimrl.judges.word_match import MIN_F1
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.tables import Cells, for_terminal
 from slimrl.stats import Estimate
@@ -63,7 +62,7 @@ def run_judge(argv: Sequence[str]) -> int:
     if arguments.command == "examples":
         return _write_examples(arguments.file, arguments.num, arguments.seed)
     labelled, console = read_labelled(arguments.file), RunConsole()
-    calibrations = [calibrate("match", judge_of({"min_f1": arguments.min_f1}), labelled, len(labelled), lambda: None)]
+    calibrations = [calibrate("match", judge_of({}), labelled, len(labelled), lambda: None)]
     if arguments.base_url:
         calibrations.append(_by_model(labelled, arguments, console))
     console.show(for_terminal(_summary(calibrations), console.is_live))
@@ -87,7 +86,6 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--num-concurrent", type=_positive, default=16, help="questions open at once (default 16)")
     one.add_argument("--timeout-s", type=float, default=50.0, help="seconds for a verdict (default 50)")
     one.add_argument("--max-tokens", type=_positive, default=512, help="tokens of a reply (default 512)")
-    one.add_argument("--min-f1", type=float, default=MIN_F1, help=f"the threshold of `match` (default {MIN_F1})")
     one.add_argument("--show", type=int, default=5, help="false verdicts of each sort to print (default 5)")
     one.add_argument("--output", type=Path, help="write all numbers and all false verdicts there, as JSON")
     two = commands.add_parser(

@@ -19,7 +19,7 @@ from pydantic import Field, PositiveInt
 from slimrl.errors import UserError
 from slimrl.io.text import hash_number, spans_between
 from slimrl.judges.judge import Judge, MatchJudge, judge_of, read_judge
-from slimrl.judges.word_match import matches
+from slimrl.judges.match import matches
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.models.quiet import no_progress_bars
 from slimrl.monitor.console import RunConsole

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from slimrl.judges.words import NUMBER_WORDS, normalise
+from slimrl.judges.match import NUMBER_WORDS, normalise
 from slimrl_search.judge.calibration import Labelled
 from slimrl_search.retrieval.encyclopedia import KINDS, Encyclopedia
 from slimrl_search.retrieval.pages import Question

@@ -7,8 +7,7 @@ from time import thread_time
 
 import pytest
 
-from slimrl.judges.word_match import f1, matches
-from slimrl.judges.words import normalise
+from slimrl.judges.match import matches, normalise
 
 NAMES = ("judge_words.jsonl", "judge_no.jsonl")
 LINES = [line for name in NAMES for line in Path(__file__).with_name(name).read_text("utf-8").split("\n") if line]
@@ -26,16 +25,8 @@ def test_an_answer_is_right_or_wrong_as_its_label_says(labelled: dict[str, str])
     assert all(matches(text, [text], question) for text in (response, answer) if normalise(text))
 
 
-def test_any_reference_counts_and_how_many_words_must_be_the_same_can_be_set():
+def test_any_reference_counts():
     assert matches("Shilkret", ["Nathaniel Shilkret", "Shilkret"]) and not matches("Shilkret", [])
-    assert not matches("George Handel", ["George Frideric Handel"], min_f1=0.81)
-    assert matches("It was George Frideric Handel", ["George Frideric Handel"], min_f1=1.0)
-
-
-def test_f1_counts_each_word_as_often_as_it_occurs():
-    cases = {("a b", "a b"): 1.0, ("b a", "a b"): 1.0, ("a", "a b c"): 0.5, ("a a", "a"): 2 / 3, ("c", "a b"): 0.0}
-    for (words, wanted), score in {**cases, ("", "a"): 0.0}.items():
-        assert f1(words.split(), wanted.split()) == pytest.approx(score)
 
 
 @pytest.mark.slow
