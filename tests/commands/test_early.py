@@ -29,8 +29,6 @@ REFUSED = {
     # Missing extras.
     "peft": (("--model.lora.rank", "4"), "needs the extra [", HEAVY),
     "wandb": (("--wandb.project", "p"), "needs the extra [", HEAVY),
-    "trackio": (("--trackio.project", "p"), "needs the extra [", HEAVY),
-    "tensorboard": (("--tensorboard.enabled",), "needs the extra [", HEAVY),
     "uvicorn": (("--deployment.type", "processes"), "needs the extra [", HEAVY),
 }
 FAST = ("--help", "rl --help", f"rl {ENV} reverse-text --dry-run", "a directory with a run", "peft")

@@ -126,13 +126,13 @@ def test_a_run_that_has_lost_its_id_continues_from_its_own_checkpoint(tmp_path):
         assert (tmp_path / "metrics.jsonl").read_bytes() == lines
 
 
-@pytest.mark.parametrize("name", ["wandb_run_id", "trackio_run_name"])
-def test_the_name_of_the_run_in_a_tracker_is_restored(tmp_path, name):
-    (tmp_path / name).write_text("our-run-1f")
+def test_the_id_of_the_run_at_wandb_is_restored(tmp_path):
+    path = tmp_path / "wandb_run_id"
+    path.write_text("our-run-1f")
     saved(tmp_path, 1)
-    (tmp_path / name).unlink()
-    assert f"{name} is missing: it is restored" in recovered(tmp_path)[0]
-    assert (tmp_path / name).read_text() == "our-run-1f"
+    path.unlink()
+    assert "wandb_run_id is missing: it is restored" in recovered(tmp_path)[0]
+    assert path.read_text() == "our-run-1f"
 
 
 @pytest.mark.parametrize("text", ["", "x" * 32, "\u0661" * 32, "0" * 31])

@@ -17,8 +17,8 @@ from slimrl.config.play import PlayConfig
 from slimrl.config.rollout import EnvConfig, EpisodesConfig, EvalSamplingConfig, InferenceConfig, OrchestratorConfig
 from slimrl.config.serve import ServeConfig
 from slimrl.config.teacher import AnyTeacherConfig, NoTeacherConfig
-from slimrl.config.trackers import TensorboardConfig, TrackioConfig, WandbConfig
 from slimrl.config.train import OptimConfig, PassConfig, ScheduleConfig, TrainerConfig
+from slimrl.config.wandb import WandbConfig
 
 GpuIds = list[Annotated[int, Field(ge=0)]]
 Temperatures = Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
@@ -100,8 +100,6 @@ class TrainingRunConfig(RunConfig):
 
     ckpt: CkptConfig = CkptConfig()
     wandb: WandbConfig = WandbConfig()
-    trackio: TrackioConfig = TrackioConfig()
-    tensorboard: TensorboardConfig = TensorboardConfig()
 
 
 class RLConfig(TrainingRunConfig):

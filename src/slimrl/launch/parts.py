@@ -15,7 +15,6 @@ from torch import nn
 
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.config.reading.load import Resolved
-from slimrl.config.reading.saved import config_toml
 from slimrl.config.rollout import InferenceConfig, LimitsConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.environments.base import CONSTANT
@@ -37,7 +36,7 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.health.health import HealthWatch
 from slimrl.monitor.metrics import lookup
 from slimrl.monitor.sinks import JsonlSink, Monitor, Sink, read_metrics
-from slimrl.monitor.trackers import TrackedRun, tensorboard_sink, trackio_sink, wandb_sink
+from slimrl.monitor.wandb_sink import WandbSink
 from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.fsdp import shard
@@ -180,8 +179,8 @@ def make_context(
 
 
 def open_monitor(resolved: AnyTraining, console: RunConsole, first: int, leads: bool = True) -> Monitor:
-    """Open the monitor of a run. It has the metrics file, the sink that links the best weights, the trackers in the
-    settings, and for `rl` the health monitor unless it is off. `first` is the first step that is logged. Only the
+    """Open the monitor of a run. It has the metrics file, the sink that links the best weights, W&B if the settings
+    turn it on, and for `rl` the health monitor unless it is off. `first` is the first step that is logged. Only the
     process that `leads` writes metrics. Raises UserError if an extra is missing."""
     if not leads:
         return Monitor([])
@@ -189,16 +188,12 @@ def open_monitor(resolved: AnyTraining, console: RunConsole, first: int, leads: 
     path = RunDir(output_dir).metrics
     sinks: list[Sink] = [JsonlSink(path, first)]
     sinks += [BestWeights(output_dir, name)] if name else []
-    run = TrackedRun(output_dir, config.model_dump(), first, resume=first > 0)
     if config.wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":
         console.note("WANDB_MODE=disabled: Weights & Biases is off")
     elif config.wandb.is_on:
         init = {"project": config.wandb.project or "slimrl", "entity": config.wandb.entity, "name": config.wandb.name}
-        sinks.append(wandb_sink(run, init, console.note))
-    if config.trackio.is_on:
-        sinks.append(trackio_sink(run, config.trackio.project or "slimrl", config.trackio.name, console.note))
-    if config.tensorboard.enabled:
-        sinks.append(tensorboard_sink(run, config_toml(Resolved(config, resolved.provenance)), console.note))
+        init |= {"config": config.model_dump()}
+        sinks.append(WandbSink(output_dir, init, first > 0, console.note))
     if not isinstance(config, RLConfig) or not config.monitors.enabled:
         return Monitor(sinks)
     past = [line for line in read_metrics(path) if line[0] < first] if first and path.exists() else []

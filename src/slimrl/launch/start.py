@@ -162,13 +162,8 @@ def _needs(config: CommandConfig) -> Iterator[Need]:
     model = getattr(config, "model", None)
     if isinstance(model, ModelConfig) and model.lora.rank > 0:
         yield "peft", "lora", "`model.lora`"
-    if isinstance(config, TrainingRunConfig):
-        if config.wandb.is_on and os.environ.get("WANDB_MODE") != "disabled":
-            yield "wandb", "wandb", "Weights & Biases"
-        if config.trackio.is_on:
-            yield "trackio", "trackio", "Trackio"
-        if config.tensorboard.enabled:
-            yield "tensorboard", "tensorboard", "TensorBoard"
+    if isinstance(config, TrainingRunConfig) and config.wandb.is_on and os.environ.get("WANDB_MODE") != "disabled":
+        yield "wandb", "wandb", "Weights & Biases"
     if isinstance(config, RLConfig):
         if config.deployment.type in ("processes", "ray"):
             yield "uvicorn", "server", f"`deployment.type = {config.deployment.type}`"

@@ -1,6 +1,6 @@
 """Writes metrics. `Monitor.log` checks that the names are registered, and passes the metrics to all sinks.
 
-`JsonlSink` is always used. Sinks for experiment trackers are in `monitor/trackers.py`.
+`JsonlSink` is always used. The sink for Weights & Biases is in `monitor/wandb_sink.py`.
 """
 
 import math

@@ -45,7 +45,7 @@ def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
     run = RunDir(output_dir)
     # A resumed run repeats evaluations of later steps, so their files are not copied.
     stages = [run.stage(slug) for slug in ("base", "start", *(f"step_{before}" for before in range(step)))]
-    ids = [output_dir / name for name in (RUN_ID, "wandb_run_id", "trackio_run_name")]
+    ids = [output_dir / name for name in (RUN_ID, "wandb_run_id")]
     for path in (run.metrics, run.warmup.metrics, *ids, *stages):
         if path.is_file():
             copy = checkpoint / COPIES / path.relative_to(output_dir)

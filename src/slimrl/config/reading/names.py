@@ -31,7 +31,14 @@ SYNONYMS: dict[str, dict[Path, Path]] = {
     "rl": {("deployment", "sampler_restarts"): ("deployment", "restarts")},
 }
 # Settings of earlier versions that are gone, with the value at which they did nothing. Files of such runs have them.
-GONE: dict[Path, object] = {("inference", "lookup_tokens"): 0, ("lookup_tokens",): 0}
+GONE: dict[Path, object] = {
+    ("inference", "lookup_tokens"): 0,
+    ("lookup_tokens",): 0,
+    ("tensorboard", "enabled"): False,
+    ("trackio", "enabled"): "auto",
+    ("trackio", "name"): "",
+    ("trackio", "project"): "",
+}
 IsKnown = Callable[[Path], bool]  # a function that returns True if slimrl has a setting at a path
 
 

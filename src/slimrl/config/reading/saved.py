@@ -33,7 +33,7 @@ COMMENT = "  # "  # separates a value and its origin
 HEADER = re.compile(r"# slimrl (\w+) @")
 # Settings that are not part of a run's recipe: names of paths, programs, machines and runs, and the monitors.
 NO_RECIPE = re.compile(
-    r"(seed|output_dir|resume|command|plan|(wandb|trackio|tensorboard|ckpt|deployment|monitors|trainer\.guard)\..*"
+    r"(seed|output_dir|resume|command|plan|(wandb|ckpt|deployment|monitors|trainer\.guard)\..*"
     r"|.*_gpu_ids|model\.(device|num_threads)|orchestrator\.(max_rollouts_gb|env\.\d+\.name)"
     r"|inference\.(base_url|api_key_variable|vllm_program|port|timeout_s|max_slots))"
 )
