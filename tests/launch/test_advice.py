@@ -1,4 +1,4 @@
-"""Unusual settings, and runs that cannot learn, get a note."""
+"""Runs that cannot learn, or that wait for their environment, get a note."""
 
 from pathlib import Path
 from typing import cast
@@ -6,10 +6,9 @@ from typing import cast
 import pytest
 
 from slimrl.cli import run
-from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
-from slimrl.launch.advice import EnvironmentShare, advise, note_unusual_lora
+from slimrl.launch.advice import EnvironmentShare, advise
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import read_metrics
 from slimrl.types import Script, Taskset
@@ -23,24 +22,6 @@ class Noting:
 
     def note(self, text: str, style: str = "") -> None:
         self.notes.append(text)
-
-
-@pytest.mark.parametrize(
-    ("rank", "alpha", "lr", "starts"),
-    [
-        (0, 1e6, 1e-5, []),
-        (8, 32.0, 2e-4, []),
-        (1, 32.0, 1e-3, []),
-        (8, 32.0, 1e-5, ["optim.lr = 1e-05"]),
-        (8, 32.0, 0.1, ["optim.lr = 0.1"]),
-        (8, 1024.0, 2e-4, ["model.lora.alpha / model.lora.rank = 128"]),
-        (64, 1.0, 1e-5, ["optim.lr", "model.lora.alpha"]),
-    ],
-)
-def test_unusual_settings_get_a_note(rank: int, alpha: float, lr: float, starts: list[str]) -> None:
-    console = Noting()
-    note_unusual_lora(LoraConfig(rank=rank, alpha=alpha), "optim.lr", lr, cast(RunConsole, console))
-    assert [text.startswith(start) for text, start in zip(console.notes, starts, strict=True)] == [True] * len(starts)
 
 
 class Tasks(Taskset):

@@ -1,8 +1,7 @@
-"""Logs notes about unusual settings, which may be mistakes, and about a run that cannot learn. The run continues."""
+"""Logs notes about a run that cannot learn, or that mostly waits for its environment. The run continues."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from slimrl.config.model import LoraConfig
 from slimrl.config.run import RLConfig
 from slimrl.environments.scripts import EXPERT
 from slimrl.errors import nearest
@@ -11,31 +10,8 @@ from slimrl.monitor.health.measure import AUTO
 from slimrl.monitor.metrics import select_held_out_rewards
 from slimrl.types import Metrics, Taskset
 
-# Learning rates and values of alpha / rank outside of these ranges are reported. Usual learning rates for LoRA are 10
-# times the rates of full fine-tuning (about 3e-6 to 3e-4).
-LEARNING_RATES = (3e-5, 3e-3)
-FACTORS = (1 / 32, 64.0)
 SHARE_STEPS = 3  # number of training steps that are measured
 LARGE_SHARE = 0.2  # smallest share of a step that is reported
-
-
-def note_unusual_lora(config: LoraConfig, key: str, lr: float, console: RunConsole) -> None:
-    """Print a note for each unusual setting of a LoRA adapter. `key` is the config key of the learning rate `lr`."""
-    if config.rank == 0:
-        return
-    if not LEARNING_RATES[0] <= lr <= LEARNING_RATES[1]:
-        console.note(
-            f"{key} = {lr:g} is unusual for LoRA: about 10 times the rate of full fine-tuning is best, "
-            f"{LEARNING_RATES[0]:g} to {LEARNING_RATES[1]:g} as a rule",
-            "yellow",
-        )
-    factor = config.alpha / config.rank
-    if not FACTORS[0] <= factor <= FACTORS[1]:
-        console.note(
-            f"model.lora.alpha / model.lora.rank = {factor:g} is unusual, and the best learning rate moves with it; "
-            "alpha 32 goes with every rank",
-            "yellow",
-        )
 
 
 def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:

@@ -23,7 +23,7 @@ from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.advice import EnvironmentShare, note_unusual_lora
+from slimrl.launch.advice import EnvironmentShare
 from slimrl.launch.extensions import end_hooks
 from slimrl.launch.held_out import recall_stage
 from slimrl.launch.open_dir import has_content, initial_weights
@@ -57,9 +57,6 @@ class Run:
         """Warm up and train, with evaluations before and after. Returns the stages for the closing table."""
         parts, config, console = self.parts, self.parts.config, self.parts.console
         first = self.past.step if self.past else 0
-        note_unusual_lora(config.model.lora, "trainer.optim.lr", config.trainer.optim.lr, console)
-        if config.warmup.max_steps:
-            note_unusual_lora(config.model.lora, "warmup.optim.lr", config.warmup.optim.lr, console)
         if config.resume:
             resumed = f"resuming after step {first} of {config.max_steps}"
             console.note(resumed if self.past else describe_restart(parts.output_dir))

@@ -22,9 +22,9 @@ def load_conversations(
     config: FileDataConfig | HubDataConfig, note: Callable[[str], None]
 ) -> tuple[list[Learnable], list[Learnable]]:
     """Return the training data and the validation data. Raises UserError with the place of the first bad row."""
-    conversations = first_rows(config, None, note)
+    conversations = _read(config, _training_part(config), note)
     if apart := config.val_path if isinstance(config, FileDataConfig) else config.val_split:
-        return conversations, _read(config, apart, None, note)
+        return conversations, _read(config, apart, note)
     # Split by a hash of the conversation. So a row stays in training or validation when rows are added to the file.
     parts: dict[bool, list[Learnable]] = {True: [], False: []}
     for one in conversations:
@@ -37,12 +37,6 @@ def load_conversations(
             "name data of its own to validate on."
         )
     return parts[False], parts[True]
-
-
-def first_rows(config: FileDataConfig | HubDataConfig, num: int | None, note: Callable[[str], None]) -> list[Learnable]:
-    """Return the first `num` training rows as conversations or texts; with None return all rows. Raises UserError with
-    the place of the first bad row."""
-    return _read(config, _training_part(config), num, note)
 
 
 def _training_part(config: FileDataConfig | HubDataConfig) -> str:
@@ -63,15 +57,11 @@ def _rows(config: FileDataConfig | HubDataConfig, part: str) -> Iterator[tuple[A
     return ((without_padding(row, is_columnar), where) for row, where in rows)
 
 
-def _read(
-    config: FileDataConfig | HubDataConfig, part: str, num: int | None, note: Callable[[str], None]
-) -> list[Learnable]:
-    """Return at most `num` rows of a file or of a data set's split, as conversations or texts."""
+def _read(config: FileDataConfig | HubDataConfig, part: str, note: Callable[[str], None]) -> list[Learnable]:
+    """Return the rows of a file or of a data set's split, as conversations or texts."""
     source, reader = _name(config, part), RowReader(config.form)
     read, passed_over, bad = list[Learnable](), 0, list[str]()
     for row, where in _rows(config, part):
-        if len(read) == num:
-            break
         if _is_broken(row):
             passed_over += 1
             continue
