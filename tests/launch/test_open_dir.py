@@ -93,7 +93,7 @@ def test_a_killed_run_can_be_taken_up(tmp_path: Path):
 def test_a_lock_that_cannot_be_had_is_an_error_of_the_directory(tmp_path: Path):
     (tmp_path / ".lock").mkdir()
     with (
-        pytest.raises(UserError, match=r"\.lock could not be written: .*--output_dir"),
+        pytest.raises(UserError, match=r"could not be written: .*--output_dir"),
         open_training_dir(trainer(), tmp_path, False, print),
     ):
         pass
@@ -119,6 +119,24 @@ def test_a_file_without_its_first_line_is_that_of_the_command_that_resumes(tmp_p
         assert "edited or damaged" in notes[0]
 
 
+def test_a_run_that_is_resumed_by_its_own_file_keeps_the_first_origins(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text("seed = 3\n")
+    run, notes = tmp_path / "run", list[str]()
+    file = run / "config.toml"
+
+    def open_with(*argv: str) -> str:
+        resume = "--resume" in argv
+        with open_training_dir(load(TrainerOnlyConfig, argv, {}), run, resume, notes.append):
+            (run / "metrics.jsonl").write_text("{}\n")
+        return file.read_text()
+
+    first = open_with("@", str(tmp_path / "recipe.toml"), "--output_dir", str(run))
+    assert f"seed = 3  # {tmp_path}/recipe.toml:1\n" in first
+    assert open_with("@", str(file), "--resume") == first and notes == []
+    assert "seed = 4  # --seed" in open_with("@", str(file), "--resume", "--seed", "4")
+    assert notes == ["resuming with another setting: seed: 3 -> 4"]
+
+
 def refuse_in(directory: Path, files: Mapping[str, str]) -> None:
     """A run that is refused when it has written the files."""
 
@@ -134,18 +152,13 @@ def refuse_in(directory: Path, files: Mapping[str, str]) -> None:
 
 
 def test_a_refused_run_leaves_only_the_files_that_were_there_before(tmp_path: Path):
-    refuse_in(tmp_path / "outputs" / "a" / "b", {"metrics.jsonl": "", "rollouts/0.jsonl": "x"})
-    with pytest.raises(UserError), open_evaluation_dir(evaluation(), tmp_path / "runs" / "a", False, print):
+    refuse_in(tmp_path / "a", {"metrics.jsonl": "", "rollouts/0.jsonl": "x"})
+    with pytest.raises(UserError), open_evaluation_dir(evaluation(), tmp_path / "b", False, print):
         raise UserError("no such model")
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "outputs").mkdir()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("mine")
-    refuse_in(tmp_path / "outputs" / "a", {})
-    refuse_in(tmp_path / "mine", {})
-    assert not (tmp_path / "mine" / "config.toml").exists()  # it may have what it was refused for
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["mine", "outputs"]
-    assert list((tmp_path / "outputs").iterdir()) == [] and (tmp_path / "mine" / "notes.txt").is_file()
+    (tmp_path / "notes.txt").write_text("mine")
+    refuse_in(tmp_path, {})
+    assert (tmp_path / "notes.txt").is_file()
 
 
 @pytest.mark.parametrize(
