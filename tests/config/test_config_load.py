@@ -325,15 +325,26 @@ def test_settings_are_read_under_their_other_names(tmp_path: Path) -> None:
     assert message.startswith("sampling.max_tokens (--max_tokens): found 0, expected integer >= 1")
 
 
-@pytest.mark.parametrize("value", ["0", "8"])
-def test_a_setting_that_is_gone_is_ignored_where_it_did_nothing(tmp_path: Path, value: str) -> None:
+GONE = """
+[inference]
+lookup_tokens = 0
+[trackio]
+project = ""
+enabled = "auto"
+name = ""
+[tensorboard]
+enabled = false
+"""
+
+
+def test_a_setting_that_is_gone_is_ignored_where_it_did_nothing(tmp_path: Path) -> None:
     """`config.toml` of a run by an earlier version has every setting."""
-    path = written(tmp_path / "config.toml", f"max_steps = 3\n[inference]\nlookup_tokens = {value}\n")
-    if value == "0":
-        assert read(RLConfig, *ENV, "@", path)[1] == []
-        assert read_flat_settings(tmp_path, "rl") == {"max_steps": 3}  # which a resumed run compares with its own
-    else:
-        assert "inference.lookup_tokens" in error_of(RLConfig, *ENV, "@", path)
+    path = written(tmp_path / "config.toml", f"max_steps = 3\n{GONE}")
+    assert read(RLConfig, *ENV, "@", path)[1] == []
+    assert read_flat_settings(tmp_path, "rl") == {"max_steps": 3}  # which a resumed run compares with its own
+    for change, key in {"= 0": "lookup_tokens", "= false": "tensorboard", '= ""': "trackio"}.items():
+        path = written(tmp_path / "config.toml", GONE.replace(change, "= 8"))
+        assert key in error_of(RLConfig, *ENV, "@", path)
 
 
 def test_flags_override_a_file_under_either_name_and_a_file_has_a_setting_once(tmp_path: Path) -> None:

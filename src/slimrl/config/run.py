@@ -93,8 +93,6 @@ class RunConfig(CommandConfig):
 class TrainingRunConfig(RunConfig):
     """A command that trains: it takes steps, keeps checkpoints and may report to other programs that show runs."""
 
-    first: ClassVar[tuple[str, ...]] = ("max_steps", "seq_len", "output_dir", "seed", "resume", "model")
-
     max_steps: int = Field(default=100, ge=1)
     """Training steps."""
 
@@ -208,8 +206,6 @@ class SFTConfig(TrainingRunConfig, PassConfig):
         "slimrl sft --data.type file --data.path chats.jsonl --output_dir outputs/chats",
         "slimrl sft --data.type hub --data.name HuggingFaceH4/no_robots --model.name Qwen/Qwen3-0.6B",
     )
-    first = (*TrainingRunConfig.first, "batch_size", "micro_batch_tokens", "activation_checkpointing")
-
     seq_len: int = Field(default=1024, ge=2)
     """Longest conversation in tokens; longer ones are left out and counted."""
 
@@ -239,11 +235,6 @@ class EvalRunConfig(EpisodesConfig, RunConfig):
         "slimrl eval --env.0.id reverse-text --temperatures '[0.0]' --num_examples 50",
         """slimrl eval --env.0.id wiki-search --split validation --baselines '["random","expert"]'""",
     )
-    first: ClassVar[tuple[str, ...]] = (
-        *("env", "num_examples", "split", "baselines", "temperatures", "sampling", "max_turns", "episode_timeout_s"),
-        *("seq_len", "output_dir", "seed", "resume", "model"),
-    )
-
     env: list[EnvConfig] = Field(min_length=1)
     """The environments to evaluate on, one after the other, as in `--env '[{id="reverse-text"}]'`."""
 

@@ -138,7 +138,10 @@ class Names:
 
 
 def is_gone(path: Path, value: object) -> bool:
-    """Return True if an earlier version had the setting at `path`, and this value of it did nothing."""
+    """Return True if an earlier version had the setting at `path`, and this value of it did nothing. The header of a
+    section with such settings is gone, too."""
+    if value == {}:
+        return any(gone[: len(path)] == path for gone in GONE)
     return path in GONE and value == GONE[path]
 
 
