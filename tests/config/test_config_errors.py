@@ -81,8 +81,6 @@ ON_COMMAND_LINE = {
     "--resume maybe": '--resume: found "maybe", expected true or false.',
     "--eval": "--eval: this is a section. Set something in it (`--eval.interval_steps`",
     "--trainer 3": "--trainer: found 3, expected a section.",
-    "--no-max_steps": "--no-max_steps: max_steps is integer >= 1, so it cannot be turned off.",
-    "--no-resum": "resum (--no-resum): there is no such setting. Did you mean `resume`?",
     "rl.toml": "rl.toml: found a value with no flag before it. To read a file, write `@ rl.toml`.",
     "-s 3": "-s: flags begin with two dashes",
     "--": "--: flags begin with two dashes",

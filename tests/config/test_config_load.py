@@ -169,11 +169,10 @@ FLAGS: list[tuple[list[str], str, Any]] = [
     # A project turns W&B on.
     ([], "wandb.is_on", False),
     (["--wandb.project", "p"], "wandb.is_on", True),
-    (["--wandb.project", "p", "--no-wandb.enabled"], "wandb.is_on", False),
+    (["--wandb.project", "p", "--wandb.enabled", "false"], "wandb.is_on", False),
     (["--wandb.enabled"], "wandb.is_on", True),
     (["--wandb.enabled", "true"], "wandb.is_on", True),
     (["--wandb.enabled", "auto"], "wandb.is_on", False),
-    (["--wandb.enabled", "--no-wandb.enabled"], "wandb.enabled", False),
     # An environment may be given by its id alone.
     *((["--orchestrator.env", text], "orchestrator.env.0.id", "a.py:A") for text in ("a.py:A", '["a.py:A"]')),
     # Lists of numbers are written in three ways.

@@ -13,7 +13,6 @@ from slimrl.config.reading.load import Resolved, load
 from slimrl.config.run import EvalRunConfig, RLConfig, TrainerOnlyConfig
 from slimrl.errors import UserError
 from slimrl.launch.open_dir import open_evaluation_dir, open_training_dir
-from slimrl.launch.training import describe_restart
 
 ROOT = Path(__file__).parents[2]
 DEBUG = ROOT / "configs" / "debug" / "rl" / "train.toml"
@@ -182,16 +181,3 @@ def test_on_a_cluster_a_resumed_part_waits_for_the_lock_of_the_one_before_it(tmp
         with open_training_dir(resolved, tmp_path, True, notes.append):
             assert "waiting up to" in notes[0]
         lost.join()
-
-
-def test_what_is_kept_of_a_run_without_a_checkpoint_of_rl_is_named(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text("{}\n")  # of the steps before the interruption
-    assert describe_restart(tmp_path) == f"{tmp_path} has no checkpoint to resume from: the run begins anew"
-    begins = f"no checkpoint of RL yet in {tmp_path}: RL begins anew; "
-    for file, kept in (
-        ("held_out/base.json", "the evaluations before RL are kept"),
-        ("warmup/checkpoints/step_3/progress.json", "the warm-up and the evaluations before RL are kept"),
-    ):
-        (tmp_path / file).parent.mkdir(parents=True)
-        (tmp_path / file).write_text("{}")
-        assert describe_restart(tmp_path) == begins + kept

@@ -160,12 +160,10 @@ class WarmUp:
 
 
 def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
-    """Remove the warm-up from the settings, and log this, if slimrl has already trained the model with supervision.
-    With `warmup.repeat`, keep the warm-up."""
-    trained = SUPERVISED in read_history(Path(config.model.name)).trained
-    if not config.warmup.max_steps or config.warmup.repeat or not trained:
+    """Remove the warm-up from the settings, and log this, if slimrl has already trained the model with supervision."""
+    if not config.warmup.max_steps or SUPERVISED not in read_history(Path(config.model.name)).trained:
         return config
-    note(f"{config.model.name} has had supervised training, so there is no warm-up; --warmup.repeat makes one")
+    note(f"{config.model.name} has had supervised training, so there is no warm-up")
     return config.model_copy(update={"warmup": config.warmup.model_copy(update={"max_steps": 0})})
 
 

@@ -26,7 +26,7 @@ from slimrl.io.run_dir import RunDir
 from slimrl.launch.advice import EnvironmentShare
 from slimrl.launch.extensions import end_hooks
 from slimrl.launch.held_out import recall_stage
-from slimrl.launch.open_dir import has_content, initial_weights
+from slimrl.launch.open_dir import initial_weights
 from slimrl.launch.parts import TrainerParts
 from slimrl.launch.sampling import BASE, FINAL, START, Sampling, base_name, stage_after, start_name
 from slimrl.launch.supervised import WarmUp, warm_up
@@ -59,7 +59,7 @@ class Run:
         first = self.past.step if self.past else 0
         if config.resume:
             resumed = f"resuming after step {first} of {config.max_steps}"
-            console.note(resumed if self.past else describe_restart(parts.output_dir))
+            console.note(resumed if self.past else f"no checkpoint of RL yet in {parts.output_dir}: RL begins anew")
 
         # Evaluate, warm up, evaluate. RL starts from the resulting weights.
         stages, before = self._stages_before_rl(warmup)
@@ -196,16 +196,6 @@ def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
     path = parts.output_dir / "eval.toml"
     replace_file(path, [config_toml(Resolved(again, {})).encode()])
     return path
-
-
-def describe_restart(output_dir: Path) -> str:
-    """Return the note for a resumed run without a checkpoint of RL. It names the earlier stages that are kept."""
-    run = RunDir(output_dir)
-    stages = {"the warm-up": run.warmup.checkpoints, "the evaluations before RL": run.held_out}
-    kept = [stage for stage, directory in stages.items() if has_content(directory)]
-    if not kept:
-        return f"{output_dir} has no checkpoint to resume from: the run begins anew"
-    return f"no checkpoint of RL yet in {output_dir}: RL begins anew; {' and '.join(kept)} are kept"
 
 
 def _rewards_before(output_dir: Path, first: int) -> list[float]:

@@ -1,5 +1,5 @@
 """Converts the command line and the environment variables to settings. The syntax is `@ file`, `--section @ file`,
-`--key.subkey value`, `--switch`, `--no-switch`, and `SLIMRL_KEY__SUBKEY=value`.
+`--key.subkey value`, `--switch`, and `SLIMRL_KEY__SUBKEY=value`.
 
 In the name of a flag, `-` and `_` are equivalent. Flags override files regardless of their order. If several files, or
 several flags, set the same key, the last value wins.
@@ -12,7 +12,7 @@ from typing import Any
 
 from slimrl.config.base import OTHER_VARIABLES, SECRET
 from slimrl.config.reading.names import Names, current_path
-from slimrl.config.reading.schema import Path, describe, find, keys_below, leaves, locate, spec_of, spell
+from slimrl.config.reading.schema import Path, describe, keys_below, leaves, locate, spec_of
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.errors import UserError
 
@@ -44,9 +44,7 @@ def _flag(word: str, words: list[str], names: Names) -> list[Setting]:
     """Return the setting of the flag `word`. For `--section @ FILE`, return the settings of the file. The flag's value
     is removed from `words`, the words after the flag."""
     flag, has_value, value = word.partition("=")
-    path, is_off = _path(flag), False
-    if not has_value and path[0].startswith("no_") and find(names.root, path[:1]) is None:
-        path, is_off = (path[0].removeprefix("no_"), *path[1:]), True
+    path = _path(flag)
     is_foreign = names.is_foreign(path)
     spec = spec_of(Any) if is_foreign else locate(names.root, current_path(names.command, path), flag)
     following = words[0] if words else "--"
@@ -54,10 +52,6 @@ def _flag(word: str, words: list[str], names: Names) -> list[Setting]:
     # anything else `@name` is the value itself.
     if has_value:
         pass
-    elif is_off:
-        if not spec.is_switch:
-            raise UserError(f"{flag}: {spell(path)} is {describe(spec)}, so it cannot be turned off.")
-        value = "false"
     elif (spec.sections or spec.is_open) and following.startswith("@"):
         return names.translate(from_file(_file_name(words.pop(0), words, f"{flag} @"), under=path))
     elif not following.startswith("--") and following != "@" and not (spec.is_switch and following.startswith("@")):

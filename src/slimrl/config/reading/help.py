@@ -16,7 +16,7 @@ from slimrl.plugins import Command, imported
 WIDTH = 100
 SYNTAX = """
 Settings are read in this order, and the first that has one wins:
-  --section.key VALUE      a flag; `-` and `_` are the same; `--key` alone is true, `--no-key` is false
+  --section.key VALUE      a flag; `-` and `_` are the same; `--key` alone is true
   @ FILE                   TOML, YAML or JSON; of several files the last one wins; sections merge key by key
   --section @ FILE         the same, for one section
   SLIMRL_SECTION__KEY      an environment variable (PRIME_SECTION__KEY is read too, and counts for less)

@@ -38,6 +38,7 @@ GONE: dict[Path, object] = {
     ("trackio", "enabled"): "auto",
     ("trackio", "name"): "",
     ("trackio", "project"): "",
+    ("warmup", "repeat"): False,
 }
 IsKnown = Callable[[Path], bool]  # a function that returns True if slimrl has a setting at a path
 
