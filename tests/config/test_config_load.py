@@ -136,15 +136,12 @@ def test_byte_order_mark_windows_line_ends_and_empty_files_are_read(tmp_path: Pa
 
 STYLE = "orchestrator.env.0.args"
 FLAGS: list[tuple[list[str], str, Any]] = [
-    (["--max_steps", "3"], "max_steps", 3),
-    (["--max-steps", "3"], "max_steps", 3),
     (["--max-steps=3"], "max_steps", 3),
     (["--trainer.optim.max-grad-norm", "2"], "trainer.optim.max_grad_norm", 2.0),
     (["--trainer.optim.lr", "1e-4"], "trainer.optim.lr", 1e-4),
     (["--trainer.optim.lr", ".5"], "trainer.optim.lr", 0.5),
     (["--trainer.loss.type", "reinforce", "--trainer.loss.baseline", "-1"], "trainer.loss.baseline", -1.0),
     (["--resume"], "resume", True),
-    (["--resume", "--max_steps", "3"], "resume", True),
     (["--resume", "false"], "resume", False),
     (["--resume=yes"], "resume", True),
     (["--max_steps", "3", "--max_steps", "4"], "max_steps", 4),
@@ -152,26 +149,20 @@ FLAGS: list[tuple[list[str], str, Any]] = [
     (["--wandb.name", "@me"], "wandb.name", "@me"),
     (["--wandb.name=--odd=name"], "wandb.name", "--odd=name"),
     (["--wandb.name", ""], "wandb.name", ""),
-    (["--model.num_threads", "2"], "model.num_threads", 2),
     (["--model.num_threads", "auto"], "model.num_threads", "auto"),
     (["--eval.temperatures", "[0.5]"], "eval.temperatures", [0.5]),
-    (["--eval.temperatures.1", "0.7"], "eval.temperatures", [0.0, 0.7]),
     (["--eval.temperatures.2", "0.7"], "eval.temperatures", [0.0, 1.0, 0.7]),
-    (["--ckpt", "{keep = 5}"], "ckpt.keep", 5),
     (["--ckpt", '{"keep": 5}'], "ckpt.keep", 5),
     (["--orchestrator.env.0.args.max-words", "5"], STYLE, {"max_words": 5}),
-    (["--orchestrator.env.0.args.word", "five"], STYLE, {"word": "five"}),
     (["--orchestrator.env.0.args.day", "2020-01-01"], STYLE, {"day": "2020-01-01"}),
     (["--orchestrator.env.0.args", "{a = {b = [1]}}"], STYLE, {"a": {"b": [1]}}),
     (["--orchestrator.env.0.args.a.0", "7"], STYLE, {"a": {"0": 7}}),
     (["--orchestrator.env", '[{id="x"}, {id="y"}]', "--orchestrator.env.1.id", "z"], "orchestrator.env.1.id", "z"),
-    (["--orchestrator.env", '[{"id": "x"}]'], "orchestrator.env.0.id", "x"),
     # A project turns W&B on.
     ([], "wandb.is_on", False),
     (["--wandb.project", "p"], "wandb.is_on", True),
     (["--wandb.project", "p", "--wandb.enabled", "false"], "wandb.is_on", False),
     (["--wandb.enabled"], "wandb.is_on", True),
-    (["--wandb.enabled", "true"], "wandb.is_on", True),
     (["--wandb.enabled", "auto"], "wandb.is_on", False),
     # An environment may be given by its id alone.
     *((["--orchestrator.env", text], "orchestrator.env.0.id", "a.py:A") for text in ("a.py:A", '["a.py:A"]')),
@@ -189,8 +180,6 @@ FLAGS: list[tuple[list[str], str, Any]] = [
             ("'12#3'", "12#3"),
             ('"a # b"', "a # b"),
             ("[1, 2] # two", "[1, 2] # two"),
-            ("12", 12),
-            ("[1, 2]", [1, 2]),
         )
     ),
 ]
