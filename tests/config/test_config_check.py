@@ -53,9 +53,7 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         ),
         "--teacher.type model --trainer.loss.advantage gae": "teacher.type does not go with",
         "--teacher.type model --trainer.loss.teacher_tau 0": "asks the teacher in vain",
-        "--teacher.type model --teacher.device gpu": 'teacher.device = "gpu" is no device',
         "--teacher_gpu_ids '[0]'": 'cannot act with teacher.type = "none"',
-        "--teacher.type model --teacher.device cpu --teacher_gpu_ids '[0]'": "say the same thing twice",
         f"{SERVER} --orchestrator.sampling.temperature 0.7": "at temperature 1 alone",
         "--inference.base_url localhost:8000": 'base_url = "localhost:8000": expected an address as http',
         "--inference.base_url http://localhost:8000/v1": (

@@ -4,7 +4,6 @@ A rule is a pair: a condition that is true if the configuration breaks the rule,
 text, `<seq_len>` becomes the full name of a setting, and `<seq_len=>` the name with the value.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from urllib.parse import urlsplit
@@ -14,7 +13,7 @@ from slimrl.config.deployment import DeploymentConfig
 from slimrl.config.loss import ADVANTAGES, CREDITS, OWN, POLICIES, LossConfig, ResolvedLoss
 from slimrl.config.monitors import BOUNDS
 from slimrl.config.run import EvalRunConfig, RLConfig
-from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig, TeacherConfig
+from slimrl.config.teacher import PolicyTeacherConfig, ServerTeacherConfig, TeacherConfig
 from slimrl.io.urls import is_http_url, is_loopback
 
 Rules = Iterator[tuple[object, str]]
@@ -49,12 +48,6 @@ def idle(config: Config, why: str, *keys: str, when: object = True) -> Rules:
     mend = "Remove it, or change the other" if "<" in why else "Remove it"
     for key in find_changed(config, keys):
         yield when, f"<{key}=> cannot act: {why}. {mend}."
-
-
-def device_rule(key: str, device: str, other: str) -> Rules:
-    """Yield the rule that the setting `key` is a device or the word `other`."""
-    is_device = re.fullmatch(rf"{other}|cpu|cuda(:\d+)?", device)
-    yield not is_device, f"<{key}=> is no device, expected {other}, cpu, cuda or cuda:NUMBER."
 
 
 def loss_rules(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> Rules:
@@ -149,10 +142,6 @@ def teacher_rules(config: RLConfig, teacher: TeacherConfig) -> Rules:
     if config.trainer.loss.resolve(has_teacher=True).adv_tau == 0:
         yield from reward_rules(config.trainer.loss, "with <trainer.loss.adv_tau=> the teacher alone counts")
     match teacher:
-        case ModelTeacherConfig(device=device):
-            yield from device_rule("teacher.device", device, "policy")
-            is_double = config.teacher_gpu_ids and device != "policy"
-            yield is_double, "<teacher_gpu_ids=> and <teacher.device=> say the same thing twice. Remove one of the two."
         case PolicyTeacherConfig(env_args=more):
             yield (
                 all({**env.args, **more} == env.args for env in config.orchestrator.env),

@@ -134,8 +134,8 @@ class RLConfig(TrainingRunConfig):
     """GPUs to sample on. If they differ from `trainer_gpu_ids`, sampler and trainer are separate processes."""
 
     teacher_gpu_ids: GpuIds = Field(default=[])
-    """GPUs reserved for a teacher of type `model`; this version uses the first one. `1` is the same as `teacher.device
-    = "cuda:1"`."""
+    """GPUs reserved for a teacher of type `model`; this version uses the first one. If empty, it is on the policy's
+    device."""
 
     plan: Literal["refuse", "warn", "off"] = "refuse"
     """How to treat the predicted memory of the run at the start (docs/plan.md): `refuse` ends a run that cannot fit

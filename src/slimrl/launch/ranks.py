@@ -45,8 +45,7 @@ class SharedRun:
 
 def console_of_rank() -> RunConsole:
     """Return a console that prints only in the first process of torchrun."""
-    # Schedulers set RANK for unrelated processes, too.
-    follows = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+    follows = num_ranks(os.environ) > 1 and os.environ["RANK"] != "0"
     return RunConsole(io.StringIO()) if follows else RunConsole()
 
 

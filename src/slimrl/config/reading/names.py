@@ -34,6 +34,7 @@ SYNONYMS: dict[str, dict[Path, Path]] = {
 GONE: dict[Path, object] = {
     ("inference", "lookup_tokens"): 0,
     ("lookup_tokens",): 0,
+    ("teacher", "device"): "policy",
     ("tensorboard", "enabled"): False,
     ("trackio", "enabled"): "auto",
     ("trackio", "name"): "",
