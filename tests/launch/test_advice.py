@@ -1,64 +1,12 @@
-"""Runs that cannot learn, or that wait for their environment, get a note."""
+"""Runs that mostly wait for their environment get a note."""
 
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from slimrl.cli import run
-from slimrl.config.reading.load import load
-from slimrl.config.run import RLConfig
-from slimrl.launch.advice import EnvironmentShare, advise
-from slimrl.monitor.console import RunConsole
+from slimrl.launch.advice import EnvironmentShare
 from slimrl.monitor.sinks import read_metrics
-from slimrl.types import Script, Taskset
-
-
-class Noting:
-    """A console that keeps its notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str, style: str = "") -> None:
-        self.notes.append(text)
-
-
-class Tasks(Taskset):
-    """A taskset with the scripts of the given names."""
-
-    def __init__(self, *scripts: str) -> None:
-        self._names = scripts
-
-    @property
-    def scripts(self) -> dict[str, Script]:
-        return dict.fromkeys(self._names, lambda task, seed: [])
-
-
-HIGH = "held_out/reward_greedy_high"  # the interval's end, which is above 0 where nothing was earned
-ZERO = {"reward/max": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("flags", "script", "metrics", "said"),
-    [
-        ("", "expert", ZERO, "--warmup.max_steps 20"),
-        ("", "expert", {"reward/max": -0.5, "held_out/reward_greedy": 0.0, HIGH: 0.16}, "--warmup.max_steps 20"),
-        ("", "expert", {**ZERO, "held_out/reward_form_greedy": 1.0}, "--warmup.max_steps 20"),  # one of several rewards
-        ("--warmup.max_steps 7", "expert", ZERO, "raise --warmup.max_steps, which is 7"),
-        ("", "random", ZERO, "slimrl sft"),
-        ("", "expert", {"reward/max": 0.1}, ""),
-        ("", "expert", {**ZERO, "held_out/reward_greedy": 0.05}, ""),  # two rollouts may well fail
-    ],
-)
-def test_a_model_that_earns_nothing_gets_advice_on_its_warm_up(
-    flags: str, script: str, metrics: dict[str, float], said: str
-) -> None:
-    config = load(RLConfig, ["--orchestrator.env.0.id", "reverse-text", *flags.split()], {}).config
-    console = Noting()
-    advise(config, [Tasks(script)], metrics, cast(RunConsole, console))
-    assert len(console.notes) == bool(said) and said in "".join(console.notes)
-
 
 NOTE = "of a step, in which nothing is sampled or trained"
 
