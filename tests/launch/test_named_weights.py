@@ -90,9 +90,7 @@ def test_a_run_keeps_the_weights_that_a_name_stood_for(tmp_path: Path):
     assert with_pinned_model(pinned) is pinned
 
 
-@pytest.mark.parametrize(
-    ("trained", "steps"), [(["sft"], 0), (["sft", "rl"], 0), (["rl"], 3), ([], 3)]
-)
+@pytest.mark.parametrize(("trained", "steps"), [(["sft"], 0), (["sft", "rl"], 0), (["rl"], 3), ([], 3)])
 def test_a_model_is_warmed_up_once(trained: list[str], steps: int, tmp_path: Path):
     write_history(tmp_path, trained, tmp_path.name)
     notes: list[str] = []

@@ -218,7 +218,8 @@ def test_the_teacher_of_a_frozen_start_is_the_warmed_up_model(tiny_dir, tmp_path
 
 @pytest.mark.slow
 def test_a_teacher_with_another_vocabulary_is_refused(parts_of, tmp_path):
-    parts = parts_of("--teacher.type", "model", "--teacher.name", str(tiny_model_dir(tmp_path, "qwen3", vocab_size=290)))
+    other = tiny_model_dir(tmp_path, "qwen3", vocab_size=290)
+    parts = parts_of("--teacher.type", "model", "--teacher.name", str(other))
     with pytest.raises(UserError, match="another vocabulary"):
         make_distillation(parts)
 

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from slimrl.trainer.sft import data
 from tests.environments.dataset.files import made, write_rows
 from tests.models.chat import hub_templates
 from tests.tiny import tiny_model_dir, tiny_tokenizer
-from tests.trainer.sft_shapes import CHATS, assistant, user
+from tests.trainer.sft_shapes import assistant, user
 
 CHATML = ChatFormat(tiny_tokenizer())
 QWEN3 = ChatFormat(tiny_tokenizer(chat_template=hub_templates.QWEN3))

@@ -59,8 +59,8 @@ class WarmupConfig(Config):
     """
 
     max_steps: int = Field(default=0, ge=0)
-    """Supervised steps; 0 starts with RL at once, as does a model that has already had supervised training in slimrl, by
-    `sft` or by an earlier warm-up."""
+    """Supervised steps; 0 starts with RL at once. So does a model that has already had supervised training in slimrl,
+    by `sft` or by an earlier warm-up."""
 
     batch_size: int = Field(default=32, ge=1)
     """Demonstrations in one step."""

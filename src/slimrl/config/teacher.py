@@ -39,8 +39,8 @@ class PolicyTeacherConfig(TeacherConfig):
 
 
 class ModelTeacherConfig(TeacherConfig):
-    """Frozen weights in this process: the initial weights of RL, or another model. They are on the policy's device, or on
-    the GPU in `teacher_gpu_ids`."""
+    """Frozen weights in this process: the initial weights of RL, or another model. They are on the policy's device, or
+    on the GPU in `teacher_gpu_ids`."""
 
     type: Literal["model"] = "model"
     """`model`: frozen weights."""

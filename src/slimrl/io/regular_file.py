@@ -10,6 +10,7 @@ from typing import Any
 
 from slimrl.errors import UserError
 
+
 def open_regular(path: Path, hint: str = "") -> io.FileIO:
     """Open a file, unbuffered. Raise UserError, with `hint` at its end, unless the path is a regular file or a link to
     a regular file."""

@@ -1,12 +1,12 @@
 """Opens the directory of a run: checks that it is writable, and that it does not hold another run or other settings.
 
 A process that has opened a directory locks it until the end of the `with` block. If the process dies, the operating
-system releases the lock, so a killed run can be resumed. A new directory is removed again if the run has measured and saved
-nothing, for example because its model cannot be loaded. The checks do not import PyTorch.
+system releases the lock, so a killed run can be resumed. A new directory is removed again if the run has measured and
+saved nothing, for example because its model cannot be loaded. The checks do not import PyTorch.
 """
 
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path

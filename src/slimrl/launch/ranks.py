@@ -137,7 +137,7 @@ def _explain_lost_rank(ranks: Ranks) -> Iterator[None]:
         if not isinstance(error, distributed.DistError) and "gloo" not in str(error):
             raise
         raise UserError(
-            f"another of the {ranks.num} ranks has ended or is stopped, or does not answer for {TIMEOUT}: see above for "
-            "why, or with `dmesg` whether it was killed for memory. Start all of them again, with `--resume`. "
+            f"another of the {ranks.num} ranks has ended or is stopped, or does not answer for {TIMEOUT}: see above "
+            "for why, or with `dmesg` whether it was killed for memory. Start all of them again, with `--resume`. "
             f"({error})"
         ) from error
