@@ -37,9 +37,6 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
             "trainer.loss.policy: --trainer.loss.policy"
         ),
         "--monitors.stop '[\"judge\"]' --monitors.off '[\"judge\"]'": "monitors.off has it too",
-        "--monitors.stop '[\"held_out_gap\"]'": "Set eval.interval_steps",
-        f"--monitors.stop '[\"duplicates\"]' {REINFORCE} --orchestrator.rollouts_per_example 1": "no two rollouts",
-        "--monitors.stop '[\"zero_signal\"]' --trainer.loss.advantage gae": "every group carries a signal",
         "--monitors.off '[\"length\"]' --monitors.max_length_factor 3": 'its monitor "length" is in',
         "--trainer.loss.adv_tau 0": "adv_tau = 0.0 leaves nothing to learn from",
         "--trainer.loss.adv_tau 0.5 --trainer.loss.advantage gae": "adv_tau does not go with",

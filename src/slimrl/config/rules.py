@@ -210,26 +210,14 @@ def settings_of_processes(config: RLConfig) -> list[str]:
 
 
 def monitor_rules(config: RLConfig) -> Rules:
-    """Yield the rules about bounds of monitors that are off, and about monitors in `stop` that are off or cannot raise
-    an alarm. If all monitors are off, their settings are accepted, so that one flag can turn them off and on."""
-    monitors, loss = config.monitors, config.trainer.loss.resolve(config.has_teacher)
+    """Yield the rules about monitors that are off: their bounds, and their names in `stop`. If all monitors are off,
+    their settings are accepted, so that one flag can turn them off and on."""
+    monitors = config.monitors
     if not monitors.enabled:
         return
-    # The monitors that can never raise an alarm in this run, with the reason.
-    never = {
-        "held_out_gap": not 0 < config.eval.interval_steps < config.max_steps
-        and "held-out tasks are measured before and after training alone. Set eval.interval_steps.",
-        "zero_signal": (loss.has_critic or loss.teacher_tau > 0 or loss.student_tau > 0)
-        and "with a value head or distillation every group carries a signal. Remove it.",
-        "reward_spread": config.has_teacher
-        and "a policy that learns from a teacher needs no spread of rewards. Remove it.",
-        "duplicates": config.orchestrator.rollouts_per_example == 1
-        and "orchestrator.rollouts_per_example = 1 leaves no two rollouts to compare. Remove it.",
-    }
     for name in monitors.stop:
-        fault = f'<monitors.stop> has "{name}", which cannot act: '
-        yield name in monitors.off, f"{fault}<monitors.off> has it too. Remove one of the two."
-        yield never.get(name), f"{fault}{never.get(name)}"
+        fault = f'<monitors.stop> has "{name}", which cannot act: <monitors.off> has it too. Remove one of the two.'
+        yield name in monitors.off, fault
     for key in find_changed(config, [f"monitors.{bound}" for bound in BOUNDS]):
         monitor = BOUNDS[key.removeprefix("monitors.")]
         fault = f'<{key}=> cannot act: its monitor "{monitor}" is in <monitors.off>. Remove either.'
