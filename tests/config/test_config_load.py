@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from slimrl.config.data import ExpertDataConfig, FileDataConfig
-from slimrl.config.reading.flags import names_section
 from slimrl.config.reading.formats import read_toml
 from slimrl.config.reading.saved import read_flat_settings
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
@@ -238,13 +236,6 @@ def test_variables_of_other_commands_and_programs_are_passed_over() -> None:
     assert (config.api_key, config.port) == ("", 8001)
 
 
-def test_variants_are_chosen_by_type() -> None:
-    file = read(SFTConfig, "--data.type", "file", "--data.path", "x.jsonl")[0].config.data
-    expert = read(SFTConfig, "--data", '{type="expert", env={id="x"}}')[0].config.data
-    assert isinstance(file, FileDataConfig)
-    assert isinstance(expert, ExpertDataConfig)
-
-
 def test_provenance_names_each_setting_and_no_default(tmp_path: Path) -> None:
     model = 'seed = 1\n\n[model]\nname = """\\\n  x"""\nnum_threads = 2\n'
     env = '[[env]]\nid = "a"\n[env.args]\nwords = [\n  1,\n]\n'
@@ -273,25 +264,12 @@ def test_provenance_names_each_setting_and_no_default(tmp_path: Path) -> None:
                        "env.2.args.rows.1.n": 23}  # fmt: skip
 
 
-def test_loaded_configuration_is_frozen() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        rl().max_steps = 3  # type: ignore[misc]
-
-
 def test_environments_have_labels_that_differ() -> None:
     envs = ["reverse-text", "reverse_text", "shout.py:Shout", "pkg.mod:Shout", "wordle"]
     names = ["", "", "", "", "team/words"]
     value = json.dumps([{"id": one, "name": name} for one, name in zip(envs, names, strict=True)])
     config = read(RLConfig, "--orchestrator.env", value)[0].config
     assert config.orchestrator.labels == ["reverse-text", "reverse-text-2", "Shout", "Shout-2", "team-words"]
-
-
-@pytest.mark.parametrize(
-    ("words", "sets_it"),
-    [([], False), (["--max_steps", "3"], False), (["--orchestrator.seed", "3"], True), (["@"], False)],
-)
-def test_a_command_line_is_searched_for_a_section(words: list[str], sets_it: bool) -> None:
-    assert names_section(words, "orchestrator") is sets_it
 
 
 OTHER_NAMES = 'max_tokens = 7\nstop = ["</a>", "</b>"]\n[[env]]\nid = "reverse-text"\n'

@@ -9,7 +9,6 @@ from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import Resolved, load
 from slimrl.config.reading.saved import config_toml, flat_settings, read_flat_settings, write_config
 from slimrl.config.run import COMMANDS, EvalRunConfig, RLConfig
-from slimrl.errors import UserError
 
 REQUIRED = {
     "rl": ["--orchestrator.env.0.id", "reverse-text"],
@@ -84,9 +83,3 @@ def test_comments_say_where_settings_came_from(tmp_path: Path) -> None:
     assert f'id = "x"  # {file}:4' in lines
     assert f"args = {{n = 1, m = 2}}  # {file}:5, --orchestrator.env.0.args.m" in lines
     assert "max_steps = 100" in lines
-
-
-def test_unwritable_directory_is_a_user_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file/run/config.toml could not be written: .*--output_dir"):
-        write_config(load(EvalRunConfig, REQUIRED["eval"], {}), tmp_path / "file" / "run")

@@ -5,20 +5,9 @@ from pathlib import Path
 import pytest
 
 from slimrl.cli import run
-from slimrl.launch.advice import EnvironmentShare
 from slimrl.monitor.sinks import read_metrics
 
 NOTE = "of a step, in which nothing is sampled or trained"
-
-
-def test_one_line_reports_the_environments_share_of_the_first_steps() -> None:
-    said: list[str] = []
-    sink = EnvironmentShare(said.append)
-    for wait_s in (2.0, 1.0, 3.0, 9.0, 9.0):
-        sink.write(0, {"time/env_wait_s": wait_s, "time/step_s": 10.0})
-        sink.write(0, {"held_out/reward_greedy": 0.5})
-    (line,) = said
-    assert line.startswith(f"the environment takes 20% {NOTE}: `--max_async_level 1`")
 
 
 @pytest.mark.slow
