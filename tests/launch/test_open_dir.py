@@ -104,7 +104,7 @@ def test_an_evaluation_that_was_saved_under_old_names_goes_on(tmp_path: Path, ca
     (tmp_path / "held_out" / "eval_greedy.jsonl").write_text("{}\n")
     (tmp_path / "config.toml").write_text('# slimrl eval @ config.toml\nmax_tokens = 7\n[[env]]\nid = "reverse-text"\n')
     with open_evaluation_dir(resolved, tmp_path, True, print):
-        assert "[sampling]\nmax_tokens = 7" in (tmp_path / "config.toml").read_text()
+        assert "max_tokens = 7  # --sampling.max_tokens" in (tmp_path / "config.toml").read_text()
     assert capsys.readouterr() == ("", "")
 
 

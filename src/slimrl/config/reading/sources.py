@@ -103,7 +103,11 @@ def read_value(setting: Setting, spec: Spec) -> Any:
         with contextlib.suppress(ValueError):
             return float(text)
     # Parse the text as an element of a list, where a comment is an error. So `16 # x` remains a text.
-    for read, document in ((tomllib.loads, f"value = [{text}, 0]"), (json.loads, f'{{"value": [{text}, 0]}}')):
+    readers: dict[str, Callable[[str], Any]] = {
+        f"value = [{text}, 0]": tomllib.loads,
+        f'{{"value": [{text}, 0]}}': json.loads,
+    }
+    for document, read in readers.items():
         try:
             tree = read(document)
         except (ValueError, RecursionError):  # not a literal of this format
