@@ -32,7 +32,7 @@ What most people change first in `rl`:
 
 Settings are read in this order, and the first that has one wins:
 
-1. a flag, `--trainer.optim.lr 2e-5`; `-` and `_` are the same, `--key` alone is true, `--no-key` false
+1. a flag, `--trainer.optim.lr 2e-5`; `-` and `_` are the same, `--key` alone is true
 2. files after `@`, in TOML, YAML or JSON; of several the last one wins, and sections merge key by key
 3. `--section @ FILE`, the same for one section
 4. variables, `SLIMRL_TRAINER__OPTIM__LR=2e-5` (`PRIME_...` is read too, and counts for less)

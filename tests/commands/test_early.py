@@ -23,7 +23,7 @@ REFUSED = {
     "a directory with a run": ((), "already holds a run. Continue it with `--resume`", HEAVY),
     "an unknown environment": ((ENV, "reverse-txt"), "Did you mean `reverse-text`", HEAVY),
     "an unknown setting": (("--sed", "3"), "Did you mean `seed`", SCREEN),
-    "a directory that cannot be": ((), "Choose another `--output_dir`", HEAVY),
+    "a directory that cannot be": ((), "choose another --output_dir", HEAVY),
     "a GPU": (("--model.device", "cuda:7"), "no driver shows a GPU on this machine", HEAVY),
     "an unknown model": (("--model.name", "no/such/model/here"), "no/such/model/here", NUMBERS),
     # Missing extras.

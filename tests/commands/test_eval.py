@@ -1,8 +1,6 @@
 """The real `eval` and `compare` on a tiny random model: baselines, files to read, going on after kill -9."""
 
 import json
-import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,28 +128,6 @@ def test_a_finished_one_is_extended_without_playing_again(tiny_dir: Path, tmp_pa
     after = read_episodes(file)
     assert len(after) == NUM and all(after[place] == rollout for place, rollout in before.items())
     assert (tmp_path / "held_out" / "vs_expert_scripted.jsonl").exists()
-
-
-@pytest.mark.slow
-def test_with_fewer_examples_those_that_are_asked_count_and_the_others_stay(tiny_dir: Path, tmp_path: Path, capsys):
-    assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "9", "--temperatures", "[0.0]")) == 0
-    file = tmp_path / "held_out" / "eval_greedy.jsonl"
-    before, lines = read_episodes(file), file.read_text().splitlines()
-    file.write_text("\n".join([*lines[5:], ""]))  # so that of any five one at least is to be played again
-    kept = read_episodes(file)
-    capsys.readouterr()
-    flags = ("--num_examples", "5", "--temperatures", "[0.0]", "--baselines", '["expert"]', "--resume")
-    assert run(eval_flags(tiny_dir, tmp_path, *flags)) == 0
-    assert re.search(r"[1-4] of 4 episodes in", " ".join(capsys.readouterr().out.split()))
-    after = read_episodes(file)
-    assert {*kept} < {*after} <= {*before}
-    for key, rollout in after.items():  # in another company, sums may be rounded otherwise
-        assert rollout.logprobs_T == pytest.approx(before[key].logprobs_T, abs=1e-5)
-        assert replace(rollout, logprobs_T=before[key].logprobs_T) == before[key]
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert results["evaluations"][str(tiny_dir)]["greedy"]["scores"]["turns"]["num"] == 5
-    assert results["pairs"]["greedy"]["expert"][0]["difference"]["num"] == 5
-    assert "of 5 episodes failed" in (tmp_path / "failures.md").read_text()
 
 
 @pytest.mark.slow

@@ -60,9 +60,7 @@ def test_eval_repeats_the_last_evaluation(finished: Path, tmp_path: Path) -> Non
     assert again["held_out"] == before["held_out"]
 
 
-def test_sft_trains_adapters_and_says_what_is_unusual(
-    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sft_trains_adapters(tiny_dir: Path, tmp_path: Path) -> None:
     settings = {
         "max_steps": 6,
         "seq_len": 160,
@@ -78,7 +76,6 @@ def test_sft_trains_adapters_and_says_what_is_unusual(
         "optim.lr": 0.01,
     }
     assert run(["sft", *(text for key, value in settings.items() for text in (f"--{key}", str(value)))]) == 0
-    assert "optim.lr = 0.01 is unusual for LoRA" in " ".join(capsys.readouterr().out.split())
     losses = [
         metrics["sft/val_loss"] for _, metrics in read_metrics(tmp_path / "metrics.jsonl") if "sft/val_loss" in metrics
     ]

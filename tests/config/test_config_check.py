@@ -3,14 +3,11 @@
 import shlex
 
 import pytest
-from pydantic import ValidationError
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.loss import PRESETS, LossConfig
-from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import C
 from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
-from slimrl.config.serve import ServeConfig
 from tests.config.reading import ENV, error_of, read
 
 REINFORCE = "--trainer.loss.type reinforce"
@@ -23,8 +20,6 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         "--orchestrator.batch_size 3": "Set batch_size to 8.",
         "--orchestrator.sampling.max_tokens 1024": "leaves no room for a prompt in seq_len = 1024",
         "--model.device gpu": 'model.device = "gpu" is no device',
-        "--model.device mps": "expected auto, cpu, cuda or cuda:NUMBER",
-        "--eval.temperatures '[1.0, 1.0]'": "names a temperature twice",
         "--eval.temperatures '[0.7, 0.7000001]'": "names a temperature twice",
         "--trainer.schedule.min_lr_ratio 0.1": "trainer.schedule.min_lr_ratio = 0.1 cannot act",
         "--warmup.schedule.min_lr_ratio 0.1": "warmup.schedule.min_lr_ratio = 0.1 cannot act",
@@ -42,8 +37,6 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
             "trainer.loss.policy: --trainer.loss.policy"
         ),
         "--monitors.stop '[\"judge\"]' --monitors.off '[\"judge\"]'": "monitors.off has it too",
-        "--monitors.stop '[\"held_out_gap\"]'": "Set eval.interval_steps",
-        "--monitors.stop '[\"zero_signal\"]' --trainer.loss.advantage gae": "every group carries a signal",
         "--monitors.off '[\"length\"]' --monitors.max_length_factor 3": 'its monitor "length" is in',
         "--trainer.loss.adv_tau 0": "adv_tau = 0.0 leaves nothing to learn from",
         "--trainer.loss.adv_tau 0.5 --trainer.loss.advantage gae": "adv_tau does not go with",
@@ -57,9 +50,7 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         ),
         "--teacher.type model --trainer.loss.advantage gae": "teacher.type does not go with",
         "--teacher.type model --trainer.loss.teacher_tau 0": "asks the teacher in vain",
-        "--teacher.type model --teacher.device gpu": 'teacher.device = "gpu" is no device',
         "--teacher_gpu_ids '[0]'": 'cannot act with teacher.type = "none"',
-        "--teacher.type model --teacher.device cpu --teacher_gpu_ids '[0]'": "say the same thing twice",
         f"{SERVER} --orchestrator.sampling.temperature 0.7": "at temperature 1 alone",
         "--inference.base_url localhost:8000": 'base_url = "localhost:8000": expected an address as http',
         "--inference.base_url http://localhost:8000/v1": (
@@ -79,13 +70,9 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         "--deployment.type one-process --inference.base_url http://localhost:8000": (
             'base_url = "http://localhost:8000" cannot act: deployment.type'
         ),
-        "--deployment.type rays": "deployment.type",
         "--deployment.type one-process --deployment.num_samplers 2": "no other parts",
-        "--deployment.num_samplers 0": "num_samplers",
-        "--deployment.restarts -1": "restarts",
         "--deployment.address 10.0.0.1:6379": 'address = "10.0.0.1:6379" cannot act: it is for deployment.type "ray"',
         "--deployment.cpus 2": 'cpus = 2.0 cannot act: it is for deployment.type "ray"',
-        "--deployment.type processes --deployment.cpus 2": "cpus = 2.0 cannot act",
         "--deployment.gpus_per_sampler 2": 'gpus_per_sampler = 2 cannot act: it is for deployment.type "ray"',
         "--deployment.type ray --deployment.gpus_per_sampler 2": "slimrl's own sampler has one GPU",
         "--deployment.type ray --deployment.gpus_per_sampler 2 --inference.base_url http://a:1": (
@@ -94,18 +81,12 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         "--deployment.type ray --inference_gpu_ids 0": (
             'inference_gpu_ids = [0] cannot act: with deployment.type = "ray" each part has GPUs of its own'
         ),
-        "--deployment.type ray --trainer_gpu_ids 0,1": (
-            'trainer_gpu_ids = [0, 1] cannot act: with deployment.type = "ray" each part has GPUs of its own'
-        ),
         "--inference.base_url http://localhost:1 --deployment.num_samplers 2": "num_samplers = 2 cannot act",
-        "--deployment.type one-process --deployment.num_trainers 2": "no other parts",
         "--inference.base_url http://localhost:8000 --warmup.max_steps 3": "may have other weights",
         "--deployment.num_trainers 0": "num_trainers",
         "--inference.base_url http://localhost:1 --inference_gpu_ids 0": "that it was started with",
         "--model.date 2026-13-31": 'model.date = "2026-13-31" is no date',
-        "--model.date tomorrow": 'model.date = "tomorrow" is no date',
         "--model.date 20260131": 'model.date = "20260131" is no date',
-        "--model.date=''": 'model.date = "" is no date',
     },
     ProbeConfig: {
         "": "nothing to probe",
@@ -130,9 +111,6 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         "--env.0.id x --inference.backend vllm": "`eval` samples in its own process",
         "--env.0.id x --temperatures '[0.0]' --sampling.top_k 5": "top_k = 5 cannot act",
         "--env.0.id x --model.lora.rank 8": "model.lora.rank = 8 cannot act",
-    },
-    ServeConfig: {
-        "--model.lora.rank 8": "model.lora.rank = 8 cannot act",
     },
 }
 ACCEPTED = [
@@ -235,22 +213,3 @@ def test_overrides_replace_one_choice_and_its_hyperparameters() -> None:
     choices = LossConfig(type="dapo", policy="gspo", eps_high=0.5).resolve()
     assert (choices.advantage, choices.policy, choices.aggregation) == ("grpo", "gspo", "token")
     assert choices.policy_args == {"eps_low": 3e-4, "eps_high": 0.5}
-
-
-def test_a_level_may_be_left_to_the_placement() -> None:
-    assert (config_of("").async_level, config_of("--max_async_level 3").async_level) == (0, 3)
-
-
-def test_rank_alpha_and_targets_are_flags() -> None:
-    words = """--model.lora.rank 8 --model.lora.targets '["q_proj", "v_proj"]' --model.lora.alpha 16.0"""
-    lora = LoraConfig(rank=8, alpha=16.0, targets=["q_proj", "v_proj"])
-    assert config_of(words, TrainerOnlyConfig).model.lora == lora
-    assert TrainerOnlyConfig().model.lora.rank == 0
-
-
-@pytest.mark.parametrize(
-    "settings", [{"rank": -1}, {"alpha": 0.0}, {"targets": []}, {"targets": [""]}, {"targets": "q_proj"}]
-)
-def test_values_that_mean_nothing_are_refused(settings: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        LoraConfig.model_validate(settings)

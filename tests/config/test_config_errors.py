@@ -19,31 +19,24 @@ IN_FILE = {
     "wandb.colour = 3": ["wandb.colour (FILE:3)", "Known: enabled, entity, name, project"],
     "seed.x = 3": ['seed (FILE:3): found {"x": 3}, expected integer >= 0'],
     'max_steps = "3"': ['max_steps (FILE:3): found "3", expected integer >= 1'],
-    "max_steps = 3.5": ["max_steps (FILE:3): found 3.5, expected integer >= 1"],
     "max_steps = true": ["max_steps (FILE:3): found true, expected integer >= 1"],
-    "max_steps = 0": ["max_steps (FILE:3): found 0, expected integer >= 1"],
     "seed = 9223372036854775808": ["seed (FILE:3): found an integer of more than 64 bits"],
     "resume = 1": ["resume (FILE:3): found 1, expected true or false"],
-    "model.name = 3": ["model.name (FILE:3): found 3, expected text"],
     "model.num_threads = 0": ['model.num_threads (FILE:3): found 0, expected "auto" or integer >= 1'],
     'model.dtype = "fp16"': ['found "fp16", expected one of "auto", "bfloat16", "float32"'],
     "trainer.optim.lr = nan": ["trainer.optim.lr (FILE:3)", "expected number > 0"],
-    "trainer.optim.beta1 = 1.0": ["found 1.0, expected number >= 0 and < 1"],
-    "eval.temperatures = true": ["eval.temperatures (FILE:3): found true, expected list of numbers >= 0"],
     "eval.temperatures = []": ["eval.temperatures (FILE:3): found [], expected list of numbers >= 0, at least one"],
     'eval.temperatures = [\n  0.0,\n  "x",\n]': ['eval.temperatures.1 (FILE:3): found "x", expected number >= 0'],
     "trainer = 3": ["trainer (FILE:3): found 3, expected a section"],
     "[[eval]]\nnum_examples = 3": ["eval (FILE:3): found a list, expected a section. Write `[eval]` with one bracket."],
     '[orchestrator.env]\nid = "x"': ["orchestrator.env (FILE:3)", "Write `[[orchestrator.env]]`"],
     '[[orchestrator.env]]\nid = "x"\ncolor = 3': ["orchestrator.env.0.color (FILE:5)", "Known: args, id"],
-    "[[orchestrator.env]]\nid = 3": ["orchestrator.env.0.id (FILE:4): found 3, expected text"],
     "[[orchestrator.env]]\nargs = 3\nid = 'x'": [
         "orchestrator.env.0.args (FILE:4): found 3, expected a dictionary"
     ],
     "[[orchestrator.env]]": ["orchestrator.env.0.id is not set, expected text"],
     "wandb.name = 2020-01-01": ["wandb.name (FILE:3): found 2020-01-01, a date, expected text"],
     "seed = -1\nmax_steps = 0": ["2 settings cannot be used:", "- seed (FILE:3): found -1", "- max_steps (FILE:4)"],
-    "\n".join(f"x{n} = 1" for n in range(30)): ["20 settings cannot be used:", "- x0 (FILE:3): there", "\n- and more"],
 }  # fmt: skip
 
 
@@ -70,45 +63,29 @@ def test_yaml_and_json_know_their_lines(suffix: str, text: str, tmp_path: Path) 
 
 ON_COMMAND_LINE = {
     "--lr 3": "--lr: there is no such setting. Did you mean `trainer.optim.lr` or `warmup.optim.lr`?",
-    "--optim.lr 3": "--optim.lr: there is no such setting. Did you mean `trainer.optim.lr` or",
     "--trainr.optim.lr 3": "--trainr.optim.lr: there is no such setting. Did you mean `trainer.optim.lr`?",
     "--max-stps 3": "max_stps (--max-stps): there is no such setting. Did you mean `max_steps`?",
     "--max_steps": "--max_steps: no value follows, expected integer >= 1.",
     "--max_steps --seed 1": "--max_steps: no value follows",
-    "--max_steps @ f": "--max_steps: no value follows",
     "--max_steps many": '--max_steps: found "many", expected integer >= 1.',
-    "--trainer.optim.lr nan": "--trainer.optim.lr: found NaN, expected number > 0.",
     "--resume maybe": '--resume: found "maybe", expected true or false.',
     "--eval": "--eval: this is a section. Set something in it (`--eval.interval_steps`",
     "--trainer 3": "--trainer: found 3, expected a section.",
-    "--no-max_steps": "--no-max_steps: max_steps is integer >= 1, so it cannot be turned off.",
-    "--no-resum": "resum (--no-resum): there is no such setting. Did you mean `resume`?",
     "rl.toml": "rl.toml: found a value with no flag before it. To read a file, write `@ rl.toml`.",
     "-s 3": "-s: flags begin with two dashes",
     "--": "--: flags begin with two dashes",
     "@": "@: a file name must follow",
-    "@ --seed": "@: a file name must follow",
-    "--trainer @": "--trainer @: a file name must follow",
     "--orchestrator.env.1.id x": "--orchestrator.env.1.id: found element 1, expected a number up to 0",
     "--orchestrator.env.id x": "orchestrator.env is a list, whose elements are named by number",
     "--orchestrator.env [{id=x}]": "The shell takes quotes away",
     "--orchestrator.env 3": "--orchestrator.env: found 3, expected list of sections",
     "--seed.x 3": "--seed.x: seed is integer >= 0 and has no settings inside it",
     "--trainer_gpu_ids -1": "trainer_gpu_ids.0 (--trainer_gpu_ids): found -1",
-    "--trainer_gpu_ids 1.5": "trainer_gpu_ids.0 (--trainer_gpu_ids): found 1.5",
     "": "orchestrator.env is not set, expected list of sections, at least one. The environments to learn from, as in "
     """`--orchestrator.env '[{id="reverse-text"}]'`""",
-    # Hints: near names, and names of other trainers.
-    "--max_step 1": "Did you mean `max_steps`",
+    # Hints: near names.
     "--trainer.seq_len 1": "Did you mean `seq_len`",
-    "--trianer.optim.lr 1": "Did you mean `trainer.optim.lr`",
     "--trainer.optim.weigth_decay 1": "Did you mean `trainer.optim.weight_decay`",
-    "--num_generations 1": "Did you mean `orchestrator.rollouts_per_example`",
-    "--trainer.optim.learning_rate 1": "Did you mean `trainer.optim.lr`",
-    "--kl 1": "Did you mean `trainer.loss.kl_beta`",
-    "--max_new_tokens 1": "Did you mean `orchestrator.sampling.max_tokens`",
-    "--lora_r 1": "Did you mean `model.lora.rank`",
-    "--num_train_steps 1": "Did you mean `max_steps`",
     # Training samples from the whole distribution.
     **{
         f"--orchestrator.sampling.{key} 0.5": f"--orchestrator.sampling.{key}: there is no such setting"
@@ -154,15 +131,11 @@ NO_SETTING = "this environment variable sets nothing that exists."
         ("SLIMRL_TRAINER__OPTIM__LRR", "1", "The nearest is `SLIMRL_TRAINER__OPTIM__LR`"),
         ("SLIMRL_LR", "1", "The nearest is `SLIMRL_TRAINER__OPTIM__LR`"),
         ("SLIMRL_CASHE", "/x", "The nearest is `SLIMRL_CACHE`"),
-        ("SLIMRL_MODEL__NAMES", "1", f"SLIMRL_MODEL__NAMES: {NO_SETTING} The nearest is `SLIMRL_MODEL__NAME`"),
         ("SLIMRL_", "1", f"SLIMRL_: {NO_SETTING}"),
         ("SLIMRL_KEY__SUBKEY", "1", f"SLIMRL_KEY__SUBKEY: {NO_SETTING} Correct"),
         ("PRIME_KEY__SUBKEY", "1", f"PRIME_KEY__SUBKEY: {NO_SETTING} Correct"),
-        ("PRIME_TRAINER__OPTIM__LRR", "1", f"{NO_SETTING} The nearest is `PRIME_TRAINER__OPTIM__LR`"),
-        ("PRIME_MAX_STEP", "1", f"{NO_SETTING} The nearest is `PRIME_MAX_STEPS`"),
         ("SLIMRL_MAX_STEPS", "many", 'max_steps (SLIMRL_MAX_STEPS): found "many", expected integer >= 1.'),
         ("SLIMRL_MAX_STEPS", "", 'max_steps (SLIMRL_MAX_STEPS): found "", expected integer >= 1.'),
-        ("PRIME_MAX_STEPS", "many", 'max_steps (PRIME_MAX_STEPS): found "many", expected integer >= 1.'),
     ],
 )
 def test_mistake_in_a_variable_names_the_variable(name: str, text: str, message: str) -> None:
@@ -194,7 +167,6 @@ ALIASES = "".join(["a0: &a0 [1]\n", *(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" fo
     ("name", "content", "parts"),
     [
         ("c.toml", b"a = 1\nb = = 2\n", ["c.toml:2: not valid TOML"]),
-        ("c.toml", b"a = 1\na = 2\n", ["c.toml:2: not valid TOML"]),
         ("c.toml", b"a = [\n", ["c.toml:2: not valid TOML"]),
         ("c.yaml", b"a: 1\n b: 2\n", ["c.yaml:2: not valid YAML"]),
         ("c.yaml", b"a: 1\nb: \x01\n", ["c.yaml: not valid YAML"]),
@@ -207,20 +179,15 @@ ALIASES = "".join(["a0: &a0 [1]\n", *(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" fo
         ("c.json", b"", ["c.json:1: not valid JSON"]),
         ("c.toml", b"seed = 1\nx = '\xff'\n", ["c.toml:2: not UTF-8 text"]),
         ("c.ini", b"a = 1\n", ["c.ini: config files end in .toml, .yaml, .yml, .json"]),
-        ("c", b"a = 1\n", ["config files end in"]),
-        ("c.toml", b".".join([b"a"] * 600) + b" = 1\n", ["c.toml:1", "nested too deep"]),
-        ("c.yaml", b"<<: {? [a] : 1}\n", ["c.yaml:1", "a key is a section or a list"]),
+        ("c.toml", b".".join([b"a"] * 600) + b" = 1\n", ["c.toml: it is nested too deep"]),
+        ("c.yaml", b"<<: {? [a] : 1}\n", ["c.yaml: not valid YAML"]),
+        ("c.yaml", b"seed: &a [*a]\n", ["c.yaml: it is nested too deep"]),
         ("c.yaml", ALIASES, ["c.yaml:", "more than 100,000 values, with those of its aliases"]),
     ],
 )
 def test_unreadable_file_says_why(name: str, content: bytes, parts: list[str], tmp_path: Path) -> None:
     message = error_of(RLConfig, *ENV, "@", written(tmp_path / name, content))
     assert [part for part in parts if part not in message] == [], message
-
-
-def test_a_key_that_stands_twice_in_a_flag_is_refused() -> None:
-    message = error_of(RLConfig, *ENV, "--orchestrator.env.0.args.x", '{"a": 1, "a": 2}')
-    assert "orchestrator.env.0.args.x" in message and "`a` stands here again" in message
 
 
 def test_a_file_that_is_not_there_is_named_with_near_names_alone(tmp_path: Path) -> None:

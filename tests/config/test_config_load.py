@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from slimrl.config.data import ExpertDataConfig, FileDataConfig
-from slimrl.config.reading.flags import names_section
 from slimrl.config.reading.formats import read_toml
 from slimrl.config.reading.saved import read_flat_settings
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
@@ -136,15 +134,12 @@ def test_byte_order_mark_windows_line_ends_and_empty_files_are_read(tmp_path: Pa
 
 STYLE = "orchestrator.env.0.args"
 FLAGS: list[tuple[list[str], str, Any]] = [
-    (["--max_steps", "3"], "max_steps", 3),
-    (["--max-steps", "3"], "max_steps", 3),
     (["--max-steps=3"], "max_steps", 3),
     (["--trainer.optim.max-grad-norm", "2"], "trainer.optim.max_grad_norm", 2.0),
     (["--trainer.optim.lr", "1e-4"], "trainer.optim.lr", 1e-4),
     (["--trainer.optim.lr", ".5"], "trainer.optim.lr", 0.5),
     (["--trainer.loss.type", "reinforce", "--trainer.loss.baseline", "-1"], "trainer.loss.baseline", -1.0),
     (["--resume"], "resume", True),
-    (["--resume", "--max_steps", "3"], "resume", True),
     (["--resume", "false"], "resume", False),
     (["--resume=yes"], "resume", True),
     (["--max_steps", "3", "--max_steps", "4"], "max_steps", 4),
@@ -152,28 +147,21 @@ FLAGS: list[tuple[list[str], str, Any]] = [
     (["--wandb.name", "@me"], "wandb.name", "@me"),
     (["--wandb.name=--odd=name"], "wandb.name", "--odd=name"),
     (["--wandb.name", ""], "wandb.name", ""),
-    (["--model.num_threads", "2"], "model.num_threads", 2),
     (["--model.num_threads", "auto"], "model.num_threads", "auto"),
     (["--eval.temperatures", "[0.5]"], "eval.temperatures", [0.5]),
-    (["--eval.temperatures.1", "0.7"], "eval.temperatures", [0.0, 0.7]),
     (["--eval.temperatures.2", "0.7"], "eval.temperatures", [0.0, 1.0, 0.7]),
-    (["--ckpt", "{keep = 5}"], "ckpt.keep", 5),
     (["--ckpt", '{"keep": 5}'], "ckpt.keep", 5),
     (["--orchestrator.env.0.args.max-words", "5"], STYLE, {"max_words": 5}),
-    (["--orchestrator.env.0.args.word", "five"], STYLE, {"word": "five"}),
     (["--orchestrator.env.0.args.day", "2020-01-01"], STYLE, {"day": "2020-01-01"}),
     (["--orchestrator.env.0.args", "{a = {b = [1]}}"], STYLE, {"a": {"b": [1]}}),
     (["--orchestrator.env.0.args.a.0", "7"], STYLE, {"a": {"0": 7}}),
     (["--orchestrator.env", '[{id="x"}, {id="y"}]', "--orchestrator.env.1.id", "z"], "orchestrator.env.1.id", "z"),
-    (["--orchestrator.env", '[{"id": "x"}]'], "orchestrator.env.0.id", "x"),
     # A project turns W&B on.
     ([], "wandb.is_on", False),
     (["--wandb.project", "p"], "wandb.is_on", True),
-    (["--wandb.project", "p", "--no-wandb.enabled"], "wandb.is_on", False),
+    (["--wandb.project", "p", "--wandb.enabled", "false"], "wandb.is_on", False),
     (["--wandb.enabled"], "wandb.is_on", True),
-    (["--wandb.enabled", "true"], "wandb.is_on", True),
     (["--wandb.enabled", "auto"], "wandb.is_on", False),
-    (["--wandb.enabled", "--no-wandb.enabled"], "wandb.enabled", False),
     # An environment may be given by its id alone.
     *((["--orchestrator.env", text], "orchestrator.env.0.id", "a.py:A") for text in ("a.py:A", '["a.py:A"]')),
     # Lists of numbers are written in three ways.
@@ -190,8 +178,6 @@ FLAGS: list[tuple[list[str], str, Any]] = [
             ("'12#3'", "12#3"),
             ('"a # b"', "a # b"),
             ("[1, 2] # two", "[1, 2] # two"),
-            ("12", 12),
-            ("[1, 2]", [1, 2]),
         )
     ),
 ]
@@ -250,13 +236,6 @@ def test_variables_of_other_commands_and_programs_are_passed_over() -> None:
     assert (config.api_key, config.port) == ("", 8001)
 
 
-def test_variants_are_chosen_by_type() -> None:
-    file = read(SFTConfig, "--data.type", "file", "--data.path", "x.jsonl")[0].config.data
-    expert = read(SFTConfig, "--data", '{type="expert", env={id="x"}}')[0].config.data
-    assert isinstance(file, FileDataConfig)
-    assert isinstance(expert, ExpertDataConfig)
-
-
 def test_provenance_names_each_setting_and_no_default(tmp_path: Path) -> None:
     model = 'seed = 1\n\n[model]\nname = """\\\n  x"""\nnum_threads = 2\n'
     env = '[[env]]\nid = "a"\n[env.args]\nwords = [\n  1,\n]\n'
@@ -285,25 +264,12 @@ def test_provenance_names_each_setting_and_no_default(tmp_path: Path) -> None:
                        "env.2.args.rows.1.n": 23}  # fmt: skip
 
 
-def test_loaded_configuration_is_frozen() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        rl().max_steps = 3  # type: ignore[misc]
-
-
 def test_environments_have_labels_that_differ() -> None:
     envs = ["reverse-text", "reverse_text", "shout.py:Shout", "pkg.mod:Shout", "wordle"]
     names = ["", "", "", "", "team/words"]
     value = json.dumps([{"id": one, "name": name} for one, name in zip(envs, names, strict=True)])
     config = read(RLConfig, "--orchestrator.env", value)[0].config
     assert config.orchestrator.labels == ["reverse-text", "reverse-text-2", "Shout", "Shout-2", "team-words"]
-
-
-@pytest.mark.parametrize(
-    ("words", "sets_it"),
-    [([], False), (["--max_steps", "3"], False), (["--orchestrator.seed", "3"], True), (["@"], False)],
-)
-def test_a_command_line_is_searched_for_a_section(words: list[str], sets_it: bool) -> None:
-    assert names_section(words, "orchestrator") is sets_it
 
 
 OTHER_NAMES = 'max_tokens = 7\nstop = ["</a>", "</b>"]\n[[env]]\nid = "reverse-text"\n'
@@ -327,7 +293,12 @@ def test_settings_are_read_under_their_other_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("section", "name", "harmless", "other"),
-    [("inference", "lookup_tokens", "0", "8"), ("deployment", "weights", '"files"', "")],
+    [
+        ("inference", "lookup_tokens", "0", "8"),
+        ("deployment", "weights", '"files"', ""),
+        ("trackio", "enabled", '"auto"', "true"),
+        ("tensorboard", "enabled", "false", "true"),
+    ],
 )
 def test_a_setting_that_is_gone_is_ignored_where_it_did_nothing(
     tmp_path: Path, section: str, name: str, harmless: str, other: str

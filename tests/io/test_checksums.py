@@ -1,6 +1,5 @@
 """Checksums of directories and of JSON objects: what is as it was written passes, and nothing else."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,7 +10,6 @@ import pytest
 from slimrl.errors import UserError
 from slimrl.io.checksums import (
     SUMS,
-    add_digest,
     check_sums,
     file_sha256,
     find_damage,
@@ -107,8 +105,3 @@ def test_no_byte_of_a_line_can_be_changed(content: dict[str, object]) -> None:
         except ValueError:
             continue
         assert place >= body and found.items() >= {"a": 1.5}.items() & content.items()  # in the digest's own name
-
-
-def test_a_digest_leaves_json_that_others_read() -> None:
-    text = add_digest(json.dumps({"a": [1]}, indent=1).encode())
-    assert json.loads(text)["a"] == [1] and parse_object(text) == parse_object(b'{"a": [1]}') == {"a": [1]}

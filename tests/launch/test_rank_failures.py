@@ -1,6 +1,5 @@
 """What becomes of a shared training when one of its processes ends, stops or cannot write: no other one waits."""
 
-import sys
 import time
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import pytest
 from slimrl.monitor.sinks import read_metrics
 from tests.ranks import ROOT, outputs_of, start_ranks
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the process that is gone has no name")
-
+LOST = "another of the 2 ranks has ended or is stopped"
 TALKS = """
 import os
 import sys
@@ -49,7 +47,7 @@ from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
 from slimrl.launch import ranks as launch
 
-launch.TIMEOUT, launch.GRACE_S = timedelta(seconds=3), 1.0
+launch.TIMEOUT = timedelta(seconds=3)
 try:
     with launch.join_ranks(os.environ, ModelConfig(device="cpu")) as (ranks, _):
         ranks.sums([1.0])
@@ -81,10 +79,10 @@ def trainer(tiny_dir: Path, output_dir: Path, max_steps: int) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_processes_share_errors_and_name_the_one_that_is_gone() -> None:
+def test_processes_share_errors_and_end_when_one_is_gone() -> None:
     processes = start_ranks(2, ["-c", TALKS])
     first, second = outputs_of(processes)
-    assert processes[0].returncode == 0 and f"rank 1 (pid {processes[1].pid}) of 2 ended" in first, first
+    assert processes[0].returncode == 0 and LOST in first, first
     assert processes[1].returncode == 9 and not second, second
 
 
@@ -96,7 +94,7 @@ def test_a_rank_that_is_stopped_is_not_waited_for_for_ever() -> None:
     finally:
         stopped.kill()
         stopped.communicate()
-    assert "one of the 2 ranks does not answer" in output and str(stopped.pid) in output
+    assert LOST in output
 
 
 @pytest.mark.nightly
@@ -111,7 +109,7 @@ def test_a_rank_that_is_killed_in_a_step_ends_the_others(tmp_path: Path, tiny_di
     finally:
         processes[1].kill()
         output, _ = outputs_of(processes)
-    assert processes[0].returncode == 2 and f"rank 1 (pid {processes[1].pid}) of 2 ended" in output, output
+    assert processes[0].returncode == 2 and LOST in output, output
 
 
 @pytest.mark.nightly

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from slimrl.trainer.sft import data
 from tests.environments.dataset.files import made, write_rows
 from tests.models.chat import hub_templates
 from tests.tiny import tiny_model_dir, tiny_tokenizer
-from tests.trainer.sft_shapes import CHATS, assistant, user
+from tests.trainer.sft_shapes import assistant, user
 
 CHATML = ChatFormat(tiny_tokenizer())
 QWEN3 = ChatFormat(tiny_tokenizer(chat_template=hub_templates.QWEN3))
@@ -203,26 +202,3 @@ def test_validation_is_on_demonstrations_from_all_over_a_sorted_split(tmp_path):
     assert len(texts) == 10 and any(f"<answer>{n}</answer>" in text for text in texts for n in range(25, 50))
 
 
-def dry_run(path: str, *more: str) -> int:
-    return cli.run(["sft", "--data.type", "file", "--data.path", path, *more, "--dry-run"])
-
-
-@pytest.mark.parametrize("own", [True, False], ids=["own template", "stand-in"])
-def test_a_dry_run_shows_what_is_learnt(own, tmp_path, capsys):
-    path = write(tmp_path / "a.jsonl", [CHATS["messages, as ultrachat_200k"][0]] * 5)
-    assert dry_run(path, *(["--model.name", str(tiny_model_dir(tmp_path, "llama"))] if own else [])) == 0
-    out = capsys.readouterr().out
-    assert tomllib.loads(out)["data"]["path"] == path
-    shown = "\n".join(line.removeprefix("# ") for line in out.splitlines() if line.startswith("#"))
-    assert f"{path}: rows are `messages`: every reply is learnt" in shown
-    assert ("ChatML, in place of" in shown) != own
-    assert "<|im_start|>assistant\n⟦Hello.<|im_end|>⟧\n<|im_start|>user\nAnd now?<|im_end|>" in shown
-    assert f"{path}:3: " in shown and f"{path}:4: " not in shown
-
-
-def test_a_dry_run_refuses_a_bad_row_and_escapes_control_characters(tmp_path, capsys):
-    assert dry_run(write(tmp_path / "a.jsonl", [*chats(1), {"messages": [user("q")]}])) == 2
-    assert "a.jsonl:2: a conversation to learn from" in capsys.readouterr().err
-    assert dry_run(write(tmp_path / "b.jsonl", [{"messages": [user("q"), assistant("a\x1b[2Jb\rc\u202e")]}])) == 0
-    out = capsys.readouterr().out
-    assert "\x1b" not in out and "\\x1b[2Jb" in out

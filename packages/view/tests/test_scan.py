@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
     run = opened(tmp_path)
     bring_up_to_date(run, threading.Event())
     assert tasks(run) == ["a"]
-    assert "it is a pipe" in run.problem or "is a directory" in run.problem.lower()
+    assert "not a regular file" in run.problem or "is a directory" in run.problem.lower()
 
 
 def test_viewers_that_start_at_once_make_one_index_and_share_the_reading(tmp_path):

@@ -14,7 +14,8 @@ Compares two evaluations of the same tasks, task by task: the difference of the 
 bootstrap), in how many tasks the first is ahead and behind, and how probable so uneven a split would be if neither were
 better (p of the exact sign test, which for right and wrong answers is McNemar's).
 
-FIRST and SECOND are the output directories of `slimrl eval` or of a finished `slimrl rl`, or files in their held_out/.
+FIRST and SECOND are the output directories of `slimrl eval` or of a finished `slimrl rl`, or two files in their
+held_out/.
 
   slimrl compare outputs/eval-rl outputs/eval-sft
   slimrl compare outputs/eval/held_out/eval_greedy.jsonl outputs/eval/held_out/eval_sampled.jsonl

@@ -5,7 +5,6 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import SFTConfig
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.advice import note_unusual_lora
 from slimrl.launch.extensions import end_hooks
 from slimrl.launch.parts import open_monitor, open_policy
 from slimrl.launch.ranks import console_of_rank, open_shared_run
@@ -25,7 +24,6 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
         ranks = shared.ranks
         experts = load_experts(config, console)  # before the model, which takes longer
         policy = open_policy(shared.model, console)
-        note_unusual_lora(config.model.lora, "optim.lr", config.optim.lr, console)
         conversations = load_demonstrations(config, experts, policy.chat, console)
         shard(policy.module, ranks)
         state = start(policy, config.optim, output_dir, config.resume, ranks=ranks)

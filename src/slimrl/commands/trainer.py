@@ -6,7 +6,6 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import TrainerOnlyConfig
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.advice import note_unusual_lora
 from slimrl.launch.parts import open_monitor, open_policy
 from slimrl.launch.ranks import console_of_rank, open_shared_run
 from slimrl.models.load import load_policy
@@ -23,7 +22,6 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
     with open_shared_run(resolved, config.model, console) as shared:
         ranks, model = shared.ranks, shared.model
         policy = open_policy(model, console)
-        note_unusual_lora(config.model.lora, "trainer.optim.lr", config.trainer.optim.lr, console)
         shard(policy.module, ranks)
         loss = config.trainer.loss.resolve()
         aux_losses = build_aux_losses(loss, policy.module, lambda: shard(load_policy(model).module, ranks))

@@ -17,7 +17,6 @@ from slimrl.config.reading.schema import Path
 from slimrl.config.rules import (
     Rules,
     deployment_rules,
-    device_rule,
     distillation_rules,
     idle,
     loss_rules,
@@ -177,7 +176,8 @@ def _serve_rules(config: ServeConfig) -> Rules:
 
 def _model_rules(model: ModelConfig, is_trained: bool = True) -> Rules:
     """Yield the rules about the device and the date, and against LoRA if the model is not trained (`is_trained`)."""
-    yield from device_rule("model.device", model.device, "auto")
+    is_device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", model.device)
+    yield not is_device, "<model.device=> is no device, expected auto, cpu, cuda or cuda:NUMBER."
     no_date = model.date != "auto" and not _is_date(model.date)
     yield no_date, "<model.date=> is no date, expected auto or YEAR-MONTH-DAY, as in 2026-01-31."
     yield (

@@ -4,7 +4,6 @@ A rule is a pair: a condition that is true if the configuration breaks the rule,
 text, `<seq_len>` becomes the full name of a setting, and `<seq_len=>` the name with the value.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from urllib.parse import urlsplit
@@ -14,7 +13,7 @@ from slimrl.config.deployment import DeploymentConfig
 from slimrl.config.loss import ADVANTAGES, CREDITS, OWN, POLICIES, LossConfig, ResolvedLoss
 from slimrl.config.monitors import BOUNDS
 from slimrl.config.run import EvalRunConfig, RLConfig
-from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig, TeacherConfig
+from slimrl.config.teacher import PolicyTeacherConfig, ServerTeacherConfig, TeacherConfig
 from slimrl.io.urls import is_http_url
 
 Rules = Iterator[tuple[object, str]]
@@ -49,12 +48,6 @@ def idle(config: Config, why: str, *keys: str, when: object = True) -> Rules:
     mend = "Remove it, or change the other" if "<" in why else "Remove it"
     for key in find_changed(config, keys):
         yield when, f"<{key}=> cannot act: {why}. {mend}."
-
-
-def device_rule(key: str, device: str, other: str) -> Rules:
-    """Yield the rule that the setting `key` is a device or the word `other`."""
-    is_device = re.fullmatch(rf"{other}|cpu|cuda(:\d+)?", device)
-    yield not is_device, f"<{key}=> is no device, expected {other}, cpu, cuda or cuda:NUMBER."
 
 
 def loss_rules(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> Rules:
@@ -149,10 +142,6 @@ def teacher_rules(config: RLConfig, teacher: TeacherConfig) -> Rules:
     if config.trainer.loss.resolve(has_teacher=True).adv_tau == 0:
         yield from reward_rules(config.trainer.loss, "with <trainer.loss.adv_tau=> the teacher alone counts")
     match teacher:
-        case ModelTeacherConfig(device=device):
-            yield from device_rule("teacher.device", device, "policy")
-            is_double = config.teacher_gpu_ids and device != "policy"
-            yield is_double, "<teacher_gpu_ids=> and <teacher.device=> say the same thing twice. Remove one of the two."
         case PolicyTeacherConfig(env_args=more):
             yield (
                 all({**env.args, **more} == env.args for env in config.orchestrator.env),
@@ -218,22 +207,14 @@ def settings_of_processes(config: RLConfig) -> list[str]:
 
 
 def monitor_rules(config: RLConfig) -> Rules:
-    """Yield the rules about bounds of monitors that are off, and about monitors in `stop` that are off or cannot raise
-    an alarm. If all monitors are off, their settings are accepted, so that one flag can turn them off and on."""
-    monitors, loss = config.monitors, config.trainer.loss.resolve(config.has_teacher)
+    """Yield the rules about monitors that are off: their bounds, and their names in `stop`. If all monitors are off,
+    their settings are accepted, so that one flag can turn them off and on."""
+    monitors = config.monitors
     if not monitors.enabled:
         return
-    # The monitors that can never raise an alarm in this run, with the reason.
-    never = {
-        "held_out_gap": not 0 < config.eval.interval_steps < config.max_steps
-        and "held-out tasks are measured before and after training alone. Set eval.interval_steps.",
-        "zero_signal": (loss.has_critic or loss.teacher_tau > 0 or loss.student_tau > 0)
-        and "with a value head or distillation every group carries a signal. Remove it.",
-    }
     for name in monitors.stop:
-        fault = f'<monitors.stop> has "{name}", which cannot act: '
-        yield name in monitors.off, f"{fault}<monitors.off> has it too. Remove one of the two."
-        yield never.get(name), f"{fault}{never.get(name)}"
+        fault = f'<monitors.stop> has "{name}", which cannot act: <monitors.off> has it too. Remove one of the two.'
+        yield name in monitors.off, fault
     for key in find_changed(config, [f"monitors.{bound}" for bound in BOUNDS]):
         monitor = BOUNDS[key.removeprefix("monitors.")]
         fault = f'<{key}=> cannot act: its monitor "{monitor}" is in <monitors.off>. Remove either.'

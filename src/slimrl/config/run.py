@@ -59,14 +59,11 @@ class WarmupConfig(Config):
     """
 
     max_steps: int = Field(default=0, ge=0)
-    """Supervised steps; 0 starts with RL at once."""
+    """Supervised steps; 0 starts with RL at once. So does a model that has already had supervised training in slimrl,
+    by `sft` or by an earlier warm-up."""
 
     batch_size: int = Field(default=32, ge=1)
     """Demonstrations in one step."""
-
-    repeat: bool = False
-    """Also warm up a model that has already had supervised training in slimrl, by `sft` or by an earlier warm-up.
-    Otherwise such a model starts with RL at once."""
 
     optim: OptimConfig = OptimConfig()
     schedule: ScheduleConfig = ScheduleConfig()
@@ -92,8 +89,6 @@ class RunConfig(CommandConfig):
 
 class TrainingRunConfig(RunConfig):
     """A command that trains: it takes steps, keeps checkpoints and may report to other programs that show runs."""
-
-    first: ClassVar[tuple[str, ...]] = ("max_steps", "seq_len", "output_dir", "seed", "resume", "model")
 
     max_steps: int = Field(default=100, ge=1)
     """Training steps."""
@@ -139,8 +134,8 @@ class RLConfig(TrainingRunConfig):
     """GPUs to sample on. If they differ from `trainer_gpu_ids`, sampler and trainer are separate processes."""
 
     teacher_gpu_ids: GpuIds = Field(default=[])
-    """GPUs reserved for a teacher of type `model`; this version uses the first one. `1` is the same as `teacher.device
-    = "cuda:1"`."""
+    """GPUs reserved for a teacher of type `model`; this version uses the first one. If empty, it is on the policy's
+    device."""
 
     plan: Literal["refuse", "warn", "off"] = "refuse"
     """How to treat the predicted memory of the run at the start (docs/plan.md): `refuse` ends a run that cannot fit
@@ -208,8 +203,6 @@ class SFTConfig(TrainingRunConfig, PassConfig):
         "slimrl sft --data.type file --data.path chats.jsonl --output_dir outputs/chats",
         "slimrl sft --data.type hub --data.name HuggingFaceH4/no_robots --model.name Qwen/Qwen3-0.6B",
     )
-    first = (*TrainingRunConfig.first, "batch_size", "micro_batch_tokens", "activation_checkpointing")
-
     seq_len: int = Field(default=1024, ge=2)
     """Longest conversation in tokens; longer ones are left out and counted."""
 
@@ -239,11 +232,6 @@ class EvalRunConfig(EpisodesConfig, RunConfig):
         "slimrl eval --env.0.id reverse-text --temperatures '[0.0]' --num_examples 50",
         """slimrl eval --env.0.id wiki-search --split validation --baselines '["random","expert"]'""",
     )
-    first: ClassVar[tuple[str, ...]] = (
-        *("env", "num_examples", "split", "baselines", "temperatures", "sampling", "max_turns", "episode_timeout_s"),
-        *("seq_len", "output_dir", "seed", "resume", "model"),
-    )
-
     env: list[EnvConfig] = Field(min_length=1)
     """The environments to evaluate on, one after the other, as in `--env '[{id="reverse-text"}]'`."""
 

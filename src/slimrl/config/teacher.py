@@ -39,7 +39,8 @@ class PolicyTeacherConfig(TeacherConfig):
 
 
 class ModelTeacherConfig(TeacherConfig):
-    """Frozen weights in this process: the initial weights of RL, or another model."""
+    """Frozen weights in this process: the initial weights of RL, or another model. They are on the policy's device, or
+    on the GPU in `teacher_gpu_ids`."""
 
     type: Literal["model"] = "model"
     """`model`: frozen weights."""
@@ -47,9 +48,6 @@ class ModelTeacherConfig(TeacherConfig):
     name: str = ""
     """Another model, as in `model.name`; it must have the policy's vocabulary. If empty, take the initial weights of
     RL: after the warm-up, if there is one."""
-
-    device: str = Field(default="policy", min_length=1)
-    """The device of the teacher: `cpu`, `cuda:1`; `policy` is the policy's device."""
 
 
 class ServerTeacherConfig(TeacherConfig):

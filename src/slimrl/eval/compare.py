@@ -3,7 +3,6 @@
 slimrl compare outputs/eval-a outputs/eval-b
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from slimrl.types import Rollout
 
 STAGES = ("eval", "final")  # the newest stage of the command `eval`, and of a training run
 REWARD = "reward"  # name of the score; for one environment it is `reward, wordle`
-MODE = re.compile(r"_(greedy|scripted|sampled(?:_[0-9.e+-]+)?)$")
 Episodes = Mapping[str, Rollout]  # by the tasks' ids within the evaluation
 
 
@@ -69,33 +67,28 @@ def common_tasks(first: Episodes, second: Episodes) -> list[str]:
     return [p for p in first if p in second and not first[p].failure and not second[p].failure]
 
 
-def find_saved_modes(source: Path) -> dict[str, Path]:
-    """Return the files of episodes by decoding mode. `source` is one file or a run's directory. In a directory, the
-    newest stage is used. Raise UserError if there are no files of episodes."""
-    if source.is_file():
-        if source.suffix != ".jsonl":
-            raise UserError(f"{source} is no saved evaluation: name an `output_dir`, or one of its held_out/*.jsonl.")
-        mode = MODE.search(source.stem)
-        return {mode[1] if mode else source.stem: source}
+def find_saved_modes(directory: Path) -> dict[str, Path]:
+    """Return the files of episodes of a run or an evaluation by decoding mode, of the newest stage. Raise UserError if
+    there are no such files."""
     for stage in STAGES:
-        files = sorted(RunDir(source).held_out.glob(f"{stage}_*.jsonl"))
+        files = sorted(RunDir(directory).held_out.glob(f"{stage}_*.jsonl"))
         if files:
             return {file.stem.removeprefix(f"{stage}_"): file for file in files}
-    there = sorted(file.name for file in source.parent.glob("*.jsonl")) if source.suffix == ".jsonl" else []
-    hint = nearest(source.name, there) if there else ""
+    there = sorted(file.name for file in directory.parent.glob("*.jsonl")) if directory.suffix == ".jsonl" else []
+    hint = nearest(directory.name, there) if there else ""
     raise UserError(
-        f"{source} has no saved evaluation.{hint} Give the `output_dir` of `slimrl eval` or of a finished `slimrl rl`, "
-        "or one of the files in its `held_out/`."
+        f"{directory} has no saved evaluation.{hint} Give two `output_dir`s of `slimrl eval` or of a finished `slimrl "
+        "rl`, or two of the files in their `held_out/`."
     )
 
 
 def compare_saved(first: Path, second: Path) -> Iterator[tuple[str, list[Pair]]]:
     """Yield each decoding mode that both evaluations have, with the comparison. If both paths are files, compare the
     two files even if their modes differ."""
-    files, others = find_saved_modes(first), find_saved_modes(second)
     if first.is_file() and second.is_file():
         yield f"{first.stem}, {second.stem}", compare(read_episodes(first), read_episodes(second))
         return
+    files, others = find_saved_modes(first), find_saved_modes(second)
     modes = [mode for mode in files if mode in others]
     if not modes:
         raise UserError(

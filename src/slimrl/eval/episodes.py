@@ -6,41 +6,23 @@ A line is a rollout as in `monitor/rollouts.py`, with its task's id within the e
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from slimrl.io.files import LineFile, encode_line, read_lines, replace_file
+from slimrl.io.files import encode_line, replace_file
 from slimrl.monitor.rollouts import RolloutRecord, data_for_file, read_rollouts, rollout_to_json
 from slimrl.types import Rollout, Task
 
+Text = Callable[[list[int]], str]  # decodes token ids
 
-class EpisodeFile:
-    """A file that is open for adding episodes. `keep` keeps the existing episodes. `text` decodes token ids."""
 
-    def __init__(self, path: Path, text: Callable[[list[int]], str], keep: bool) -> None:
-        self._path, self._text = path, text
-        if keep:  # only complete lines: a line cut off by a crash would spoil the next one
-            replace_file(path, (encode_line(line, digest=True) for line in read_lines(path)))
-        self._file = LineFile(path, keep=keep, digests=True)
+def episode_line(rollout: Rollout, text: Text) -> dict[str, Any]:
+    """Return the JSON object of an episode."""
+    return rollout_to_json(RolloutRecord(rollout, (), text(list(rollout.token_ids_T))))
 
-    def add(self, rollout: Rollout) -> None:
-        """Append an episode."""
-        self._file.append(self._line(rollout))
 
-    def finish(self, episodes: Iterable[Rollout]) -> None:
-        """Rewrite the file with all its episodes in the given order, so that equal evaluations write equal files."""
-        replace_file(self._path, (encode_line(self._line(episode), digest=True) for episode in episodes))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-
-    def _line(self, rollout: Rollout) -> dict[str, Any]:
-        return rollout_to_json(RolloutRecord(rollout, (), self._text(list(rollout.token_ids_T))))
+def write_episodes(path: Path, episodes: Iterable[Rollout], text: Text) -> None:
+    """Replace the content of a file with the episodes, in the given order."""
+    replace_file(path, (encode_line(episode_line(episode, text), digest=True) for episode in episodes))
 
 
 def read_episodes(path: Path) -> dict[str, Rollout]:

@@ -1,8 +1,6 @@
-"""Finds how this process was started: the user's prefix for commands, which printed commands repeat, and torchrun's
-processes. Prints to the standard output."""
+"""Finds how this process was started: by `uv run`, or by torchrun with others. Prints to the standard output."""
 
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
@@ -11,7 +9,6 @@ from pathlib import Path
 from slimrl.errors import UserError
 
 HELP = {"-h", "--help"}
-PROGRAM = ["-m", "slimrl"]
 
 
 def allow_any_letter() -> None:
@@ -44,43 +41,10 @@ def num_ranks(environ: Mapping[str, str]) -> int:
 
 
 def command_prefix() -> str:
-    """Return the words before `slimrl` in the user's command line. If `uv run` started the process, return `uv run `
-    with its options, such as `--with PACKAGE`. Otherwise return an empty text.
+    """Return the words before `slimrl` in commands for the user: `uv run ` if `uv run` started this process in a
+    checkout; otherwise an empty text.
 
     The variable UV is not sufficient to detect `uv run`, because `uvx` sets it, too. After `uvx` or an installation
     with pip, `uv run` would fail.
     """
-    if not os.environ.get("UV"):
-        return ""
-    if options := uv_options(_words_of_parent(), sys.argv[1:]):
-        return f"{shlex.join(['uv', 'run', *options])} "
-    return "uv run " if Path(sys.prefix).name == ".venv" else ""
-
-
-def uv_options(words: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """Return the options of `uv run` in the parent's command line `words`, given this process's `arguments`. Return an
-    empty list if the parent has another command line.
-
-    >>> uv_options(["/bin/uv", "run", "--with", "six", "rl", "@", "a.toml"], ["@", "a.toml"])
-    ['--with', 'six']
-    """
-    split = len(words) - len(arguments)
-    if split < 3 or Path(words[0]).name != "uv" or words[1] != "run" or [*words[split:]] != [*arguments]:
-        return []
-    found = [*words[2:split]]
-    program = found[-2:] if found[-2:] == PROGRAM else found[-1:]
-    options = found[: -len(program)]
-    # Leave out `python` before a module or a file, unless it is the value of the option `--python`.
-    names_python = Path(options[-1]).name.startswith("python") if options else False
-    is_value = options[-2:-1] in (["-p"], ["--python"])
-    by_python = program == PROGRAM or program[0].endswith(".py")
-    return options[:-1] if by_python and names_python and not is_value else options
-
-
-def _words_of_parent() -> list[str]:
-    """Return the command line of the parent process; empty if it cannot be read, as on macOS."""
-    try:
-        text = Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
-    except OSError:
-        return []
-    return os.fsdecode(text).split("\0")[:-1]
+    return "uv run " if os.environ.get("UV") and Path(sys.prefix).name == ".venv" else ""

@@ -27,8 +27,8 @@ class LoopThread:
     """An event loop in a daemon thread, which does not delay the program's end. It runs coroutines for other
     threads."""
 
-    def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
-        self._name, self._new_loop = name, new_loop
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._starting = threading.RLock()  # reentrant, because garbage collection may start work at any time
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -43,7 +43,7 @@ class LoopThread:
         """Start `work` and return its future result. Cancelling the future cancels the work."""
         with self._starting:
             if self._loop is None or self._process != os.getpid():  # the thread does not exist in a forked process
-                self._loop, self._process = self._new_loop(), os.getpid()
+                self._loop, self._process = asyncio.new_event_loop(), os.getpid()
                 self._thread = threading.Thread(target=_serve, args=(self._loop,), name=self._name, daemon=True)
                 self._thread.start()
                 atexit.register(_end, self._loop, self._thread)

@@ -10,14 +10,6 @@ from typing import Any
 
 from slimrl.errors import UserError
 
-KINDS = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a directory",
-    stat.S_IFSOCK: "a socket",
-}
-
 
 def open_regular(path: Path, hint: str = "") -> io.FileIO:
     """Open a file, unbuffered. Raise UserError, with `hint` at its end, unless the path is a regular file or a link to
@@ -27,11 +19,9 @@ def open_regular(path: Path, hint: str = "") -> io.FileIO:
         file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     except (OSError, ValueError) as error:  # a path may have a NUL in it
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.{hint}") from None
-    mode = os.fstat(file.fileno()).st_mode
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        kind = KINDS.get(stat.S_IFMT(mode), "no file")
-        raise UserError(f"{path} cannot be read: it is {kind}, not a regular file.{hint}")
+        raise UserError(f"{path} cannot be read: it is not a regular file.{hint}")
     return file
 
 

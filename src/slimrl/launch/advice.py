@@ -1,46 +1,9 @@
-"""Logs notes about unusual settings, which may be mistakes, and about a run that cannot learn. The run continues."""
+"""Logs a note about a run that mostly waits for its environment. The run continues."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from slimrl.config.model import LoraConfig
-from slimrl.config.run import RLConfig
-from slimrl.environments.scripts import EXPERT
-from slimrl.monitor.console import RunConsole
-from slimrl.monitor.metrics import select_held_out_rewards
-from slimrl.types import Metrics, Taskset
-
-# Learning rates and values of alpha / rank outside of these ranges are reported. Usual learning rates for LoRA are 10
-# times the rates of full fine-tuning (about 3e-6 to 3e-4).
-LEARNING_RATES = (3e-5, 3e-3)
-FACTORS = (1 / 32, 64.0)
 SHARE_STEPS = 3  # number of training steps that are measured
 LARGE_SHARE = 0.2  # smallest share of a step that is reported
-
-
-def note_unusual_lora(config: LoraConfig, key: str, lr: float, console: RunConsole) -> None:
-    """Print a note for each unusual setting of a LoRA adapter. `key` is the config key of the learning rate `lr`."""
-    if config.rank == 0:
-        return
-    if not LEARNING_RATES[0] <= lr <= LEARNING_RATES[1]:
-        console.note(
-            f"{key} = {lr:g} is unusual for LoRA: about 10 times the rate of full fine-tuning is best, "
-            f"{LEARNING_RATES[0]:g} to {LEARNING_RATES[1]:g} as a rule",
-            "yellow",
-        )
-    factor = config.alpha / config.rank
-    if not FACTORS[0] <= factor <= FACTORS[1]:
-        console.note(
-            f"model.lora.alpha / model.lora.rank = {factor:g} is unusual, and the best learning rate moves with it; "
-            "alpha 32 goes with every rank",
-            "yellow",
-        )
-
-
-def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:
-    """Log advice if no reward of the first step is above 0. `metrics` are the metrics of the first step and of the
-    held-out evaluation."""
-    if advice := _nothing_earned(config, tasksets, metrics):
-        console.note(f"step 0: {advice}", "yellow")
 
 
 class EnvironmentShare:
@@ -68,21 +31,3 @@ class EnvironmentShare:
 
     def close(self, failed: bool = False) -> None:
         """No-op."""
-
-
-def _nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics) -> str:
-    """Return a remedy if no reward of the first step and no held-out reward is above 0; otherwise an empty text. With a
-    teacher, return an empty text, because the run can learn without rewards."""
-    held_out = [metrics[name] for name in select_held_out_rewards(metrics)]
-    if config.has_teacher or max(metrics["reward/max"], *held_out, 0.0) > 0.0:
-        return ""
-    if not all(EXPERT in taskset.scripts for taskset in tasksets):
-        remedy = "fine-tune it first by `slimrl sft` on conversations that succeed, or take easier tasks"
-    elif config.warmup.max_steps:
-        remedy = f"its warm-up was too short: raise --warmup.max_steps, which is {config.warmup.max_steps}"
-    else:
-        remedy = "warm it up on what the environment's expert does, by adding --warmup.max_steps 20"
-    return (
-        "the model earns nothing yet, in no rollout and on no held-out task, and reinforcement only strengthens what "
-        f"succeeds now and then: {remedy}"
-    )

@@ -3,12 +3,13 @@ evaluate a stage again."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from slimrl.environments.base import CONSTANT
 from slimrl.errors import UserError
-from slimrl.eval.episodes import EpisodeFile, is_of, past_episodes
+from slimrl.eval.episodes import episode_line, is_of, past_episodes, write_episodes
 from slimrl.eval.evaluate import (
     EvalPolicy,
     Evaluation,
@@ -21,7 +22,7 @@ from slimrl.eval.evaluate import (
     tasks_held_out,
 )
 from slimrl.io.checksums import add_digest
-from slimrl.io.files import decode_floats, parse_object, replace_file, without_nan
+from slimrl.io.files import LineFile, decode_floats, parse_object, replace_file, without_nan
 from slimrl.io.regular_file import read_regular
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.console import RunConsole
@@ -123,20 +124,22 @@ class HeldOut:
         rollouts = dict(past)
         if missing:
             eval_policy = self._eval_policy()
+            write_episodes(path, past.values(), eval_policy.text)  # without a line that a crash has cut off
             with (
-                EpisodeFile(path, eval_policy.text, keep=bool(past)) as file,
+                closing(LineFile(path, keep=True, digests=True)) as file,
                 self._console.progress(f"held-out evaluation, {name}, {mode}", len(self.tasks)) as bar,
             ):
                 bar.advance(len(self.tasks) - len(missing))
 
                 def on_done(rollout: Rollout) -> None:
-                    file.add(rollout)
+                    file.append(episode_line(rollout, eval_policy.text))
                     bar.advance()
 
                 played = play_tasks(missing, eval_policy, sampling, on_done)
-                rollouts |= {rollout.task_id: rollout for rollout in played}
-                # Sort the requested tasks first, in their order, so that equal evaluations write equal files.
-                file.finish(({asked.id: rollouts[asked.id] for asked in self.tasks} | rollouts).values())
+            rollouts |= {rollout.task_id: rollout for rollout in played}
+            # Sort the requested tasks first, in their order, so that equal evaluations write equal files.
+            rollouts = {asked.id: rollouts[asked.id] for asked in self.tasks} | rollouts
+            write_episodes(path, rollouts.values(), eval_policy.text)
         evaluation = evaluation_of(mode, [rollouts[asked.id] for asked in self.tasks])
         for reason, count in evaluation.failures.items():
             self._console.note(f"{count} of {len(self.tasks)} episodes were left out: {reason}", style="yellow")

@@ -1,15 +1,12 @@
 """Opens the directory of a run: checks that it is writable, and that it does not hold another run or other settings.
 
 A process that has opened a directory locks it until the end of the `with` block. If the process dies, the operating
-system releases the lock, so a killed run can be resumed. A run may be refused before it has measured or saved anything,
-for example because its model cannot be loaded. If the directory is new, it is then removed again. The checks do not
-import PyTorch.
+system releases the lock, so a killed run can be resumed. A new directory is removed again if the run has measured and
+saved nothing, for example because its model cannot be loaded. The checks do not import PyTorch.
 """
 
-import contextlib
-import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +15,7 @@ from filelock import FileLock
 
 from slimrl.config.base import SECRET, CommandConfig
 from slimrl.config.reading.load import C, Resolved
-from slimrl.config.reading.saved import flat_settings, is_changed, read_flat_settings, write_config
+from slimrl.config.reading.saved import OF_ONE_START, flat_settings, is_changed, read_flat_settings, write_config
 from slimrl.config.run import RLConfig, RunConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
@@ -29,7 +26,7 @@ from slimrl.plugins import call
 
 LEASE_S = 150.0  # NFS frees the locks of a silent client after 90 s by default
 MOMENT_S = 2.0
-MAY_DIFFER = ("resume", "output_dir", "deployment.host")  # `deployment.host` depends on the node
+MAY_DIFFER = ("output_dir", "deployment.host")  # `deployment.host` depends on the node
 # Settings that may change when an evaluation is resumed. They choose which episodes are played, but do not change the
 # result of an episode.
 EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines")
@@ -64,15 +61,19 @@ def open_training_dir(
     """
     with _lock(output_dir, lock_patience_s(resolved.config), note):
         call("slimrl.trainer.recovery:tidy", output_dir, resume, note)  # imports PyTorch
-        if resume:
-            kept = RunDir(output_dir).settings
-            if kept.exists() and is_changed(kept):
-                note(f"{kept} was edited or damaged since the run wrote it; the settings given now count")
-            for change in _changes(resolved, output_dir, MAY_DIFFER):
-                note(f"resuming with another setting: {change}")
-        else:
+        kept = RunDir(output_dir).settings
+        is_kept = resume and kept.exists()
+        if not resume:
             refuse_run(output_dir)
-        write_config(resolved, output_dir)
+        elif is_kept and is_changed(kept):
+            note(f"{kept} was edited or damaged since the run wrote it; the settings given now count")
+            is_kept = False
+        changes = _changes(resolved, output_dir) if resume else {}
+        for key, change in changes.items():
+            if key not in MAY_DIFFER:
+                note(f"resuming with another setting: {change}")
+        if changes or not is_kept:  # otherwise keep the file, which has the first origin of each setting
+            write_config(resolved, output_dir)
         yield output_dir
 
 
@@ -91,7 +92,8 @@ def open_evaluation_dir(
         if holds_training(run):
             raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
         has_episodes = holds_evaluation(run)
-        if has_episodes and resume and (changes := [*_changes(resolved, output_dir, EVALUATION_MAY_DIFFER)]):
+        found = _changes(resolved, output_dir) if has_episodes and resume else {}
+        if changes := [change for key, change in found.items() if key not in EVALUATION_MAY_DIFFER]:
             raise UserError(
                 f"the evaluation in {output_dir} was made with other settings ({'; '.join(changes)}): its episodes "
                 "cannot be taken together with new ones. Leave `--resume` away to begin again, or give `--output_dir` "
@@ -113,10 +115,11 @@ def lock_patience_s(config: CommandConfig) -> float:
 
 @contextmanager
 def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> Iterator[None]:
-    """Context manager: create and lock the directory."""
-    new, run = _make_writable(output_dir), RunDir(output_dir)
+    """Context manager: create and lock the directory. A new directory is removed at the end if it has no results."""
+    run, is_new = RunDir(output_dir), not output_dir.exists()
     lock = FileLock(run.lock)
-    with explain_write_errors(run.lock):
+    with explain_write_errors(output_dir):
+        output_dir.mkdir(parents=True, exist_ok=True)
         is_held = acquire(lock, min(MOMENT_S, patience_s))
         if not is_held and patience_s:
             note(f"another process is at work in {output_dir}; waiting up to {patience_s:g} s for its end")
@@ -125,37 +128,26 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
         raise _in_use(output_dir)
     try:
         yield
-    except UserError:
-        # If the parts of a run are separate processes, another part may already use the directory.
-        if not holds_training(run) and not holds_evaluation(run) and not run.transport.exists():
-            if new:
-                _remove(new)
-            else:
-                run.settings.unlink(missing_ok=True)
-        raise
     finally:
+        # If the parts of a run are separate processes, another part may already use the directory.
+        if is_new and not holds_training(run) and not holds_evaluation(run) and not run.transport.exists():
+            shutil.rmtree(output_dir)
         lock.release()
 
 
-def _remove(directories: Sequence[Path]) -> None:
-    """Remove the first directory with its content. The other directories are its parents, the nearest first. Remove
-    them, too, up to the first that is not empty."""
-    shutil.rmtree(directories[0])
-    for parent in directories[1:]:
-        if any(parent.iterdir()):  # another run may have started there
-            return
-        parent.rmdir()
-
-
-def _changes(resolved: Resolved[C], output_dir: Path, may_differ: Collection[str]) -> Iterator[str]:
-    """Compare the stored settings of the run so far with the current settings. Yield each difference as `key: old ->
-    new`. Settings that an older version did not have are compared only if the user has set them now."""
+def _changes(resolved: Resolved[C], output_dir: Path) -> dict[str, str]:
+    """Compare the stored settings of the run so far with the current settings. Return a dict from each setting that
+    differs to the difference, as `key: old -> new`. Settings that an older version did not have are compared only if
+    the user has set them now."""
     if not RunDir(output_dir).settings.exists():
-        return
+        return {}
     before, now = read_flat_settings(output_dir, resolved.config.command), flat_settings(resolved.config)
-    for key in sorted(before.keys() | (now.keys() & resolved.provenance.keys()) if before else ()):
-        if key not in (*may_differ, SECRET) and before.get(key) != now.get(key):
-            yield f"{key}: {before.get(key, 'none')} -> {now.get(key, 'none')}"
+    keys = before.keys() | (now.keys() & resolved.provenance.keys()) if before else set[str]()
+    return {
+        key: f"{key}: {before.get(key, 'none')} -> {now.get(key, 'none')}"
+        for key in sorted(keys - {SECRET, OF_ONE_START})
+        if before.get(key) != now.get(key)
+    }
 
 
 def holds_training(run: RunDir) -> bool:
@@ -179,33 +171,14 @@ def refuse_run(output_dir: Path) -> None:
 
 
 def refuse_unusable(output_dir: Path, resume: bool, is_on_cluster: bool) -> None:
-    """Raise UserError if a run cannot open its directory now: another process uses it, nothing can be written there, or
-    it holds a run and `resume` is False. Leaves no new file. On a cluster, only a run is refused, because there a lock
-    may exist longer than its holder."""
-    if not is_on_cluster:
-        lock = FileLock(RunDir(output_dir).lock)
-        with explain_write_errors(RunDir(output_dir).lock):
-            if RunDir(output_dir).lock.is_file() and not acquire(lock, 0.0):
-                raise _in_use(output_dir)
-            lock.release()
-        with contextlib.suppress(OSError):  # another run may have started there
-            for path in _make_writable(output_dir):
-                path.rmdir()
+    """Raise UserError if a run cannot open its directory now: it holds a run and `resume` is False, another process
+    uses it, or nothing can be written there. On a cluster, only a run is refused, because there a lock may exist longer
+    than its holder."""
     if not resume:
         refuse_run(output_dir)
-
-
-def _make_writable(output_dir: Path) -> list[Path]:
-    """Create the directory, and return the directories that are new, the innermost first. Raises UserError if that
-    fails, or if nothing can be written there."""
-    new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
-    try:
-        output_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot create {output_dir}: {error.strerror}. Choose another `--output_dir`.") from error
-    if not os.access(output_dir, os.W_OK | os.X_OK):
-        raise UserError(f"cannot write to {output_dir}. Change its permissions or choose another `--output_dir`.")
-    return new
+    if not is_on_cluster:
+        with _lock(output_dir, 0.0, lambda _: None):
+            pass
 
 
 def _in_use(output_dir: Path) -> UserError:

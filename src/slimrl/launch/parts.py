@@ -191,8 +191,8 @@ def open_monitor(resolved: AnyTraining, console: RunConsole, first: int, leads: 
     if config.wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":
         console.note("WANDB_MODE=disabled: Weights & Biases is off")
     elif config.wandb.is_on:
-        init = {"project": config.wandb.project or "slimrl", "entity": config.wandb.entity, "name": config.wandb.name}
-        init |= {"config": config.model_dump()}
+        named = {"project": config.wandb.project or "slimrl", "entity": config.wandb.entity, "name": config.wandb.name}
+        init: dict[str, object] = {**named, "config": config.model_dump()}
         sinks.append(WandbSink(output_dir, init, first > 0, console.note))
     if not isinstance(config, RLConfig) or not config.monitors.enabled:
         return Monitor(sinks)

@@ -8,9 +8,6 @@ torchrun starts the processes on one machine, Ray on one or several. Each proces
 
 import io
 import os
-import platform
-import select
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -36,8 +33,6 @@ from slimrl.trainer.parallel import ALONE, Ranks
 C = TypeVar("C", bound=TrainingRunConfig)
 # Time limit of a wait for another process. The longest wait is for the first process while it writes to a disk.
 TIMEOUT = timedelta(minutes=10)
-# Seconds to wait, after a lost connection, until the other process has exited.
-GRACE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +45,7 @@ class SharedRun:
 
 def console_of_rank() -> RunConsole:
     """Return a console that prints only in the first process of torchrun."""
-    # Schedulers set RANK for unrelated processes, too.
-    follows = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+    follows = num_ranks(os.environ) > 1 and os.environ["RANK"] != "0"
     return RunConsole(io.StringIO()) if follows else RunConsole()
 
 
@@ -88,7 +82,7 @@ def join_ranks(
     distributed.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", timeout=TIMEOUT)
     ranks = Ranks(distributed.get_rank(), num)
     try:
-        with _name_who_is_gone(ranks):
+        with _explain_lost_rank(ranks):
             yield ranks, model.model_copy(update={"device": str(device)})
     finally:
         distributed.destroy_process_group()
@@ -135,31 +129,15 @@ def agree_on_dtype(model: ModelConfig, ranks: Ranks) -> ModelConfig:
 
 
 @contextmanager
-def _name_who_is_gone(ranks: Ranks) -> Iterator[None]:
-    """Context manager: convert a communication error to a UserError that names the process that died or does not
-    respond."""
-    where = ranks.all_of((platform.node(), os.getpid()))
-    with ExitStack() as held:
-        # Use a descriptor, because it refers to the dead process even if another process gets the same id.
-        watched = {}
-        if sys.platform == "linux":
-            for rank, (host, pid) in enumerate(where):
-                if rank != ranks.rank and host == platform.node():
-                    descriptor = os.pidfd_open(pid)
-                    held.callback(os.close, descriptor)
-                    watched[descriptor] = rank
-        try:
-            yield
-        except RuntimeError as error:  # gloo has no error class of its own
-            if not isinstance(error, distributed.DistError) and "gloo" not in str(error):
-                raise
-            ended, *_ = select.select([*watched], [], [], GRACE_S)
-            gone = ", ".join(f"rank {rank} (pid {where[rank][1]})" for rank in (watched[one] for one in ended))
-            pids = ", ".join(f"{pid} on {host}" for host, pid in where)
-            raise UserError(
-                f"{gone} of {ranks.num} ended in the middle of the work: see above for why, or with `dmesg` whether it "
-                "was killed for memory. Start all of them again, with `--resume`."
-                if gone
-                else f"one of the {ranks.num} ranks does not answer (pids {pids}): look with `ps` whether it "
-                f"has ended, is stopped, or waits for a disk. No rank waits longer than {TIMEOUT}. ({error})"
-            ) from error
+def _explain_lost_rank(ranks: Ranks) -> Iterator[None]:
+    """Context manager: convert a communication error to a UserError. torchrun names the process that died."""
+    try:
+        yield
+    except RuntimeError as error:  # gloo has no error class of its own
+        if not isinstance(error, distributed.DistError) and "gloo" not in str(error):
+            raise
+        raise UserError(
+            f"another of the {ranks.num} ranks has ended or is stopped, or does not answer for {TIMEOUT}: see above "
+            "for why, or with `dmesg` whether it was killed for memory. Start all of them again, with `--resume`. "
+            f"({error})"
+        ) from error

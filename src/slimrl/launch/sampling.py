@@ -11,7 +11,6 @@ from slimrl.config.run import RLConfig
 from slimrl.io.files import replace_file
 from slimrl.io.run_dir import RunDir
 from slimrl.io.user_code import call_user_code
-from slimrl.launch.advice import advise
 from slimrl.launch.parts import Parts, SamplingParts
 from slimrl.models.history import read_history
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
@@ -68,7 +67,6 @@ class SamplingHere:
     def __init__(self, parts: Parts, distillation: Distillation | None, past: Progress | None = None) -> None:
         self._parts = parts
         self._orchestrator = make_orchestrator(parts, distillation, past)
-        self._held_out: Metrics = {}
 
     def receive(self, step: int) -> Batch:
         # The counter is never reset, so compute the difference over this step.
@@ -80,10 +78,7 @@ class SamplingHere:
         # because otherwise training might never start.
         self._parts.client.sample_on(2 * int(batch.metrics["rollout/tokens_sampled"]))
         self.make_room()
-        metrics = batch.metrics | {"perf/prefill_tokens": float(counters.prefilled - before)}
-        if step == 0:
-            advise(self._parts.config, self._parts.tasksets, metrics | self._held_out, self._parts.console)
-        return replace(batch, metrics=metrics)
+        return replace(batch, metrics=batch.metrics | {"perf/prefill_tokens": float(counters.prefilled - before)})
 
     def publish(self, version: int) -> None:
         self._parts.engine.publish(version)
@@ -93,8 +88,7 @@ class SamplingHere:
         self._orchestrator.close()
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
-        stage, self._held_out = self._parts.held_out.measure(slug, name)
-        return stage, self._held_out
+        return self._parts.held_out.measure(slug, name)
 
     def make_room(self) -> None:
         make_room(self._parts)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.check import TemplateConfig
@@ -87,7 +87,7 @@ def run_command(
         check_environments(resolved.config, make=is_dry, provenance=resolved.provenance)
         _check_own_loss(resolved.config, resolved.provenance)
     if is_dry:
-        return show(_dry_run(resolved))
+        return show(config_toml(resolved))
     _check_ranks(name or config_class.command)
     return start(with_pinned_model(resolved))
 
@@ -105,14 +105,6 @@ def _check_own_loss(config: CommandConfig, provenance: Mapping[str, str]) -> Non
         except UserError as error:
             keys = [f"trainer.loss.{part}{name}" for name in (*(f"_{one}" for one in args_in(error)), "")]
             raise UserError(f"{origin_of(keys, provenance)}{error}") from error
-
-
-def _dry_run(resolved: Resolved[Any]) -> str:
-    """Return the settings as text, and for `sft` the first rows of its data."""
-    text = config_toml(resolved)
-    if isinstance(resolved.config, SFTConfig):
-        text += call("slimrl.launch.supervised:show_rows", resolved.config)  # imports PyTorch
-    return text
 
 
 def _check_ranks(command: str) -> None:

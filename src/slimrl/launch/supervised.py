@@ -1,10 +1,8 @@
 """Supervised training, as a command or as the warm-up stage of `rl`. Makes samples from the demonstrations of scripted
-experts or from conversations in a file, shows the first rows of a file, and runs the warm-up."""
+experts or from conversations in a file, and runs the warm-up."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,22 +10,19 @@ from slimrl.config.data import ExpertDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.environments.find import tasks_of
 from slimrl.environments.scripts import demonstrate
-from slimrl.errors import UserError, visible
+from slimrl.errors import UserError
 from slimrl.io.rows import draw
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.parts import TrainerParts
 from slimrl.launch.sampling import Sampling
 from slimrl.launch.tasksets import TIMEOUT_S, check_experts, load_tasksets, note_shared_tasks
-from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.history import SUPERVISED, read_history
-from slimrl.models.load import load_chat
-from slimrl.models.names import ModelKind, kind_of
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Monitor, Sink
 from slimrl.orchestrator.curriculum import Curriculum, Shuffle
 from slimrl.trainer.checkpoint import Progress
-from slimrl.trainer.sft.data import first_rows, load_conversations
+from slimrl.trainer.sft.data import load_conversations
 from slimrl.trainer.sft.rows import Conversation
 from slimrl.trainer.sft.train import Conversations
 from slimrl.trainer.sft.train import train as train_sft
@@ -35,8 +30,6 @@ from slimrl.trainer.state import start
 from slimrl.types import Sample, Task, Taskset
 
 C = TypeVar("C", bound=RLConfig)
-NUM_ROWS, MAX_CHARACTERS = 3, 4000  # of the rows that `sft --dry-run` shows
-BEGIN, END = "⟦", "⟧"
 
 
 def load_experts(config: SFTConfig, console: RunConsole) -> list[Taskset]:
@@ -147,43 +140,6 @@ def encode_row(read: Conversation, chat: ChatFormat) -> tuple[list[int], list[bo
         raise UserError(f"{read.where}: {error}") from error
 
 
-def show_rows(config: SFTConfig) -> str:
-    """Return the first rows as text for `sft --dry-run`. A chat template renders the rows, and the trained tokens are
-    marked. The rows are written as comments, so that the output is still a valid settings file. For experts, return an
-    empty text. For a data set on the Hub, return only a remark, because a dry run does not download data.
-
-    The model's own template is used if the model is in a local directory; otherwise ChatML is used. Raises UserError
-    with the place of the first bad row.
-    """
-    data = config.data
-    if not isinstance(data, FileDataConfig | HubDataConfig):
-        return ""
-    if isinstance(data, HubDataConfig) and not os.path.isdir(data.name):
-        return f"# The rows of {data.name} are not shown: a dry run downloads nothing.\n"
-    lines = list[str]()
-    rows = first_rows(data, NUM_ROWS, lines.append)
-    is_own = kind_of(config.model.name) is ModelKind.DIRECTORY
-    chat = load_chat(config.model) if is_own else stand_in_chat()
-    writer = f"the template of {config.model.name}" if is_own else f"ChatML, in place of that of {config.model.name}"
-    lines.append(f"the first rows as written by {writer}; what is learnt stands between {BEGIN} and {END}:")
-    for row in rows:
-        try:
-            lines += ["", f"{row.where}: {_mark_trained(*encode_row(row, chat), chat)}"]
-        except UserError as error:
-            if is_own:
-                raise
-            lines += ["", f"{error}"]
-    return "".join(f"# {line}".rstrip() + "\n" for text in lines for line in text.split("\n"))
-
-
-def _mark_trained(token_ids: list[int], mask: list[bool], chat: ChatFormat) -> str:
-    text = ""
-    for trained, places in groupby(range(len(mask)), mask.__getitem__):
-        part = chat.full_text([token_ids[place] for place in places])
-        text += f"{BEGIN}{part}{END}" if trained else part
-    return f"{len(mask)} tokens, {sum(mask)} of them are learnt\n{visible(text, MAX_CHARACTERS)}"
-
-
 def _sample(token_ids: Sequence[int], mask: Sequence[bool]) -> Sample:
     """Make the sample of a row. The tokens in the mask are trained with advantage 1."""
     num = len(token_ids)
@@ -199,12 +155,10 @@ class WarmUp:
 
 
 def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
-    """Remove the warm-up from the settings, and log this, if slimrl has already trained the model with supervision.
-    With `warmup.repeat`, keep the warm-up."""
-    trained = SUPERVISED in read_history(Path(config.model.name)).trained
-    if not config.warmup.max_steps or config.warmup.repeat or not trained:
+    """Remove the warm-up from the settings, and log this, if slimrl has already trained the model with supervision."""
+    if not config.warmup.max_steps or SUPERVISED not in read_history(Path(config.model.name)).trained:
         return config
-    note(f"{config.model.name} has had supervised training, so there is no warm-up; --warmup.repeat makes one")
+    note(f"{config.model.name} has had supervised training, so there is no warm-up")
     return config.model_copy(update={"warmup": config.warmup.model_copy(update={"max_steps": 0})})
 
 

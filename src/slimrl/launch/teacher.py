@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from slimrl.config.model import LoraConfig
-from slimrl.config.run import RLConfig
 from slimrl.config.teacher import ModelTeacherConfig, NoTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig
 from slimrl.errors import UserError
 from slimrl.launch.open_dir import initial_weights
@@ -97,7 +96,7 @@ def _loader(parts: SamplingParts, teacher: PolicyTeacherConfig | ModelTeacherCon
     """Return a function that returns the module of a teacher in this process. A model that the settings name is loaded
     now. Otherwise the first call loads the initial weights of RL, and on the policy's device shares `parts.reference`.
 
-    Raises UserError if the GPU does not exist, or if the teacher's vocabulary differs from the policy's vocabulary.
+    Raises UserError if the teacher's vocabulary differs from the policy's vocabulary.
     """
     config, here = parts.config, parts if isinstance(parts, Parts) else None
     if isinstance(teacher, PolicyTeacherConfig):
@@ -105,7 +104,7 @@ def _loader(parts: SamplingParts, teacher: PolicyTeacherConfig | ModelTeacherCon
         module = here.policy.module
         return lambda: module
     default = str(here.policy.device if here else choose_device("auto"))
-    device = _device_of(config, teacher, default)
+    device = f"cuda:{config.teacher_gpu_ids[0]}" if config.teacher_gpu_ids else default
     dtype = dtype_name(here.policy.dtype) if here else dtype
 
     def load() -> nn.Module:
@@ -126,14 +125,6 @@ def _loader(parts: SamplingParts, teacher: PolicyTeacherConfig | ModelTeacherCon
     if teacher.name:
         once()
     return once
-
-
-def _device_of(config: RLConfig, teacher: ModelTeacherConfig, default: str) -> str:
-    """Return the device of a teacher of type `model`. Raises UserError for a GPU that does not exist."""
-    remedy = "Remove it, and the teacher is where the policy is."
-    if ids := config.teacher_gpu_ids:
-        return str(choose_device(f"cuda:{ids[0]}", "the device of teacher_gpu_ids", remedy))
-    return default if teacher.device == "policy" else str(choose_device(teacher.device, "teacher.device", remedy))
 
 
 def _plain_tokens(parts: SamplingParts) -> dict[int, str]:

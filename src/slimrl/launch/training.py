@@ -23,10 +23,10 @@ from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.advice import EnvironmentShare, note_unusual_lora
+from slimrl.launch.advice import EnvironmentShare
 from slimrl.launch.extensions import end_hooks
 from slimrl.launch.held_out import recall_stage
-from slimrl.launch.open_dir import has_content, initial_weights
+from slimrl.launch.open_dir import initial_weights
 from slimrl.launch.parts import TrainerParts
 from slimrl.launch.sampling import BASE, FINAL, START, Sampling, base_name, stage_after, start_name
 from slimrl.launch.supervised import WarmUp, warm_up
@@ -57,12 +57,9 @@ class Run:
         """Warm up and train, with evaluations before and after. Returns the stages for the closing table."""
         parts, config, console = self.parts, self.parts.config, self.parts.console
         first = self.past.step if self.past else 0
-        note_unusual_lora(config.model.lora, "trainer.optim.lr", config.trainer.optim.lr, console)
-        if config.warmup.max_steps:
-            note_unusual_lora(config.model.lora, "warmup.optim.lr", config.warmup.optim.lr, console)
         if config.resume:
             resumed = f"resuming after step {first} of {config.max_steps}"
-            console.note(resumed if self.past else describe_restart(parts.output_dir))
+            console.note(resumed if self.past else f"no checkpoint of RL yet in {parts.output_dir}: RL begins anew")
 
         # Evaluate, warm up, evaluate. RL starts from the resulting weights.
         stages, before = self._stages_before_rl(warmup)
@@ -201,11 +198,3 @@ def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
     return path
 
 
-def describe_restart(output_dir: Path) -> str:
-    """Return the note for a resumed run without a checkpoint of RL. It names the earlier stages that are kept."""
-    run = RunDir(output_dir)
-    stages = {"the warm-up": run.warmup.checkpoints, "the evaluations before RL": run.held_out}
-    kept = [stage for stage, directory in stages.items() if has_content(directory)]
-    if not kept:
-        return f"{output_dir} has no checkpoint to resume from: the run begins anew"
-    return f"no checkpoint of RL yet in {output_dir}: RL begins anew; {' and '.join(kept)} are kept"

@@ -56,7 +56,7 @@ def test_a_model_on_the_cpu_is_planned_by_the_cpu_where_there_are_gpus(two_gpus:
     assert [place.device for place in plan.places] == ["cpu"]
     assert plan.demand.compute.bytes == (2 if machine.device.has_bfloat16 else 4)
     # A teacher on a GPU is judged by that one.
-    taught = planner(settings(MODEL, *words, "--teacher.type", "model", "--teacher.device", "cuda:1")).on(machine)
+    taught = planner(settings(MODEL, *words, "--teacher.type", "model", "--teacher_gpu_ids", "1")).on(machine)
     assert {place.device: place.capacity for place in taught.places}["cuda:1"] == 80e9
 
 

@@ -1,5 +1,5 @@
 """Converts the command line and the environment variables to settings. The syntax is `@ file`, `--section @ file`,
-`--key.subkey value`, `--switch`, `--no-switch`, and `SLIMRL_KEY__SUBKEY=value`.
+`--key.subkey value`, `--switch`, and `SLIMRL_KEY__SUBKEY=value`.
 
 In the name of a flag, `-` and `_` are equivalent. Flags override files regardless of their order. If several files, or
 several flags, set the same key, the last value wins.
@@ -12,15 +12,13 @@ from typing import Any
 
 from slimrl.config.base import OTHER_VARIABLES, SECRET
 from slimrl.config.reading.names import Names, current_path
-from slimrl.config.reading.schema import Path, describe, find, keys_below, leaves, locate, spec_of, spell
+from slimrl.config.reading.schema import Path, describe, keys_below, leaves, locate, spec_of
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.errors import UserError
 
 ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
-# A variable is refused if no setting has its name. But a `PRIME_` variable without this separator may belong to another
-# program of prime-rl's makers. It is refused only if it looks like a misspelt setting.
-SECTIONS = "__"
-LOOKS_LIKE = 0.8
+SECTIONS = "__"  # separates the keys in the name of a variable
+NEAR_VARIABLE = 0.8  # smallest similarity of a suggested variable; high, because all names have the same start
 
 
 def from_command_line(argv: Sequence[str], names: Names) -> list[Setting]:
@@ -46,9 +44,7 @@ def _flag(word: str, words: list[str], names: Names) -> list[Setting]:
     """Return the setting of the flag `word`. For `--section @ FILE`, return the settings of the file. The flag's value
     is removed from `words`, the words after the flag."""
     flag, has_value, value = word.partition("=")
-    path, is_off = _path(flag), False
-    if not has_value and path[0].startswith("no_") and find(names.root, path[:1]) is None:
-        path, is_off = (path[0].removeprefix("no_"), *path[1:]), True
+    path = _path(flag)
     is_foreign = names.is_foreign(path)
     spec = spec_of(Any) if is_foreign else locate(names.root, current_path(names.command, path), flag)
     following = words[0] if words else "--"
@@ -56,10 +52,6 @@ def _flag(word: str, words: list[str], names: Names) -> list[Setting]:
     # anything else `@name` is the value itself.
     if has_value:
         pass
-    elif is_off:
-        if not spec.is_switch:
-            raise UserError(f"{flag}: {spell(path)} is {describe(spec)}, so it cannot be turned off.")
-        value = "false"
     elif (spec.sections or spec.is_open) and following.startswith("@"):
         return names.translate(from_file(_file_name(words.pop(0), words, f"{flag} @"), under=path))
     elif not following.startswith("--") and following != "@" and not (spec.is_switch and following.startswith("@")):
@@ -119,21 +111,20 @@ def _own_variables(environ: Mapping[str, str], prefix: str, names: Names) -> Ite
         owner = next((one for one in commands if one.is_known(path) or one.is_foreign(path)), None)
         if owner is names:
             yield Setting(path, text, name, "variable")
-        elif owner is None:
-            close = _nearest(name, prefix, names)
-            if close or prefix == "SLIMRL_" or SECTIONS in name:
-                hint = f" The nearest is `{close}`." if close else ""
-                raise UserError(
-                    f"{name}: this environment variable sets nothing that exists.{hint} Correct it, or unset it."
-                )
+        # A `PRIME_` variable without a section may belong to another program of prime-rl's makers.
+        elif owner is None and (prefix == "SLIMRL_" or SECTIONS in name):
+            hint = _nearest(name, prefix, names)
+            raise UserError(
+                f"{name}: this environment variable sets nothing that exists.{hint} Correct it, or unset it."
+            )
 
 
 def _nearest(name: str, prefix: str, names: Names) -> str:
-    """Return the known variable that is most similar to `name`; empty if no variable is similar."""
+    """Return a hint with the known variable that is most similar to `name`; empty if no variable is similar."""
     known = [f"{prefix}{SECTIONS.join(path).upper()}" for path, _ in leaves(names.root)]
     known += OTHER_VARIABLES if prefix == "SLIMRL_" else []
     # Look for a missing section first, which is likelier than a misspelling: SLIMRL_OPTIM__LR instead of
     # SLIMRL_TRAINER__OPTIM__LR.
     ending = name.removeprefix(prefix.rstrip("_"))
-    same = [one for one in known if one.endswith(ending) and (prefix == "SLIMRL_" or SECTIONS in ending)]
-    return next(iter(same or difflib.get_close_matches(name, known, 1, LOOKS_LIKE)), "")
+    found = [one for one in known if one.endswith(ending)] or difflib.get_close_matches(name, known, 1, NEAR_VARIABLE)
+    return f" The nearest is `{found[0]}`." if found else ""

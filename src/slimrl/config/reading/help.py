@@ -8,16 +8,15 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
-from slimrl.config.reading.schema import Path, Spec, below, describe, keys_below, spec_of, spell
+from slimrl.config.reading.schema import Path, Spec, below, describe, keys_below, locate, spec_of, spell
 from slimrl.config.run import RLConfig
-from slimrl.errors import UserError, nearest
 from slimrl.io.invocation import HELP, show
 from slimrl.plugins import Command, imported
 
 WIDTH = 100
 SYNTAX = """
 Settings are read in this order, and the first that has one wins:
-  --section.key VALUE      a flag; `-` and `_` are the same; `--key` alone is true, `--no-key` is false
+  --section.key VALUE      a flag; `-` and `_` are the same; `--key` alone is true
   @ FILE                   TOML, YAML or JSON; of several files the last one wins; sections merge key by key
   --section @ FILE         the same, for one section
   SLIMRL_SECTION__KEY      an environment variable (PRIME_SECTION__KEY is read too, and counts for less)
@@ -98,16 +97,8 @@ def _page(config_class: type[CommandConfig], spec: Spec) -> Iterator[str]:
 def _find(spec: Spec, name: str) -> tuple[Spec, Path]:
     """Return the spec and the path of the setting or section with the full name `name`. If the name is unknown, raise
     UserError with the nearest name."""
-    found: Spec = spec
-    path: Path = ()
-    for key in name.replace("-", "_").split("."):
-        inner = below(found, key) or below(found.item, key)
-        if inner is None:
-            where = f"the section `{spell(path)}`" if path else "these settings"
-            known = [*keys_below(found.item), *(("0",) if found.is_list else ()), *(() if path else (ALL,))]
-            raise UserError(f"there is no `{key}` in {where}.{nearest(key, known)}")
-        found, path = inner, (*path, key)
-    return found, path
+    path = tuple(name.replace("-", "_").split("."))
+    return locate(spec, path, f"--{spell(path)}"), path
 
 
 def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterator[str]:

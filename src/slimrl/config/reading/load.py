@@ -30,7 +30,6 @@ from slimrl.config.reading.tree import Tree
 from slimrl.errors import UserError
 
 C = TypeVar("C", bound=CommandConfig)
-MAX_MISTAKES = 20  # maximum number of mistakes in one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[st
 def _explain(error: ValidationError, tree: Tree, root: Spec) -> str:
     """Return the message for pydantic's errors, one line for each key."""
     messages: dict[Path, str] = {}
-    for item in error.errors(include_url=False, include_context=False)[:MAX_MISTAKES]:
+    for item in error.errors(include_url=False, include_context=False):
         spec = root
         path: Path = ()
         *above, last = map(str, item["loc"])
@@ -106,8 +105,7 @@ def _explain(error: ValidationError, tree: Tree, root: Spec) -> str:
     if len(messages) == 1:
         return next(iter(messages.values()))
     short = [f"- {text.partition(' Known: ')[0]}" for text in messages.values()]
-    more = ["- and more"] if error.error_count() > MAX_MISTAKES else []
-    return "\n".join([f"{len(messages)} settings cannot be used:", *short, *more])
+    return "\n".join([f"{len(messages)} settings cannot be used:", *short])
 
 
 def _explain_one(item: ErrorDetails, path: Path, spec: Spec, tree: Tree) -> str:

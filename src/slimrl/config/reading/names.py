@@ -46,10 +46,12 @@ GONE: dict[Path, object] = {
     ("monitors", "min_spread_within"): 0.02,
     ("monitors", "right_metric"): "auto",
     ("orchestrator", "max_rollouts_gb"): 20.0,
+    ("teacher", "device"): "policy",
     ("tensorboard", "enabled"): False,
     ("trackio", "enabled"): "auto",
     ("trackio", "name"): "",
     ("trackio", "project"): "",
+    ("warmup", "repeat"): False,
 }
 IsKnown = Callable[[Path], bool]  # a function that returns True if slimrl has a setting at a path
 

@@ -20,9 +20,9 @@ def load_conversations(
     config: FileDataConfig | HubDataConfig, note: Callable[[str], None]
 ) -> tuple[list[Conversation], list[Conversation]]:
     """Return the training data and the validation data. Raises UserError with the place of the first bad row."""
-    conversations = first_rows(config, None, note)
+    conversations = _read(config, _training_part(config), note)
     if apart := config.val_path if isinstance(config, FileDataConfig) else config.val_split:
-        return conversations, _read(config, apart, None, note)
+        return conversations, _read(config, apart, note)
     # Split by a hash of the conversation. So a row stays in training or validation when rows are added to the file.
     parts: dict[bool, list[Conversation]] = {True: [], False: []}
     for one in conversations:
@@ -35,14 +35,6 @@ def load_conversations(
             "name data of its own to validate on."
         )
     return parts[False], parts[True]
-
-
-def first_rows(
-    config: FileDataConfig | HubDataConfig, num: int | None, note: Callable[[str], None]
-) -> list[Conversation]:
-    """Return the first `num` training rows as conversations; with None return all rows. Raises UserError with the place
-    of the first bad row."""
-    return _read(config, _training_part(config), num, note)
 
 
 def _training_part(config: FileDataConfig | HubDataConfig) -> str:
@@ -63,15 +55,11 @@ def _rows(config: FileDataConfig | HubDataConfig, part: str) -> Iterator[tuple[A
     return ((without_padding(row, is_columnar), where) for row, where in rows)
 
 
-def _read(
-    config: FileDataConfig | HubDataConfig, part: str, num: int | None, note: Callable[[str], None]
-) -> list[Conversation]:
-    """Return at most `num` rows of a file or of a data set's split, as conversations."""
+def _read(config: FileDataConfig | HubDataConfig, part: str, note: Callable[[str], None]) -> list[Conversation]:
+    """Return the rows of a file or of a data set's split, as conversations."""
     source, reader = _name(config, part), RowReader()
     read, passed_over = list[Conversation](), 0
     for row, where in _rows(config, part):
-        if len(read) == num:
-            break
         if _is_broken(row):
             passed_over += 1
             continue

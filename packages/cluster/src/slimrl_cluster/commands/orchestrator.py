@@ -11,7 +11,6 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.launch.advice import advise
 from slimrl.launch.held_out import recall_stage
 from slimrl.launch.open_dir import lock_patience_s
 from slimrl.launch.parts import SamplingParts, concurrent_episodes, make_held_out
@@ -62,7 +61,8 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
             client.check()  # raises UserError if the sampler has an earlier run's weights
             held_out.measure(BASE, base_name(config))
         weights.await_version(first)
-        _, before = recall_stage(output_dir, START, console.note) or held_out.measure(START, start_name(config))
+        if not recall_stage(output_dir, START, console.note):
+            held_out.measure(START, start_name(config))
 
         for step in range(first, config.max_steps):
             if config.eval.is_due(step):
@@ -74,8 +74,6 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
             waited: Metrics = {"time/wait_weights_s": time.perf_counter() - began}
             with weights.keep_new():
                 batch = orchestrator.collect(step)
-            if step == 0:
-                advise(config, tasksets, batch.metrics | before, console)
             write_batch(replace(batch, metrics=batch.metrics | waited), roster.run.batch_of(step))
         orchestrator.close()
         weights.await_version(config.max_steps)

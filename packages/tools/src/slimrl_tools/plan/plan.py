@@ -278,8 +278,5 @@ def _orchestrator(config: RLConfig, demand: Demand, base: float) -> list[Process
 
 
 def _teacher_device(config: RLConfig, default: str) -> str:
-    if not isinstance(config.teacher, ModelTeacherConfig):
-        return default
-    if config.teacher_gpu_ids:
-        return f"cuda:{config.teacher_gpu_ids[0]}"
-    return default if config.teacher.device == "policy" else config.teacher.device
+    has_own = isinstance(config.teacher, ModelTeacherConfig) and config.teacher_gpu_ids
+    return f"cuda:{config.teacher_gpu_ids[0]}" if has_own else default
