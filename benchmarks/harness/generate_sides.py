@@ -12,7 +12,7 @@ from benchmarks.harness.roofline import ModelShape, Work, decode_work, model_sha
 from benchmarks.harness.wide_gguf import source_gguf, write_wide
 from slimrl.models.resolve import resolve
 
-OURS, INT8, PEERS = "slimrl", "slimrl int8", ("llama.cpp", "vLLM", "transformers")
+OURS, PEERS = "slimrl", ("llama.cpp", "vLLM", "transformers")
 WIDTHS = {"bfloat16": 2, "float32": 4}
 
 Speed = Callable[[Report, int], list[float]]  # tokens/s of the passes of a report's case
@@ -29,7 +29,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--vllm-python", default="", help="interpreter of an environment with vLLM for the CPU")
     parser.add_argument("--llama-bin", default="", help="directory that holds llama.cpp's llama-batched-bench")
-    parser.add_argument("--int8", action="store_true", help="measure ours with weights of 8 bits too (bfloat16, AMX)")
     parser.add_argument("--passes", type=int, default=2, help="timed passes of each case in each process")
 
 
@@ -56,8 +55,6 @@ def sides(arguments: argparse.Namespace, cases: Sequence[Case], directory: Path)
         options = ["--model", str(resolve(arguments.model)), "--dtype", dtype, "--threads", str(arguments.threads)]
         options += ["--passes", str(arguments.passes), "--cases", *map(str, cases)]
         commands = {OURS: side_command(sys.executable, "ours_generate")}
-        if arguments.int8 and dtype == "bfloat16":
-            commands[INT8] = [*commands[OURS], "--quantization", "int8"]
         if arguments.llama_bin:
             gguf = directory / f"{dtype}.gguf"
             write_wide(source_gguf(arguments.model), gguf, dtype)
@@ -132,11 +129,9 @@ def _ratios(speeds: Mapping[str, Sequence[Sequence[float]]], limit: float) -> di
 
 
 def speed_row(numbers: Mapping[str, Any]) -> list[str]:
-    """The cells of one case: limit, ours with its share of the limit, ours with int8 weights, each peer with how many
-    times faster we are."""
+    """The cells of one case: limit, ours with its share of the limit, each peer with how many times faster we are."""
     ours = f"{numbers['tokens_per_s'][OURS]:,.0f} ({numbers['share_of_limit'][OURS]:.0%})"
-    int8 = numbers["tokens_per_s"].get(INT8)
-    cells = [f"{numbers['limit_tokens_per_s']:,} ({numbers['limited_by']})", ours, f"{int8:,.0f}" if int8 else ""]
+    cells = [f"{numbers['limit_tokens_per_s']:,} ({numbers['limited_by']})", ours]
     for side in PEERS:
         measured = side in numbers["tokens_per_s"]
         speed = numbers["tokens_per_s"].get(side, 0.0)
@@ -147,6 +142,5 @@ def speed_row(numbers: Mapping[str, Any]) -> list[str]:
 SPEED_HEAD = (
     "limit tok/s",
     "slimrl tok/s (share of limit)",
-    "with int8 weights",
     *(f"{side} tok/s (slimrl is)" for side in PEERS),
 )

@@ -1,14 +1,13 @@
 """Our side of `decode.py` and `prefill.py`: the engine, sampling at temperature 1 and giving log-probabilities."""
 
 from importlib.metadata import version
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
 from benchmarks.harness.generate_work import Case, GenerateReport, Stopwatch, Timing, random_prompts, side_arguments
 from slimrl.config.model import ModelConfig
 from slimrl.inference.engine import Engine
-from slimrl.models.forward.tiled import Quantization
 from slimrl.models.load import Policy, load_policy
 from slimrl.types import SamplingParams
 
@@ -16,9 +15,8 @@ from slimrl.types import SamplingParams
 class Generator:
     """Makes an engine for each case, with as many slots as it has sequences."""
 
-    def __init__(self, policy: Policy, quantization: Quantization) -> None:
+    def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._quantization = quantization
         causal: Any = policy.module
         self._vocab_size: int = causal.get_input_embeddings().num_embeddings
         self._case: Case | None = None
@@ -28,8 +26,7 @@ class Generator:
             capacity = case.prompt + case.new + 1
             self._case = case
             never = frozenset[int]()  # no token stops a sequence
-            module = self._policy.module
-            self._engine = Engine(module, never, case.batch, capacity, quantization=self._quantization)
+            self._engine = Engine(self._policy.module, never, case.batch, capacity)
         prompts = random_prompts(case, self._vocab_size, seed)
         watch = Stopwatch(case.batch)
         requests = [
@@ -45,19 +42,17 @@ class Generator:
 
 
 def main() -> None:
-    parser = side_arguments()
-    parser.add_argument("--quantization", choices=get_args(Quantization), default="none")
-    arguments = parser.parse_args()
+    arguments = side_arguments().parse_args()
     config = ModelConfig(
         name=str(arguments.model), device=arguments.device, dtype=arguments.dtype, num_threads=arguments.threads
     )
     report = GenerateReport(
         side="slimrl",
         versions={name: version(name) for name in ("slimrl", "torch", "transformers")},
-        settings="Engine; sampling at temperature 1 and log-probabilities; quantization " + arguments.quantization,
+        settings="Engine; sampling at temperature 1 and log-probabilities",
         num_threads=arguments.threads,
     )
-    report.measure(arguments.cases, arguments.passes, Generator(load_policy(config), arguments.quantization))
+    report.measure(arguments.cases, arguments.passes, Generator(load_policy(config)))
     if arguments.device == "cuda":
         report.peak_memory_gb = torch.cuda.max_memory_allocated() / 1e9
     assert torch.get_num_threads() == arguments.threads

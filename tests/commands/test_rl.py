@@ -301,12 +301,6 @@ def test_a_model_without_weights_or_truncated_is_named(name, said, tmp_path, cap
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_weights_that_cannot_be_quantized_are_refused_before_anything_is_sampled(tiny_dir, tmp_path, capsys):
-    assert run(rl_flags(tiny_dir, tmp_path / "run", "--inference.quantization", "int8")) == 2
-    assert "`quantization = int8` needs" in capsys.readouterr().err
-
-
 @pytest.mark.nightly
 def test_a_full_disk_stops_the_run_and_space_lets_it_resume(finished, tiny_dir, tmp_path):
     """A real limit on file sizes stands in for the full disk: the first checkpoint does not fit."""

@@ -57,9 +57,8 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
             'base_url = "http://localhost:8000/v1": expected an address as http://localhost:8000, without a path'
         ),
         "--inference.vllm_program my-vllm": 'nothing but inference.backend "vllm" starts vLLM',
-        "--inference.backend vllm --inference.quantization int8": "only the engine of slimrl",
         "--inference.backend vllm --inference.api_key_variable KEY": "has no key",
-        "--inference.base_url http://localhost:8000 --inference.quantization int8": (
+        "--inference.base_url http://localhost:8000 --inference.vllm_program my-vllm": (
             "it is set where that server is started"
         ),
         f"{PURE} --trainer.loss.credit turn": "credit cannot act: with trainer.loss.adv_tau = 0",

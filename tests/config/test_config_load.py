@@ -295,6 +295,7 @@ def test_settings_are_read_under_their_other_names(tmp_path: Path) -> None:
     ("section", "name", "harmless", "other"),
     [
         ("inference", "lookup_tokens", "0", "8"),
+        ("inference", "quantization", '"none"', '"int8"'),
         ("deployment", "weights", '"files"', ""),
         ("trackio", "enabled", '"auto"', "true"),
         ("tensorboard", "enabled", "false", "true"),

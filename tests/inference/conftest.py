@@ -39,5 +39,5 @@ class Repeated:
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Repeated:
     repeated = Repeated()
     monkeypatch.setattr(engine_module, "decode_graphs", lambda *parts: DecodeGraphs(*parts, repeated.make))
-    monkeypatch.setattr(engine_module, "sampling_forward", lambda module, _: ModuleForward(module))
+    monkeypatch.setattr(engine_module, "sampling_forward", ModuleForward)
     return repeated

@@ -9,7 +9,6 @@ import torch
 from slimrl.inference.engine import Engine, EngineCounters
 from slimrl.inference.scheduler import Request, RequestOptions
 from slimrl.models.forward.module import ModuleForward
-from slimrl.models.forward.tiled import Quantization
 from slimrl.models.native import ops
 from slimrl.types import SamplingParams
 from tests.inference.naive import (
@@ -192,7 +191,7 @@ def test_keys_of_old_weights_are_never_shared_nor_kept() -> None:
 def test_a_publication_that_fails_changes_no_version_and_leaves_nothing_to_reuse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("slimrl.inference.engine.sampling_forward", lambda module, _: Unrefreshable(module))
+    monkeypatch.setattr("slimrl.inference.engine.sampling_forward", Unrefreshable)
     engine, prompt = engine_of(), list(range(10, 40))
     run_all(engine, [(prompt, SamplingParams(1))])
     with pytest.raises(MemoryError):
@@ -219,9 +218,9 @@ def test_reserving_memory_leaves_no_trace() -> None:
     assert sequence.cached == 0
 
 
-def wide_engine(family: str = "llama", num_slots: int = 1, quantization: Quantization = "none") -> Engine:
+def wide_engine(family: str = "llama", num_slots: int = 1) -> Engine:
     """An engine in bfloat16, with heads for which attention has a kernel."""
-    return Engine(wide_policy(family), frozenset([2]), num_slots, 640, quantization)
+    return Engine(wide_policy(family), frozenset([2]), num_slots, 640)
 
 
 def wide_prompts() -> list[list[int]]:
@@ -233,17 +232,13 @@ def wide_prompts() -> list[list[int]]:
     return prompts
 
 
-@pytest.mark.parametrize("quantization", ["none", "int8"])
 @pytest.mark.parametrize(("num_slots", "max_prefill"), [(4, 1 << 20), (4, 50), (19, 170)])
-def test_no_circumstance_changes_a_bit_of_what_is_sampled_on_the_matrix_unit(
-    num_slots: int, max_prefill: int, quantization: Quantization
-) -> None:
+def test_no_circumstance_changes_a_bit_of_what_is_sampled_on_the_matrix_unit(num_slots: int, max_prefill: int) -> None:
     """Not the other sequences, nor how prompts are cut, or what of them is cached."""
     skip_without_tiles()
     prompts = wide_prompts()
     params = [SamplingParams(24, temperature=n % 3 / 2, seed=n) for n in range(len(prompts))]
-    alone = wide_engine(quantization=quantization)
-    engine = wide_engine(num_slots=num_slots, quantization=quantization)
+    alone, engine = wide_engine(), wide_engine(num_slots=num_slots)
     together = [submit(engine, prompt, p) for prompt, p in zip(prompts, params, strict=True)]
     while engine.busy:
         engine.step(max_prefill=max_prefill)

@@ -364,7 +364,6 @@ def test_a_taken_port_is_a_message_that_names_the_flag() -> None:
     ("settings", "complaint"),
     [
         ({"context_len": 513}, "Set --context_len to 512 or less"),
-        pytest.param({"quantization": "int8"}, "`quantization = int8` needs", marks=pytest.mark.slow),
         ({}, "nowhere"),
     ],
 )

@@ -131,17 +131,7 @@ class OrchestratorConfig(EpisodesConfig):
     a new group until this many times the batch's groups have been sampled in the step. 1 never replaces one."""
 
 
-class EngineConfig(Config):
-    """Settings that make sampling with slimrl's own engine faster."""
-
-    quantization: Literal["none", "int8"] = "none"
-    """`int8` samples with weights rounded to 8 bits, so half as many bytes are read: nearly twice as fast with one
-    sequence, no faster with 64, and slower in prefilling many. The trained weights are not rounded. Log-probabilities
-    belong to the rounded weights; `guard/mismatch_kl` shows the difference, and importance ratios correct it. Needs a
-    CPU with AMX or AVX512-BF16, bfloat16, and an architecture of llama, qwen2 or qwen3."""
-
-
-class InferenceConfig(EngineConfig):
+class InferenceConfig(Config):
     """The sampler of tokens: the engine of slimrl, or vLLM."""
 
     backend: Literal["slimrl", "vllm"] = "slimrl"

@@ -166,10 +166,9 @@ def sampler_rules(config: RLConfig | EvalRunConfig) -> Rules:
     )
     if url:
         why = "the sampler at <inference.base_url> runs already, and it is set where that server is started"
-        yield from idle(config, why, "inference.vllm_program", "inference.quantization", "inference.port")
+        yield from idle(config, why, "inference.vllm_program", "inference.port")
     elif config.inference.backend == "vllm":
-        why = "only the engine of slimrl reads it, not that of <inference.backend=>, and vLLM has no key"
-        yield from idle(config, why, "inference.quantization", "inference.api_key_variable")
+        yield from idle(config, "vLLM, as <inference.backend=>, has no key", "inference.api_key_variable")
     else:
         yield from idle(config, 'nothing but <inference.backend> "vllm" starts vLLM', "inference.vllm_program")
 

@@ -6,10 +6,9 @@ from pydantic import Field
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.model import ModelConfig
-from slimrl.config.rollout import EngineConfig
 
 
-class ServeConfig(CommandConfig, EngineConfig):
+class ServeConfig(CommandConfig):
     """Serve a model over HTTP, with OpenAI's protocol and with a protocol that takes and returns token ids. Needs the
     extra `server`."""
 

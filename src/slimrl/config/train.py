@@ -56,7 +56,7 @@ class GuardConfig(Config):
 
     max_mismatch_kl: float = Field(default=0.02, gt=0)
     """Largest mean of `rho - log rho - 1` over a batch, with rho the ratio of the two probabilities. Rounding alone
-    gives 0.001 to 0.005 in bfloat16, and up to 0.012 was seen with `inference.quantization = int8`."""
+    gives 0.001 to 0.005 in bfloat16."""
 
 
 class PassConfig(Config):

@@ -28,7 +28,7 @@ from slimrl.inference.graphs import decode_graphs
 from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
 from slimrl.models.device import memory_of, to_device
-from slimrl.models.forward.tiled import Quantization, sampling_forward
+from slimrl.models.forward.tiled import sampling_forward
 from slimrl.types import SamplingParams
 
 PREFILL_BUDGET = 4096  # tokens in one forward
@@ -48,20 +48,10 @@ class EngineCounters:
 
 class Engine:
     """An engine that samples from `module`. It has a scheduler, and a KV cache for `num_slots` sequences of at most
-    `capacity` tokens.
+    `capacity` tokens. `stop_ids` end every sequence."""
 
-    `stop_ids` end every sequence. `quantization` applies to the weights for sampling (`models/forward/tiled.py`).
-    """
-
-    def __init__(
-        self,
-        module: nn.Module,
-        stop_ids: frozenset[int],
-        num_slots: int,
-        capacity: int,
-        quantization: Quantization = "none",
-    ) -> None:
-        self._forward = sampling_forward(module, quantization)
+    def __init__(self, module: nn.Module, stop_ids: frozenset[int], num_slots: int, capacity: int) -> None:
+        self._forward = sampling_forward(module)
         self._stop_ids = stop_ids
         self._device = next(module.parameters()).device
         self._cache = SlotCache(num_slots, capacity)

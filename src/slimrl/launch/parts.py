@@ -167,7 +167,7 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
 
 
 def _make_engine(module: nn.Module, chat: ChatFormat, config: InferenceConfig, seq_len: int) -> Engine:
-    return Engine(module, chat.stop_ids, config.max_slots, seq_len, config.quantization)
+    return Engine(module, chat.stop_ids, config.max_slots, seq_len)
 
 
 def make_context(

@@ -138,7 +138,7 @@ def _evaluate_if_due(parts: TrainerParts, sampling: Sampling, step: int) -> Metr
 def _own_engine(config: InferenceConfig) -> InferenceConfig:
     """Return settings for sampling with slimrl's engine in one process, even if the run has sampled in other processes
     or on a server."""
-    return InferenceConfig(max_slots=config.max_slots, quantization=config.quantization)
+    return InferenceConfig(max_slots=config.max_slots)
 
 
 def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> None:

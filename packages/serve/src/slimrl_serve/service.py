@@ -54,7 +54,7 @@ class Service:
         self.vocabulary = Vocabulary(policy.tokenizer, module.get_input_embeddings().num_embeddings, policy.chat.marks)
         self.writer = PromptWriter(policy.tokenizer, date_of(config.model))
         stop_ids = policy.chat.stop_ids
-        engine = Engine(policy.module, stop_ids, config.max_slots, config.context_len, config.quantization)
+        engine = Engine(policy.module, stop_ids, config.max_slots, config.context_len)
         try:
             engine.reserve()
         except (RuntimeError, MemoryError) as error:  # PyTorch's errors for a lack of memory, on any device

@@ -35,6 +35,8 @@ SYNONYMS: dict[str, dict[Path, Path]] = {
 GONE: dict[Path, object] = {
     ("inference", "lookup_tokens"): 0,
     ("lookup_tokens",): 0,
+    ("inference", "quantization"): "none",
+    ("quantization",): "none",
     ("data", "form"): "auto",
     ("data", "skip_bad_rows"): False,
     ("trainer", "loss", "state_weight"): "preset",

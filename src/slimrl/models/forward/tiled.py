@@ -1,32 +1,21 @@
 """Tiled forward for sampling on a CPU that can multiply bfloat16 matrices in tiles. One call computes all layers.
 
 It supports the architectures of `fused.py`, in bfloat16, on a CPU with AMX or AVX512-BF16, if the shapes of the weights
-fit tiles. The weights are copied into the order in which the CPU reads them, optionally quantized to int8, so call
-`refresh` after every update of the policy. `sampling_forward` chooses between this forward and the others.
+fit tiles. The weights are copied into the order in which the CPU reads them, so call `refresh` after every update of
+the policy. `sampling_forward` chooses between this forward and the others.
 """
 
 import ctypes
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from slimrl.errors import UserError
 from slimrl.models.forward.attention import BlockPlan
-from slimrl.models.forward.fused import (
-    FUSED,
-    LINEARS,
-    FusedForward,
-    can_fuse,
-    norms_of_heads,
-    rotary_factors,
-    window_of,
-)
+from slimrl.models.forward.fused import LINEARS, FusedForward, can_fuse, norms_of_heads, rotary_factors, window_of
 from slimrl.models.forward.module import Forward, ModuleForward
 from slimrl.models.lora import base_of, linear_of
 from slimrl.models.native import ops
-
-Quantization = Literal["none", "int8"]  # the format of the engine's weights for sampling; training is never quantized
 
 
 def can_tile(module: nn.Module) -> bool:
@@ -47,7 +36,7 @@ class _Shape(ctypes.Structure):
     """The struct `Decoder` of decoder.cpp: the sizes that all layers share."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("hidden", "inner", "heads", "key_heads", "head_dim", "capacity")),
+        *((name, ctypes.c_int64) for name in ("hidden", "heads", "key_heads", "head_dim", "capacity")),
         *((name, ctypes.c_float) for name in ("eps", "scale")),
     )
 
@@ -64,29 +53,28 @@ class _LayerStruct(ctypes.Structure):
 
 
 class TiledForward(Forward):
-    """A forward that computes the module's hidden states and logits, up to rounding. With `quantized` weights, the
-    rounding is coarser.
+    """A forward that computes the module's hidden states and logits, up to rounding.
 
     A token's results are bitwise independent of the other tokens in the call.
     """
 
-    def __init__(self, module: nn.Module, quantized: bool = False) -> None:
+    def __init__(self, module: nn.Module) -> None:
         causal: Any = module
         self._decoder = causal.get_decoder()
-        self._head = ops.Packed([causal.get_output_embeddings().weight.detach()], quantized=quantized)
-        self._layers = [_Layer(layer, causal.config, quantized) for layer in self._decoder.layers]
+        self._head = ops.Packed([causal.get_output_embeddings().weight.detach()])
+        self._layers = [_Layer(layer, causal.config) for layer in self._decoder.layers]
         self._products = (self._head, *(product for layer in self._layers for product in layer.products))
         first = self._decoder.layers[0]
         attention, head_dim = first.self_attn, int(first.self_attn.head_dim)
         self._shape = _Shape(
             hidden=first.mlp.gate_proj.in_features,
-            inner=first.mlp.gate_proj.out_features,
             heads=attention.q_proj.out_features // head_dim,
             key_heads=attention.k_proj.out_features // head_dim,
             head_dim=head_dim,
             eps=float(first.input_layernorm.variance_epsilon),
             scale=float(attention.scaling),
         )
+        self._inner = int(first.mlp.gate_proj.out_features)
 
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor:
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
@@ -97,7 +85,7 @@ class TiledForward(Forward):
         shape.capacity = caches[0][0].shape[1]
         structs = (_LayerStruct * len(layers))(*(layer.struct(*kv) for layer, kv in zip(layers, caches, strict=True)))
         # Per token: the normed hidden state, queries, keys and values, the attention output, and the MLP's inner layer.
-        per_token = shape.hidden + 2 * (shape.heads + shape.key_heads) * shape.head_dim + shape.inner
+        per_token = shape.hidden + 2 * (shape.heads + shape.key_heads) * shape.head_dim + self._inner
         scratch = torch.empty(T * per_token, dtype=hidden_TD.dtype)
         rotary = rotary_factors(self._decoder, hidden_TD, positions_T)
         # Run the hidden states through all layers, in place, and store the tokens' keys and values.
@@ -111,7 +99,7 @@ class TiledForward(Forward):
 class _Layer:
     """The weights of one decoder layer, for the kernel."""
 
-    def __init__(self, layer: Any, config: Any, quantized: bool) -> None:
+    def __init__(self, layer: Any, config: Any) -> None:
         attention, mlp = layer.self_attn, layer.mlp
         qkv = [linear_of(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
         out, gate, up, down = (
@@ -122,10 +110,10 @@ class _Layer:
         self._norms = (layer.input_layernorm.weight, layer.post_attention_layernorm.weight, *head_norms)
         self._window = window_of(config, int(attention.layer_idx))
         self.products = (
-            ops.Packed([linear.weight.detach() for linear in qkv], biases=biases, quantized=quantized),
-            ops.Packed([out], quantized=quantized),
-            ops.Packed([gate, up], halves=True, quantized=quantized),
-            ops.Packed([down], quantized=quantized),
+            ops.Packed([linear.weight.detach() for linear in qkv], biases=biases),
+            ops.Packed([out]),
+            ops.Packed([gate, up], halves=True),
+            ops.Packed([down]),
         )
 
     def struct(self, keys: Tensor, values: Tensor) -> _LayerStruct:
@@ -136,17 +124,8 @@ class _Layer:
 
 
 @torch.inference_mode()
-def sampling_forward(module: nn.Module, quantization: Quantization = "none") -> Forward:
-    """Return the fastest forward for the module on its device. Raises UserError if that forward does not support the
-    `quantization`."""
+def sampling_forward(module: nn.Module) -> Forward:
+    """Return the fastest forward for the module on its device."""
     if can_tile(module):
-        return TiledForward(module, quantized=quantization == "int8")
-    if quantization != "none":
-        weight = next(module.parameters())
-        raise UserError(
-            f"`quantization = {quantization}` needs a CPU with AMX or AVX512-BF16, a C++ compiler, "
-            f"`model.dtype = bfloat16` and an architecture of {', '.join(FUSED)} with heads of a multiple of 64 "
-            f"numbers. This is a {type(module).__name__} in {weight.dtype} on {weight.device}, or the CPU is another. "
-            "Leave `quantization` at `none`."
-        )
+        return TiledForward(module)
     return FusedForward(module) if can_fuse(module) else ModuleForward(module)

@@ -1,7 +1,5 @@
 // The layers of a decoder (norm, attention with rotary positions, norm, gated MLP) for new tokens, in one call. With a
 // few dozen tokens, the work between two products is so small that calls from Python would take as long as the work.
-#include <algorithm>
-
 #include "rows.h"
 #include "team.h"
 
@@ -14,24 +12,22 @@ struct Layer {
     int64_t window;                                      // of sliding attention, in positions; 0 means all
 };
 
-// The settings that all layers share: the sizes of the hidden state and of the MLP's inner layer, the numbers of query
-// and key heads, the size of a head, and the number of positions in a cache slot.
+// The settings that all layers share: the size of the hidden state, the numbers of query and key heads, the size of a
+// head, and the number of positions in a cache slot.
 struct Decoder {
-    int64_t hidden, inner, H, H_kv, D, capacity;
+    int64_t hidden, H, H_kv, D, capacity;
     float eps, scale;
 };
 
 // Computes all layers on `hidden` (T, hidden), in place. `cosines` and `sines` (T, D / 2) are the rotary factors of the
-// tokens' positions. `scratch` has room for T (hidden + H D + (H + 2 H_kv) D + inner) numbers.
+// tokens' positions. `scratch` has room for T (hidden + H D + (H + 2 H_kv) D) numbers, and for the MLP's inner layer.
 extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* decoder, bf16* hidden, int64_t T,
                        const bf16* cosines, const bf16* sines, const Span* spans, int64_t num_spans, bf16* scratch,
                        int threads) {
-    const int64_t width = decoder->hidden, inner = decoder->inner, H = decoder->H, H_kv = decoder->H_kv, D = decoder->D;
+    const int64_t width = decoder->hidden, H = decoder->H, H_kv = decoder->H_kv, D = decoder->D;
     const int64_t stride = (H + 2 * H_kv) * D;
     const float eps = decoder->eps;
     bf16 *normed = scratch, *heads = normed + T * width, *attended = heads + T * stride, *mixed = attended + T * H * D;
-    const int64_t widest = std::max({width, inner, H * D});
-    std::vector<int8_t> workspace(layers->qkv.scales == nullptr ? 0 : int8_workspace_bytes(T, widest));
     const std::vector<Token> tokens = tokens_of(spans, num_spans);
     const std::vector<Item> items = items_of(spans, num_spans, H, H_kv);
     std::vector<std::atomic<size_t>> claimed(num_layers);
@@ -42,7 +38,7 @@ extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* d
             const Cache cache{layer->keys, layer->values, decoder->capacity, H_kv, D};
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < T; t++) norm_row(hidden + t * width, layer->before, eps, width, normed + t * width);
-            team_product(layer->qkv, {normed, T, heads, nullptr, Epilogue::None}, workspace.data(), nullptr);
+            team_product(layer->qkv, {normed, T, heads, nullptr, Epilogue::None}, nullptr);
 #pragma omp for schedule(static)
             for (size_t t = 0; t < tokens.size(); t++) {
                 const int64_t row = tokens[t].row, turn = row * D / 2;
@@ -56,12 +52,12 @@ extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* d
             }
             team_attend(cache, items, {heads, stride, H, decoder->scale, layer->window}, attended,
                         claimed[layer - layers], &layer->out);
-            team_product(layer->out, {attended, T, hidden, hidden, Epilogue::Add}, workspace.data(), &layer->mix);
+            team_product(layer->out, {attended, T, hidden, hidden, Epilogue::Add}, &layer->mix);
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < T; t++) norm_row(hidden + t * width, layer->after, eps, width, normed + t * width);
-            team_product(layer->mix, {normed, T, mixed, nullptr, Epilogue::Gate}, workspace.data(), &layer->down);
+            team_product(layer->mix, {normed, T, mixed, nullptr, Epilogue::Gate}, &layer->down);
             const Weights* after = layer + 1 < layers + num_layers ? &layer[1].qkv : nullptr;
-            team_product(layer->down, {mixed, T, hidden, hidden, Epilogue::Add}, workspace.data(), after);
+            team_product(layer->down, {mixed, T, hidden, hidden, Epilogue::Add}, after);
         }
     }
 }

@@ -16,7 +16,6 @@ from torch import Tensor
 from slimrl.models.native.build import library
 
 PANEL = 32  # outputs in a panel of packed weights
-INT8_INPUTS = 64  # the number of inputs of quantised weights is padded to a multiple of this
 POSITIONS = 32  # positions in a block of the KV cache
 PERIOD = 4096  # the number of thresholds for `adamw` must be a multiple of this
 ADD, GATE = 1, 2  # epilogues of a product, as in `team.h`; 0 means no epilogue
@@ -70,7 +69,7 @@ class Weights(ctypes.Structure):
     """The C++ struct `Weights` (`team.h`): pointers to a product's weights, and their numbers of inputs and outputs."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("packed", "scales", "bias")),
+        *((name, ctypes.c_void_p) for name in ("packed", "bias")),
         *((name, ctypes.c_int64) for name in ("inputs", "outputs")),
     )
 
@@ -79,50 +78,42 @@ class Packed:
     """A copy of the weights of linear layers with the same input, in the order in which the kernels read tiles.
 
     `together` are the layers' weights (N_i, K), and `biases` their biases (N_i) or empty. Training updates both in
-    place. `halves` means that there are two layers, gate and up, and that the result is silu(gate) up. `quantized`
-    halves the memory that is read: the weights of an output become int8 (-127 to 127) with a scale, and a row of inputs
-    becomes int16.
+    place. `halves` means that there are two layers, gate and up, and that the result is silu(gate) up.
 
     Call `refresh` after the layers' weights have changed. The copy consists of `panels`, each for `PANEL` outputs.
     `offload` frees the copy until the next use. K is a multiple of 32 and every N_i a multiple of 16.
     """
 
-    def __init__(
-        self, together: Sequence[Tensor], halves: bool = False, biases: Sequence[Tensor] = (), quantized: bool = False
-    ) -> None:
+    def __init__(self, together: Sequence[Tensor], halves: bool = False, biases: Sequence[Tensor] = ()) -> None:
         assert all(packable(weight) for weight in together) and (not halves or len(together) == 2), together
         self._together = together
         self._halves = halves
         self._biases = biases
-        self._quantized = quantized
         self.outputs = sum(len(weight) for weight in together)
         self.inputs = together[0].shape[1]
-        self.panels: Tensor | None = None  # bfloat16, or int8 with a float32 scale per output
-        self._scales: Tensor | None = None
+        self.panels: Tensor | None = None
         self._bias: Tensor | None = None
 
     def offload(self) -> None:
-        self.panels = self._scales = self._bias = None
+        self.panels = self._bias = None
 
     def refresh(self) -> None:
         if self.panels is None:
             # Zeros, because the kernel reads whole panels: the padding of the last panel must be finite.
             outputs = -(-self.outputs // PANEL) * PANEL
-            inputs = -(-self.inputs // INT8_INPUTS) * INT8_INPUTS if self._quantized else self.inputs
-            self.panels = torch.zeros(outputs * inputs, dtype=torch.int8 if self._quantized else torch.bfloat16)
-            self._scales = torch.zeros(outputs) if self._quantized else None
+            self.panels = torch.zeros(outputs * self.inputs, dtype=torch.bfloat16)
         self._bias = torch.cat(list(self._biases)) if self._biases else None
         first = 0  # first output of the next layer in the joint product
         for number, weight in enumerate(self._together):
             half = number if self._halves else -1
-            call("pack", weight, len(weight), self.inputs, first, half, self.panels, self._scales)
+            call("pack", weight, len(weight), self.inputs, first, half, self.panels)
             first += len(weight)
 
     def weights(self) -> Weights:
         """Return the struct for kernels. Its pointers are valid until the next `refresh` or `offload`."""
         if self.panels is None:
             self.refresh()
-        parts = self.panels, self._scales, self._bias
+        parts = self.panels, self._bias
         return Weights(*(None if part is None else part.data_ptr() for part in parts), self.inputs, self.outputs)
 
     def __call__(self, x_TK: Tensor, plus: Tensor | None = None) -> Tensor:

@@ -16,9 +16,7 @@ extern "C" int omp_get_thread_num();
 #ifdef HAS_TILES
 // The weights of a linear layer in the order of `pack` in `products.cpp`.
 struct Weights {
-    const void* packed;   // bf16, or int8_t if there are scales
-    const float* scales;  // one for each output of the panels, or null
-    const bf16* bias;     // or null
+    const bf16 *packed, *bias;  // `bias` may be null
     int64_t K, N;
 };
 
@@ -40,11 +38,8 @@ struct Rows {
     Epilogue epilogue;
 };
 
-// Returns the size of `workspace` in bytes for M rows of K numbers and int8 weights. The team shares the workspace.
-int64_t int8_workspace_bytes(int64_t M, int64_t K);
-
 // `next` are the weights that the team needs after this product. They are prefetched. `next` may be null.
-void team_product(const Weights& weights, const Rows& rows, int8_t* workspace, const Weights* next);
+void team_product(const Weights& weights, const Rows& rows, const Weights* next);
 
 // One layer's keys and values: (slots, capacity, H_kv * D) each, in the order described in `attention.cpp`.
 struct Cache {

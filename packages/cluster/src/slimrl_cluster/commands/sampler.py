@@ -45,7 +45,6 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
             context_len=config.seq_len,
             max_slots=config.inference.max_slots,
             max_queue=MAX_QUEUE,
-            quantization=config.inference.quantization,
             grace_s=0,
             # Make no adapter here: the trainer sends one, and the server merges it into the base model.
             model=config.model.model_copy(update={"dtype": dtype, "lora": LoraConfig()}),

@@ -28,7 +28,7 @@ from slimrl_tools.curves.tolerance import curve_band
 
 # A run may differ from its recipe in these settings. The comparison is then reported as loose.
 LOOSE = re.compile(
-    r"max_steps|max_async_level|eval\..*|orchestrator\.episode_timeout_s|inference\.(backend|quantization)"
+    r"max_steps|max_async_level|eval\..*|orchestrator\.episode_timeout_s|inference\.backend"
     r"|model\.(dtype|date)"
 )
 # Settings that affect the results only through rounding.

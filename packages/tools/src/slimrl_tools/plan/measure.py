@@ -127,7 +127,7 @@ def _path(plan: Plan) -> Path:
     processor = torch.backends.cpu.get_cpu_capability() if device == "cpu" else torch.cuda.get_device_name(device)
     about = [torch.__version__, torch.get_num_threads(), processor, config.command, config.seq_len]
     inference = config.inference if isinstance(config, RLConfig) else InferenceConfig()
-    about += [inference.max_slots, inference.quantization, demand.recompute, round(workload.num)]
+    about += [inference.max_slots, demand.recompute, round(workload.num)]
     about += [round(math.log2(workload.mean_length)), config.model.lora.model_dump()]
     about += [asdict(replace(demand.shape, name="", saved=0)), asdict(demand.compute)]
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
@@ -156,7 +156,7 @@ def _measure(plan: Plan, layers: int) -> Seconds:
     if isinstance(config, RLConfig):
         trainer, optim = config.trainer, config.trainer.optim
         slots = min(config.inference.max_slots, round(workload.num))
-        engine = Engine(module, frozenset(), slots, config.seq_len, config.inference.quantization)
+        engine = Engine(module, frozenset(), slots, config.seq_len)
         found = _sampling_speeds(engine, workload, slots, vocab)
         engine.offload()
     else:

@@ -188,8 +188,7 @@ class Demand:
 
         The KV cache has 2 b L (slots + 1) C K bytes: keys and values of each slot and of a spare slot
         (`inference/cache.py`). C is the number of tokens per slot, rounded up to whole blocks. To sample on a CPU, the
-        fused forward passes copy all matrices and the head in reading order, with 1 byte per weight if quantized. Other
-        forward passes copy nothing.
+        fused forward passes copy all matrices and the head in reading order. Other forward passes copy nothing.
         """
         config, shape, b = self.config, self.shape, self.compute.bytes
         assert isinstance(config, RLConfig)
@@ -197,7 +196,7 @@ class Demand:
         phase: Phase = "always" if alone else "sampling"
         cache = 2 * b * shape.layers * (slots + 1) * SlotCache(slots, config.seq_len).capacity * shape.key
         is_always = alone or config.async_level > 0 or is_kept(cache, int(self.device_bytes))
-        each = (1 if config.inference.quantization == "int8" else b) if self.is_fused else 0
+        each = b if self.is_fused else 0
         prefilled = min(self.rows.tokens, slots * config.seq_len)
         return [
             Part("KV cache", cache, "always" if is_always else "sampling"),
