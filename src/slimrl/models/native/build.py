@@ -1,23 +1,18 @@
 """Compiles the C++ kernels in this directory for this CPU, once, and loads them. Knows nothing of tensors.
 
-Needs a C++ compiler with OpenMP (`apt install g++`), or the package ziglang: a compiler from the Python package index.
-ziglang has no OpenMP library, so `openmp.cpp` replaces it. This works only on Linux, where PyTorch has loaded GNU's
-libgomp. Without a compiler, slimrl uses PyTorch's own operations, which are slower and give the same results up to
-rounding.
+Needs a C++ compiler with OpenMP (`apt install g++`). Without a compiler, slimrl uses PyTorch's own operations, which
+are slower and give the same results up to rounding.
 """
 
 import ctypes
 import functools
 import hashlib
-import importlib.util
 import os
 import platform
 import shlex
 import shutil
 import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -32,11 +27,8 @@ FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", 
 TIMEOUT_S = 300
 VERSION_TIMEOUT_S = 10
 LIBRARY = "kernels.so"
-ZIG = ["-m", "ziglang"]
-# Clang cannot vectorise every loop with `omp simd`, and would warn of it.
-ZIG_FLAGS = ("-r", "-Wno-pass-failed")
 MOST_QUOTED = 200  # characters of a compiler's error
-REMEDY = "Install one: `uv run --extra compiler ...`, `pip install 'slimrl[compiler]'` or `apt install g++`"
+REMEDY = "Install one, for example by `apt install g++`"
 
 
 @functools.cache
@@ -72,24 +64,10 @@ def first_error(error: Exception) -> str:
 
 
 def find_compiler() -> list[str] | None:
-    """Find the C++ compiler: $CXX, or the first of g++, c++ and clang++ on the PATH, or the package ziglang."""
+    """Find the C++ compiler: $CXX, or the first of g++, c++ and clang++ on the PATH."""
     if chosen := shlex.split(os.environ.get("CXX", "")):
         return chosen
-    installed = next(([name] for name in ("g++", "c++", "clang++") if shutil.which(name)), None)
-    return installed or find_zig()
-
-
-def find_zig() -> list[str] | None:
-    """Return the command of the C++ compiler in the package `ziglang`. Return None without the package, or if this is
-    not Linux."""
-    if sys.platform != "linux" or importlib.util.find_spec("ziglang") is None:
-        return None
-    return [sys.executable, *ZIG, "c++"]
-
-
-def is_zig(compiler: Sequence[str]) -> bool:
-    """Return True if `compiler` is a command that `find_zig` returned."""
-    return [*compiler[1:]] == [*ZIG, "c++"]
+    return next(([name] for name in ("g++", "c++", "clang++") if shutil.which(name)), None)
 
 
 def compile_kernels(compiler: list[str], directory: Path) -> Path:
@@ -110,28 +88,15 @@ def compile_kernels(compiler: list[str], directory: Path) -> Path:
     def build(temporary: Path) -> None:
         say("compiling the kernels for this CPU, once")
         sources = [str(HERE / name) for name in SOURCES]
-        if is_zig(compiler):
-            _compile_by_zig([*command, *sources, str(HERE / "openmp.cpp")], temporary / LIBRARY)
-        else:
-            _run([*command, "-shared", *sources, "-o", str(temporary / LIBRARY)], TIMEOUT_S)
+        _run([*command, "-shared", *sources, "-o", str(temporary / LIBRARY)], TIMEOUT_S)
         (temporary / LIBRARY).stat()  # raises if the compiler reports success but made nothing
 
     name = digest.hexdigest()
     return build_once(directory / name[:16], build, name) / LIBRARY
 
 
-def _run(command: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout_s, env=env).stdout
-
-
-def _compile_by_zig(command: Sequence[str], library: Path) -> None:
-    """Compile and link in two steps: `zig c++ -shared` would first compile its own C++ library, for a minute or more.
-    The kernels need only a few symbols from a C++ library. PyTorch has already loaded the system's library."""
-    with tempfile.TemporaryDirectory() as scratch:
-        env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch}
-        objects = str(Path(scratch) / "kernels.o")
-        _run([*command, *ZIG_FLAGS, "-o", objects], TIMEOUT_S, env)
-        _run([sys.executable, *ZIG, "ld.lld", "-shared", objects, "-o", str(library)], TIMEOUT_S, env)
+def _run(command: Sequence[str], timeout_s: float) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout_s).stdout
 
 
 def _platform_flags() -> list[str]:

@@ -1,17 +1,12 @@
 // Parts of kernels that all threads of an OpenMP team compute together. Every thread of the team must make the call,
 // with `Tiles` in scope. Each call ends with a barrier.
 #pragma once
+#include <omp.h>
+
 #include <atomic>
 #include <vector>
 
 #include "tiles.h"
-
-#if __has_include(<omp.h>)
-#include <omp.h>
-#else  // ziglang has no <omp.h>, see `openmp.cpp`
-extern "C" int omp_get_num_threads();
-extern "C" int omp_get_thread_num();
-#endif
 
 #ifdef HAS_TILES
 // The weights of a linear layer in the order of `pack` in `products.cpp`.

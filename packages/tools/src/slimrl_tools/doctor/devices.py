@@ -18,10 +18,7 @@ from slimrl_tools.system import cpu_limit, load_note
 GB = 1e9
 TIMEOUT_S = 10.0  # time limit of nvidia-smi
 PRODUCT = f"a product of {TOKENS} x {WIDE} by {WIDE} x {NARROW}"
-INSTALL = (
-    "`uv sync --inexact --extra compiler` or `pip install 'slimrl[compiler]'` (Linux), `apt install g++` (Debian, "
-    "Ubuntu), `dnf install gcc-c++` (Fedora), `xcode-select --install` (macOS)"
-)
+INSTALL = "`apt install g++` (Debian, Ubuntu), `dnf install gcc-c++` (Fedora), `xcode-select --install` (macOS)"
 QUERY = "name,driver_version,memory.total,compute_cap"
 MIN_CAPABILITY = (7, 0)  # PyTorch's builds for CUDA 12.8 and later support no GPU before Volta
 BUILD = "Install a PyTorch for CUDA: `uv pip install --torch-backend auto torch`, see docs/install.md"
