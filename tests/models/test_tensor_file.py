@@ -16,29 +16,12 @@ from slimrl.models.tensor_file import TensorFile
 WHOLE = save({"w": torch.ones(4), "v": torch.ones(2, 3, dtype=torch.bfloat16)})
 
 
-@pytest.mark.parametrize("change", ["truncate", "overwrite", "replace", "append"])
-def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, change: str) -> None:
+def test_a_file_that_is_truncated_before_it_is_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"w": torch.ones(1000)}, path)
-    file, content = TensorFile(path), path.read_bytes()
-    reading = file.read()
-    if change != "truncate":
-        next(reading)
-    match change:
-        case "truncate":
-            os.truncate(path, len(content) - 8)
-        case "overwrite":
-            with path.open("r+b") as writer:
-                writer.seek(-4, os.SEEK_END)
-                writer.write(b"\xff" * 4)
-            os.utime(path, ns=(1, 1))  # writes within one tick of the file system's clock have the same time
-        case "replace":
-            path.unlink()
-            path.write_bytes(content)
-            reading = file.read()
-        case "append":
-            path.write_bytes(content + b"x")
-    with pytest.raises(UserError, match="changed while it was read"):
+    reading = TensorFile(path).read()
+    os.truncate(path, path.stat().st_size - 8)
+    with pytest.raises(UserError, match="was truncated while it was read"):
         list(reading)
 
 

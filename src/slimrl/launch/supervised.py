@@ -62,7 +62,6 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
 
     def sample_of(taskset: Taskset, task: Task) -> Sample:
         conversation = demonstrate(taskset, task)
-        chat.check_thoughts(conversation)
         sample = _sample(*chat.encode_conversation(conversation))
         if len(sample.token_ids_T) > config.seq_len:
             raise UserError(
@@ -134,7 +133,6 @@ def encode_row(read: Conversation, chat: ChatFormat) -> tuple[list[int], list[bo
     """Return the token ids of a row and the mask of trained tokens. Raises UserError, prefixed with the row's place, if
     the chat format cannot render the row."""
     try:
-        chat.check_thoughts(read.messages)
         return chat.encode_conversation(read.messages)
     except UserError as error:
         raise UserError(f"{read.where}: {error}") from error

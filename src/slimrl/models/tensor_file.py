@@ -1,12 +1,11 @@
-"""Reads safetensors files into the process's own memory, because another program may change a file at any time.
+"""Reads safetensors files into the process's own memory.
 
-The library `safetensors` checks the header, but would map the values into memory. Then a program that truncates the
-file would kill this process with SIGBUS, and a program that writes to the file would change values after their check.
-Here each tensor is read once, after the caller has checked the header. Raises UserError for an unusable file.
+The library `safetensors` checks the header, but would map the values into memory. Then a file that is truncated, or
+deleted on a network file system, would kill this process with SIGBUS. Here each tensor is read once, after the caller
+has checked the header. Raises UserError for an unusable file.
 """
 
 import io
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -53,7 +52,6 @@ class TensorFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         with open_regular(path) as file:
-            self._identity = _identity(file)
             self._start = 8 + int.from_bytes(file.read(8), "little")
         try:
             with safe_open(path, framework="numpy") as header:
@@ -68,8 +66,8 @@ class TensorFile:
         self.kinds = {name: TensorKind(shape, DTYPES[dtype]) for name, (shape, dtype) in said.items()}
 
     def read(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the name and the value of each tensor. Raises UserError if the file has changed since its header was
-        read. The error may be raised after the last tensor. In this case, the yielded tensors must not be used."""
+        """Yield the name and the value of each tensor. Raises UserError if the file was truncated since its header was
+        read."""
         with open_regular(self.path) as file:
             file.seek(self._start)
             reader = io.BufferedReader(file)
@@ -77,19 +75,5 @@ class TensorFile:
                 tensor = torch.empty(kind.shape, dtype=kind.dtype)
                 buffer = tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else bytearray()
                 if reader.readinto(buffer) < len(buffer):
-                    raise self._change_error()
+                    raise UserError(f"{self.path} was truncated while it was read. Copy or download it again.")
                 yield name, tensor
-            if _identity(file) != self._identity:
-                raise self._change_error()
-
-    def _change_error(self) -> UserError:
-        return UserError(
-            f"{self.path} changed while it was read. Write new weights to a new directory, or give them their name "
-            "when they are complete, and ask again."
-        )
-
-
-def _identity(file: io.FileIO) -> tuple[int, ...]:
-    """Return a value that changes when a file is written to or replaced."""
-    found = os.fstat(file.fileno())
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

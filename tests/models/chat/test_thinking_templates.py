@@ -96,36 +96,3 @@ def test_thoughts_whose_end_no_text_shows_are_not_opened():
     chat = ChatFormat(tokenizer)
     prompt = chat.opening([user("2+2?")])
     assert chat.text(tokenizer.encode("Double 2.</think>4", add_special_tokens=False), prompt) == "Double 2.4"
-
-
-# Tags of thoughts that are not read here, and what closes each.
-OTHERS = {
-    "<thought>\n": "</thought>",
-    "<thinking>\n": "</thinking>",
-    "<THINK>\n": "</THINK>",
-    "<reasoning>": "</reasoning>",
-    "<seed:think>": "</seed:think>",
-    "[THINK]": "[/THINK]",
-    "◁think▷": "◁/think▷",
-    "<|begin_of_thought|>": "<|end_of_thought|>",
-    "<|START_THINKING|>": "<|END_THINKING|>",
-}
-
-
-@pytest.mark.parametrize("tag", OTHERS)
-def test_a_reply_that_does_not_close_thoughts_of_another_tag_is_not_learnt(tag):
-    close = OTHERS[tag]
-
-    def check(prompt_end, reply, **extra):
-        template = HISTORY + "{{ m.content }}" + END + f"{prompt_end}' }}}}{{% endif %}}"
-        messages = [user("2+2?"), {**assistant(reply), **extra}]
-        ChatFormat(tiny_tokenizer(chat_template=template)).check_thoughts(messages)
-
-    for reply in ("4", "<think>Double 2.</think>4"):
-        with pytest.raises(
-            UserError, match=re.escape(f"ends in {tag.strip()}, and a reply of the data has no {close}")
-        ):
-            check(tag, reply)
-    check(tag, f"Double 2.{close}4")
-    check(tag, "4", weight=0)
-    check(f"{tag}{close}", "4")

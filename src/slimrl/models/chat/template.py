@@ -30,9 +30,6 @@ REPLY: Message = {"role": "assistant", "content": MARKER}
 RESULT: Message = {"role": "tool", "content": "result"}
 CALL = ToolCall("", "call", "{}")
 EMPTY_THOUGHTS = re.compile(rf"\s*{OPEN_THOUGHTS}\s*{CLOSE_THOUGHTS}\s*")
-# Matches the opening tag of thoughts at the end of a prompt, as several models write it. Only `<think>` is supported
-# here.
-OPENING_TAG = re.compile(r"(?i)([<[◁]\|?(?:start_|begin_of_|\w+:)?(?:think(?:ing)?|thoughts?|reasoning)\|?[>\]▷])\s*\Z")
 PROMPT_END = 32  # last tokens of a prompt: enough to show whether it opens or closes thoughts
 
 
@@ -112,7 +109,6 @@ class ChatFormat:
         written = until_reply.removeprefix(prompt)
         self._no_thoughts = written if written.strip() == CLOSE_THOUGHTS else f"\n{CLOSE_THOUGHTS}\n\n"
         self._trail = between.partition(self._end_text)[0] if self._template_closes else ""
-        self._other_thoughts = None if opens_thoughts(prompt) else OPENING_TAG.search(prompt)
         # If the tokenizer drops the closing tag as a special token, no text shows the end of thoughts.
         self._shows_closing = CLOSE_THOUGHTS in self.text(encoder.encode(CLOSE_THOUGHTS))
 
@@ -205,26 +201,6 @@ class ChatFormat:
             token_ids += prompt + reply
             mask += [False] * len(prompt) + [messages[turn].get("weight", 1) != 0] * len(reply)
         return token_ids, mask
-
-    def check_thoughts(self, messages: Sequence[Message]) -> None:
-        """Raise UserError if the prompt opens thoughts with another tag than `<think>`, and a reply with a loss does
-        not close them: the model would learn to answer inside its thoughts."""
-        if self._other_thoughts is None:
-            return
-        tag = self._other_thoughts[1]
-        # The closing tag is like `<|END_THINKING|>` or `<|end_of_thought|>`, or has a slash: `</thought>`, `[/THINK]`.
-        closing = tag.replace("START_", "END_").replace("begin_of_", "end_of_")
-        closing = re.sub(r"\w", r"/\g<0>", tag, count=1) if closing == tag else closing
-        for reply in messages:
-            learnt = reply["role"] == "assistant" and reply.get("weight", 1) != 0
-            is_text = "reasoning_content" not in reply and "tool_calls" not in reply
-            if learnt and is_text and closing not in self._lead + reply["content"]:
-                raise UserError(
-                    f"the generation prompt of {self._renderer.name}'s chat template ends in {tag}, and a reply "
-                    f"of the data has no {closing}, so the model would learn to answer inside of its thoughts. Write "
-                    f"{closing} before the answers, or put a template that ends otherwise into the model's directory "
-                    "(chat_template.jinja)."
-                )
 
     def writes_name(self, role: str) -> bool:
         """Return True if the template writes the `name` of a message in this role."""
