@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from slimrl.io.text import parse_json
 from slimrl.models.chat.python_calls import PythonCall, parse_python_call, python_call
 from slimrl.models.chat.tags import CLOSE, OPEN
-from slimrl.models.chat.tool_calls import ToolCall, ToolReader
+from slimrl.models.chat.tool_calls import ToolCall, read_calls
 from slimrl.plugins import FORMATS, load
 from slimrl.tools.base import (
     CallAttempt,
@@ -128,7 +128,7 @@ class NativeFormat:
         return place if place >= 0 else len(reply)
 
     async def react(self, reply: str) -> Reaction:
-        parts = ToolReader().read(reply, closed=True)
+        parts = read_calls(reply)
         answered = [await self._call(part) for part in parts if isinstance(part, ToolCall)]
         messages = [self._result.message(text) for _, text in answered]
         calls = [called for called, _ in answered]

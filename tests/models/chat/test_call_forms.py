@@ -209,18 +209,3 @@ def test_long_replies_are_read_in_time(setting: str, piece: str) -> None:
     for reply in (text, f"{text}</code>```<|tool_call_end|>", f"{HERMES}{text}"):
         CallReader("hermes", setting).read(reply, NAMES)
     assert time.thread_time() - began < 3
-
-
-@pytest.mark.parametrize("step", [1, 7, 1000])
-@pytest.mark.parametrize("in_thoughts", [False, True])
-def test_a_growing_reply_has_the_calls_of_the_whole(in_thoughts: bool, step: int) -> None:
-    for reply, (calls, _) in LENIENT.items():
-        reader = CallReader("hermes", "lenient").make_reader(NAMES, in_thoughts)
-        parts = [
-            part for end in range(step, min(len(reply), 300) + step, step) for part in reader.read(reply[:end], False)
-        ]
-        parts += reader.read(reply, closed=True)
-        found = [(part.name, part.values) for part in parts if isinstance(part, ToolCall)]
-        assert found == (calls if not in_thoughts or "</think>" in reply else [])
-        assert reader.num_calls == len(found)
-        assert found or "".join(map(str, parts)) == reply

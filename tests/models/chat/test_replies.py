@@ -1,4 +1,4 @@
-"""Tool calls and thoughts in replies: the text and calls do not depend on how a growing reply is cut."""
+"""Tool calls and thoughts in replies."""
 
 import json
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 
 from slimrl.models.chat.thoughts import begins_in_thoughts, opens_thoughts, without_thoughts
-from slimrl.models.chat.tool_calls import ToolCall, ToolReader
+from slimrl.models.chat.tool_calls import ToolCall, read_calls
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "<x>"}}\n</tool_call>'
 SUM = {"a": 1, "b": "<x>"}  # the arguments of CALL
@@ -70,19 +70,15 @@ REPLIES: dict[str, tuple[str, list[object]]] = {
 }
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 7, 13, 1000])
 @pytest.mark.parametrize("reply", REPLIES)
-def test_text_and_calls_do_not_depend_on_how_a_reply_is_cut(reply: str, step: int) -> None:
+def test_a_reply_is_its_text_and_its_calls(reply: str) -> None:
     text, calls = REPLIES[reply]
-    # Only a whole reply shows that the prompt has opened thoughts.
-    reader = ToolReader(in_thoughts=begins_in_thoughts(reply) and step < len(reply))
-    ends = range(step, len(reply) + step, step) if reply else [0]
-    parts = [part for end in ends for part in reader.read(reply[:end], closed=end >= len(reply))]
+    parts = read_calls(reply)
     found = [part for part in parts if isinstance(part, ToolCall)]
     assert "".join(part for part in parts if isinstance(part, str)) == text
     arguments = [json.loads(call.arguments) for call in found]
     assert [one.get("query", one) for one in arguments] == calls
-    assert reader.num_calls == len({call.id for call in found}) == len(calls)
+    assert len({call.id for call in found}) == len(calls)
     assert all(not call.arguments.isascii() for call in found if "🙂" in str(calls))
 
 
@@ -91,19 +87,9 @@ def test_text_and_calls_do_not_depend_on_how_a_reply_is_cut(reply: str, step: in
 def test_many_quotation_marks_do_not_slow_the_reader_down(mark: str, end: str) -> None:
     text = f"<tool_call>{{{mark}" * 4000 + end
     began = time.thread_time()
-    assert "".join(map(str, ToolReader().read(text, closed=True))) == text
+    assert read_calls(text) == [text]
     assert without_thoughts(text) == text
     assert time.thread_time() - began < 2
-
-
-def test_a_long_argument_is_not_read_again_for_each_piece() -> None:
-    argument = "a" * 20_000
-    text, reader = call_of(argument), ToolReader()
-    began = time.thread_time()
-    assert not any(reader.read(text[:end], closed=False) for end in range(0, len(text), 10))
-    (call,) = reader.read(text, closed=True)
-    assert isinstance(call, ToolCall) and argument in call.arguments
-    assert time.thread_time() - began < 1
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slimrl.models.chat.call_reader import GrowingReader
+from slimrl.models.chat.call_reader import CallReader
+from slimrl.models.chat.tags import OPEN_THOUGHTS
 from slimrl.models.chat.thoughts import opens_thoughts
 from slimrl.models.chat.tool_calls import ToolCall
 from slimrl_serve.bodies import ChatBody, ChatMessage, ChatTokensBody, Rendering, Tool
@@ -24,14 +25,11 @@ class Chat(TextReply[ChatBody]):
     KINDS = ("chat.completion", "chat.completion.chunk")
 
     in_thoughts: bool = False
-    # A reader per choice holds back text that may become a tool call, so that no partial call is streamed.
-    readers: dict[int, GrowingReader] = field(default_factory=dict)
+    num_calls: dict[int, int] = field(default_factory=dict)  # by choice
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.body.tools and self.body.tool_choice != "none":
-            names, calls = [tool.function.name for tool in self.body.tools], self.service.policy.chat.calls
-            self.readers = {choice.index: calls.make_reader(names, self.in_thoughts) for choice in self.choices}
+    @property
+    def _tools(self) -> Sequence[Tool]:
+        return self.body.tools if self.body.tools and self.body.tool_choice != "none" else ()
 
     def first_pieces(self) -> Iterator[Plain]:
         """Yield the role of each choice."""
@@ -41,7 +39,7 @@ class Chat(TextReply[ChatBody]):
     def pieces(self, choice: Choice, text: str, tokens: tuple[int, int], done: bool) -> Iterator[Plain]:
         """Yield the new text and tool calls as pieces, and at the end the finish reason."""
         deltas: list[Plain] = []
-        num_before = self._num_calls(choice)
+        num_before = 0
         for part in self._read(choice, text, done):
             if isinstance(part, str):
                 deltas.append({"content": part})
@@ -70,9 +68,17 @@ class Chat(TextReply[ChatBody]):
 
     def _read(self, choice: Choice, text: str, done: bool) -> list[str | ToolCall]:
         """Return the new texts and tool calls of a choice. `text` is the whole text of the choice so far."""
-        if choice.index in self.readers:
-            return self.readers[choice.index].read(text, done)
-        return [new] if (new := text[choice.shown :]) else []
+        if not self._tools:
+            return [new] if (new := text[choice.shown :]) else []
+        if not done:  # any part of it may be a call
+            return []
+        # The grammar has calls in tags, whatever the model's own form is.
+        reader = CallReader() if constrained_tools(self.body) else self.service.policy.chat.calls
+        opened = OPEN_THOUGHTS if self.in_thoughts else ""
+        first, *others = reader.read(opened + text, [tool.function.name for tool in self._tools]).parts or [""]
+        parts = [first.removeprefix(opened) if isinstance(first, str) else first, *others]
+        self.num_calls[choice.index] = sum(isinstance(part, ToolCall) for part in parts)
+        return [part for part in parts if part]
 
     def _extras(self, choice: Choice, start: int, end: int) -> Plain:
         """Return the log-probabilities and token ids of the sampled tokens `start..end`, if they were requested."""
@@ -82,12 +88,9 @@ class Chat(TextReply[ChatBody]):
             extras["logprobs"] = self.names.chat_logprobs(scores)
         return extras
 
-    def _num_calls(self, choice: Choice) -> int:
-        return self.readers[choice.index].num_calls if choice.index in self.readers else 0
-
     def _reason(self, choice: Choice) -> str:
         # A reply that was cut off at its maximum length has the reason "length", even if it has calls.
-        called = self._num_calls(choice) > 0
+        called = self.num_calls.get(choice.index, 0) > 0
         return "tool_calls" if called and choice.finish_reason == "stop" else choice.finish_reason
 
 

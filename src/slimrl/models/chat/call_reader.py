@@ -7,12 +7,11 @@ the reply in this form. The sampled tokens and the reply in the conversation sta
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from slimrl.models.chat.call_forms import ANYWHERE, FORMS, Block
-from slimrl.models.chat.tags import OPEN, OPEN_THOUGHTS
+from slimrl.models.chat.tags import OPEN
 from slimrl.models.chat.thoughts import visible_span
-from slimrl.models.chat.tool_calls import ToolCall, ToolReader
+from slimrl.models.chat.tool_calls import ToolCall, read_calls
 
 AMBIGUOUS = "ambiguous"
 NOT_OPEN = OPEN.replace("<", "< ")  # the opening tag as part of a text
@@ -29,15 +28,6 @@ class Reading:
     @property
     def calls(self) -> list[ToolCall]:
         return [part for part in self.parts if isinstance(part, ToolCall)]
-
-
-class GrowingReader(Protocol):
-    """A reader of a growing reply, such as `ToolReader`."""
-
-    num_calls: int
-
-    def read(self, reply: str, closed: bool) -> list[str | ToolCall]:
-        """Return the new texts and calls of the whole reply so far. The reply is complete if `closed` is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +57,10 @@ class CallReader:
         """The marks around calls. A reply must show them, even if they are special tokens."""
         return {mark for name in (FORMS if self.is_lenient else [self.form_to_write]) for mark in FORMS[name].marks}
 
-    def make_reader(self, names: Collection[str], in_thoughts: bool) -> GrowingReader:
-        """Return a reader of a growing reply. `in_thoughts` means that the prompt has already opened thoughts."""
-        return ToolReader(in_thoughts) if self._reads_tags_only else WholeReader(self, names, in_thoughts)
-
     def read(self, reply: str, names: Collection[str]) -> Reading:
         """Return the texts and calls of a whole reply. `names` are the names of the tools."""
         if self._reads_tags_only:
-            parts = ToolReader().read(reply, closed=True)
+            parts = read_calls(reply)
             return Reading(parts, "hermes" if any(isinstance(part, ToolCall) for part in parts) else "")
         begin, end = visible_span(reply)
         readings = list(self._readings(reply[begin:end], names))
@@ -110,25 +96,6 @@ class CallReader:
                     yield name, group
             for block in blocks:  # no other form reads them, too
                 visible = f"{visible[: block.begin]}{' ' * (block.end - block.begin)}{visible[block.end :]}"
-
-
-class WholeReader:
-    """A reader that shows nothing of a growing reply until it is complete, because any part of it may be a call."""
-
-    def __init__(self, reader: CallReader, names: Collection[str], in_thoughts: bool) -> None:
-        self._reader, self._names = reader, names
-        self._thoughts = OPEN_THOUGHTS if in_thoughts else ""
-        self.num_calls = 0
-
-    def read(self, reply: str, closed: bool) -> list[str | ToolCall]:
-        """Return the texts and calls of a complete reply; nothing before."""
-        if not closed:
-            return []
-        reading = self._reader.read(self._thoughts + reply, self._names)
-        self.num_calls = len(reading.calls)
-        first, *others = reading.parts
-        text = [first.removeprefix(self._thoughts)] if isinstance(first, str) else [first]
-        return [part for part in [*text, *others] if part]
 
 
 def _with_tags(text: str, block: Block) -> Block:

@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from slimrl.models.chat import tool_calls
 from slimrl.models.chat.thoughts import without_thoughts
-from slimrl.models.chat.tool_calls import ToolCall, ToolReader
+from slimrl.models.chat.tool_calls import ToolCall
 from slimrl.tools.base import TypedTool, by_name
 from slimrl.tools.formats import NativeFormat, parse_call
 from slimrl.types import Message
@@ -17,7 +18,7 @@ Call = tuple[str, dict[str, Any]]  # the name of a function, and the arguments b
 def read_calls(reply: str) -> list[Call]:
     """Return the calls in a reply, outside of its thoughts. As in BFCL, a malformed call counts as no call."""
     found: list[Call] = []
-    for part in ToolReader().read(without_thoughts(reply), closed=True):
+    for part in tool_calls.read_calls(without_thoughts(reply)):
         if isinstance(part, ToolCall):
             try:
                 arguments = json.loads(part.arguments)

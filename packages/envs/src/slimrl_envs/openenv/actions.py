@@ -11,7 +11,7 @@ from typing import Any, Literal
 from slimrl.errors import RolloutError
 from slimrl.io.text import is_too_deep, parse_json, spans_between
 from slimrl.models.chat.tags import CLOSE, OPEN
-from slimrl.models.chat.tool_calls import ToolCall, ToolReader
+from slimrl.models.chat.tool_calls import ToolCall, read_calls
 from slimrl.tools.base import ToolError, TypedTool, arguments_of, schema_of
 from slimrl.tools.formats import as_json
 from slimrl.tools.mcp_server import read_content
@@ -73,7 +73,7 @@ class Reader:
             if span is None:
                 raise ToolError(f"there is no {'...'.join(TAGS)} in the answer.")
             return ACT, read_object(reply[slice(*span)])
-        parts = ToolReader().read(reply, closed=True)
+        parts = read_calls(reply)
         call = next((part for part in parts if isinstance(part, ToolCall)), None)
         if call is None:
             begun = "the call is not well-formed" if OPEN in reply else "there is no call"

@@ -17,7 +17,7 @@ from typing import Any
 
 from slimrl.errors import RolloutError
 from slimrl.models.chat.results import in_order_of_calls
-from slimrl.models.chat.tool_calls import ToolCall, ToolReader
+from slimrl.models.chat.tool_calls import ToolCall, read_calls
 from slimrl.types import Message, Turn
 
 Schema = dict[str, Any]
@@ -124,7 +124,7 @@ def read_reply(reply: str, has_tools: bool, number: int) -> Message:
     arguments of a call are nested too deeply for verifiers. The ids of the calls contain `number`, so an episode that
     is played again has the same ids."""
     message: Message = {"role": "assistant", "content": reply}
-    parts = ToolReader().read(reply, closed=True) if has_tools else []
+    parts = read_calls(reply) if has_tools else []
     calls = [part for part in parts if isinstance(part, ToolCall)]
     if not calls or any(_nests_too_deeply(call.arguments) for call in calls):
         return message
