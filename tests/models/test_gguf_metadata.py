@@ -119,7 +119,6 @@ def test_architectures_beside_llama_give_the_logits_of_transformers(family: str,
 @pytest.mark.parametrize(
     ("family", "keys", "named"),
     [
-        ("llama", {"general.architecture": "lfm2"}, r"architecture lfm2 pass a state from token to token"),
         ("llama", {"general.architecture": "gpt2"}, r"gpt2 is not known here \(known: llama,.*granite\)"),
         ("granite", {"rope.scaling.finetuned": False}, r"granite\.rope\.scaling\.finetuned = False"),
     ],

@@ -138,7 +138,6 @@ def test_an_adapter_names_a_base_that_peft_loads(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir("/")
     theirs = peft.AutoPeftModelForCausalLM.from_pretrained(adapter)
     torch.testing.assert_close(plain_logits(theirs), plain_logits(policy.module), atol=1e-4, rtol=1e-4)
-    assert name in (adapter / "README.md").read_text()
     monkeypatch.chdir(tmp_path)
     # As on another machine, and as adapters were written before.
     (adapter / "SHA256SUMS").unlink()

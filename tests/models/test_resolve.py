@@ -39,7 +39,6 @@ def test_complete_directory_is_taken_as_it_is(copy: Path) -> None:
 
 LEFT_BEHIND = [
     ("model.safetensors.index.json", '{"weight_map": {"a": "model-00001-of-00002.safetensors"}}'),
-    ("pytorch_model.bin.index.json", '{"weight_map": {"a": "pytorch_model-00001-of-00002.bin"}}'),
     ("model.safetensors.index.json", "{"),
 ]
 
@@ -144,24 +143,6 @@ def test_hub_model_is_asked_for_once_without_a_network(tmp_path: Path, monkeypat
         ):
             find("tiny/unknown")
         assert len(asked) == 1
-
-
-def test_only_needed_files_are_downloaded_and_pickles_only_without_safetensors(
-    tmp_path: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[str]] = []
-
-    def download(name: str, allow_patterns: list[str]) -> str:
-        asked.append(allow_patterns)
-        directory = tmp_path / name
-        shutil.copytree(tiny_dir, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
-        if "pytorch_model*.bin" in allow_patterns:
-            (directory / "pytorch_model.bin").write_bytes(b"weights")
-        return str(directory)
-
-    monkeypatch.setattr(resolve_module, "snapshot_download", download)
-    assert resolve("tiny/old") == tmp_path / "tiny" / "old"
-    assert ["model*.safetensors" in patterns for patterns in asked] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,6 @@ MODEL_TYPES = {
     "granite": "granite",
 }
 PAIRED = ("llama", "smollm3", "granite")  # llama.cpp rotates neighbouring dimensions of their heads
-# Architectures with layers that carry a state from token to token, so slimrl cannot pack sequences into one row.
-RECURRENT = ("falcon-h1", "granitehybrid", "lfm2", "lfm2moe", "mamba", "mamba2", "nemotron_h", "qwen35", "qwen3next")
 # Keys that every file has -> settings of a config.
 SHAPE = {
     "block_count": "num_hidden_layers",
@@ -112,11 +110,6 @@ def _read_keys(header: GgufHeader) -> _Keys:
     """Return the metadata of the file's architecture that may affect results. Keys with the number 0 are left out,
     because 0 disables a feature. Raises ValueError for an unknown architecture and for unusable keys."""
     architecture = header.architecture
-    if architecture in RECURRENT:
-        raise ValueError(
-            f"the layers of its architecture {architecture} pass a state from token to token (convolutions or "
-            "recurrences), and slimrl trains models whose tokens meet in attention alone, in any format"
-        )
     if architecture not in MODEL_TYPES:
         raise ValueError(f"its architecture {architecture:.40} is not known here (known: {', '.join(MODEL_TYPES)})")
     start = f"{architecture}."

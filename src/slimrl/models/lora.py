@@ -28,14 +28,6 @@ from slimrl.models.shards import own_part, own_rows, whole
 NAME = "default"  # PEFT's name for a module's only adapter
 MERGED = "merged_weight"
 GIVEN_NAME, FINGERPRINT = "base_model", "base_fingerprint"  # keys of an adapter's metadata
-HOW_TO_LOAD = """\
-An adapter of `{given}`. The same model with the adapter merged in is in the directory above.
-
-- slimrl: `--model.name` and this directory; it finds `{given}` on every machine.
-- PEFT: `AutoPeftModelForCausalLM.from_pretrained` and this directory. It loads `{base}`, as adapter_config.json says.
-  Where that is not there, load the base model first and call `PeftModel.from_pretrained(model, directory)`:
-  `python -c 'from slimrl.models.resolve import resolve; print(resolve("{given}"))'` prints its directory.
-"""
 FINGERPRINT_NUMBERS = 64  # values of each tensor in the fingerprint: at least this number, or all values
 PERIOD = 1 << 18  # number of rounding thresholds: 1 MiB, which stays in the CPU's cache
 PEFT = ("peft", "lora", "model.lora.rank > 0")  # an extra, and slow to import: only needed to train adapters
@@ -187,8 +179,6 @@ def save_adapter(
     settings = copy.copy(causal.peft_config[NAME])
     settings.inference_mode = True  # as in PEFT's files
     settings.save_pretrained(directory)
-    base = settings.base_model_name_or_path
-    (directory / "README.md").write_text(HOW_TO_LOAD.format(given=given_name, base=base), encoding="utf-8")
 
 
 def adapter_form(module: nn.Module) -> AdapterForm:

@@ -27,8 +27,7 @@ from slimrl.models.tensor_file import TensorFile
 from slimrl.models.weight_files import weight_files
 
 UNREACHABLE = (httpx.HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError)
-SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
-SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
+FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt", "model*.safetensors")
 MAX_JSON_BYTES = 128 * 2**20  # a tokenizer of a large vocabulary has 35 MB
 JSON_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
@@ -47,7 +46,7 @@ def resolve(name: str) -> Path:
         case ModelKind.GGUF:
             return convert(Path(os.path.expanduser(name)))
         case ModelKind.HUB:
-            return _from_hub(name)
+            return check_directory(_download(name, FILES))
 
 
 def find_config(name: str) -> Path:
@@ -85,14 +84,13 @@ def check_directory(directory: Path) -> Path:
         )
     if not weights:
         raise UserError(
-            f"{directory} has a config.json but no weights: it needs model.safetensors (or several with their index, "
-            f"or pytorch_model.bin), and holds {found}.{models_in(directory)}"
+            f"{directory} has a config.json but no weights: it needs model.safetensors, or several with their index, "
+            f"and holds {found}.{models_in(directory)} Convert pickled weights by `save_pretrained` of transformers."
         )
     for path in weights:
         if not path.is_file() or path.stat().st_size == 0:
             raise UserError(f"The weights are incomplete: {path} is missing or empty. Copy or download it again.")
-        if path.suffix == ".safetensors":
-            TensorFile(path)  # raises if it is truncated
+        TensorFile(path)  # raises if it is truncated
     if not any((directory / tokenizer).is_file() for tokenizer in TOKENIZERS):
         raise UserError(
             f"{directory} has no tokenizer: it needs one of {', '.join(TOKENIZERS)}, and holds {found}. Copy the files "
@@ -100,17 +98,6 @@ def check_directory(directory: Path) -> Path:
         )
     check_sums(directory)
     return directory
-
-
-def _from_hub(name: str) -> Path:
-    """Return the directory of a model from the Hub, or from Hugging Face's cache. An interrupted download resumes.
-
-    Pickled weights are only downloaded for models without safetensors.
-    """
-    directory = _download(name, (*SMALL_FILES, *SAFETENSORS))
-    if not weight_files(directory):
-        directory = _download(name, (*SMALL_FILES, *PICKLES))
-    return check_directory(directory)
 
 
 def _download(name: str, patterns: Sequence[str]) -> Path:

@@ -7,12 +7,7 @@ from slimrl.io.regular_file import read_json
 
 VLLM_ENGINE = "slimrl"  # name of the vLLM plug-in's weight transfer engine, which reads model directories
 # In the order in which transformers searches; it loads the first file that exists.
-WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 MAX_INDEX_BYTES = 16 * 2**20
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from slimrl.models.forward.attention import AttentionPlan, BlockPlan
@@ -34,15 +33,11 @@ def last_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, pla
 
 
 def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
-    """Return the logits (N, V) in the module's dtype, with Gemma 2's final soft-capping or Granite's divisor if the
-    config has one."""
+    """Return the logits (N, V) in the module's dtype, with Granite's divisor if the config has one."""
     logits: Tensor = module.get_output_embeddings()(hidden_ND)  # type: ignore[operator]
     # Not `to_dict()`, which deep-copies the config: this runs once per sampled token.
-    settings = vars(module.config)
-    if divisor := settings.get("logits_scaling"):
-        logits = logits / divisor
-    cap: float | None = settings.get("final_logit_softcapping")
-    return logits if cap is None else torch.tanh(logits / cap) * cap
+    divisor = vars(module.config).get("logits_scaling")
+    return logits / divisor if divisor else logits
 
 
 class Forward:
