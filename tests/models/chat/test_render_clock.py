@@ -15,20 +15,12 @@ from tests.tiny import CHATML, tiny_tokenizer
 
 DAY = date(2026, 3, 5)
 # As Llama 3.1 and 4, Mistral Small 3, Granite 3, SmolLM3 and gpt-oss ask for it; two of them from within a macro.
-READERS = {
-    "%d %b %Y": "05 Mar 2026",
-    "%Y-%m-%d": "2026-03-05",
-    "%B %d, %Y": "March 05, 2026",
-    "%d %B %Y": "05 March 2026",
-    "%-d %B %Y": "5 March 2026",
-    "%A, %H:%M": "Thursday, 00:00",
-    "%%d is %d": "%d is 05",
-    "no date": "no date",
-}
 ASKERS = {
-    **{f"{{{{ strftime_now('{form}') }}}}": date for form, date in READERS.items()},
-    **{f"{{% set f = '{form}' %}}{{{{ strftime_now(f) }}}}": date for form, date in READERS.items()},
-    "{% macro today() %}{{ strftime_now('%d %b %Y') }}{% endmacro %}{{ today() }}": "05 Mar 2026",
+    "{{ strftime_now('%d %b %Y') }}": "05 Mar 2026",
+    "{% set f = '%B %d, %Y' %}{{ strftime_now(f) }}": "March 05, 2026",
+    "{{ strftime_now('%-d %B %Y, %A, %H:%M') }}": "5 March 2026, Thursday, 00:00",
+    "{{ strftime_now('%%d is %d') }}": "%d is 05",
+    "{% macro today() %}{{ strftime_now('%Y-%m-%d') }}{% endmacro %}{{ today() }}": "2026-03-05",
     "{% if strftime_now is defined %}{{ strftime_now('%d %b %Y') }}{% else %}x{% endif %}": "05 Mar 2026",
 }
 
@@ -43,7 +35,7 @@ def test_every_form_of_a_date_is_that_of_the_day(asker: str) -> None:
     assert rendered(with_date(asker, DAY)) == ASKERS[asker]
 
 
-@pytest.mark.parametrize("begin", ["\n{% if true %}\nx{% endif %}", "  {% if true %}\n x\n{% endif %}", "\n x", CHATML])
+@pytest.mark.parametrize("begin", ["  {% if true %}\n x\n{% endif %}", "\n x", CHATML])
 def test_nothing_else_of_a_template_changes(begin: str) -> None:
     assert with_date(begin, DAY) == begin
     template = f"{begin}{{# no strftime_now #}}"

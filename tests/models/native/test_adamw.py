@@ -71,36 +71,6 @@ def test_masters_go_where_pytorchs_weights_go(length, dtype, gradient_dtype, cli
     assert (values_of(master) - values).abs().max() > 0.1 * LR  # it went somewhere
 
 
-@pytest.mark.parametrize("periods", [1, 2])
-def test_a_bfloat16_weight_is_its_master_rounded_at_the_threshold(periods):
-    """The weight is the upper half of the master's 32 bits plus the threshold: so it goes up with the share of the
-    step that the master has gone, and what bfloat16 can represent stays as it is."""
-    length = 3 * PERIOD + 17
-    values = random(length, dtype=FLOAT)
-    exact, master = master_of(values, FLOAT), master_of(values, ROUGH, periods)
-    assert torch.equal(values_of(master), values)
-    for step in (1, 2, 3):
-        for each in (exact, master):
-            ops.adamw(each, gradient(length, step, FLOAT), settings(step))
-        bits = values_of(exact).view(torch.int32) + repeated(master.threshold, length)
-        # Both kernels round alike but where a compiler has formed other multiply-adds.
-        torch.testing.assert_close(values_of(master), values_of(exact), rtol=3e-7, atol=1e-9)
-        assert (master.weight.view(torch.int16) == (bits >> 16).to(torch.int16)).float().mean() > 0.999
-    gone = (values_of(master).view(torch.int32) & 0xFFFF) / 65536
-    up = (master.weight.float().abs() > values_of(master).abs()).float()
-    assert float((up - gone).mean()) == pytest.approx(0.0, abs=0.02)
-
-
-def test_without_a_learning_rate_every_bit_stays():
-    values = random(PERIOD + 5, dtype=FLOAT)
-    for dtype in (FLOAT, ROUGH):
-        master = master_of(values, dtype)
-        weight = master.weight.clone()
-        ops.adamw(master, gradient(len(values), 1, FLOAT), settings(1, lr=0.0))
-        assert torch.equal(master.weight, weight) and torch.equal(values_of(master), values)
-        assert bool(master.mean.any())
-
-
 def test_the_number_of_threads_changes_no_bit():
     values, found = random(5 * PERIOD + 3, dtype=FLOAT), []
     for number in (1, 2, 3):

@@ -104,26 +104,23 @@ def test_random_spans_attend_as_in_float32(heads, D, window):
     case.check(case.play(random_steps(lengths, rng)))
 
 
-@pytest.mark.parametrize("window", [0, 40, 511, 512, 700])
-def test_contexts_of_several_chunks_attend_as_in_float32(window):
-    rng = random_module.Random(window)
-    lengths = [511, 512, 513, 1090]
-    case = Case(lengths, (3, 1), window=window)
-    case.check(case.play(random_steps(lengths, rng)))
+# Lengths at the borders of blocks and chunks, and around the number of rows that are computed together.
+BORDERS = [1, 31, 32, 33, 511, 512, 513, 1024, 1025]
+ROWS = [-(-rows // share) + more for share in (1, 5) for rows in (16, 32, 128, 256) for more in (-1, 0, 1)]
 
 
-@pytest.mark.parametrize("length", [1, 31, 32, 33, 511, 512, 513, 1024, 1025])
-def test_single_tokens_at_the_borders_of_blocks_and_chunks_attend_as_in_float32(length):
-    case = Case([length], (9, 3))
-    prefill = [[(0, 0, length - 1)]] if length > 1 else []
-    case.check(case.play([*prefill, [(0, length - 1, length)]]))
-
-
-@pytest.mark.parametrize("share", [1, 2, 3, 5])
-def test_prefills_around_the_number_of_rows_that_are_computed_together_attend_as_in_float32(share):
-    lengths = [-(-rows // share) + more for rows in (16, 32, 128, 256) for more in (-1, 0, 1)]
-    case = Case(lengths, (2 * share, 2))
-    case.check(case.play([[(s, 0, L) for s, L in enumerate(lengths)]]))
+@pytest.mark.parametrize(
+    ("lengths", "heads", "window"),
+    [
+        *(([511, 512, 513, 1090], (3, 1), window) for window in (0, 40, 511, 512, 700)),
+        *((lengths, heads, 0) for lengths in (BORDERS, ROWS) for heads in ((9, 3), (2, 2), (10, 2))),
+    ],
+)
+def test_sequences_of_any_length_attend_as_in_float32(lengths, heads, window):
+    case = Case(lengths, heads, window=window)
+    case.check(case.play(random_steps(lengths, random_module.Random(window))))
+    prefill = [(s, 0, L - 1) for s, L in enumerate(lengths) if L > 1]
+    case.check(case.play([prefill, [(s, L - 1, L) for s, L in enumerate(lengths)]]))
 
 
 @pytest.mark.parametrize("window", [0, 1, 40, 300, 600])

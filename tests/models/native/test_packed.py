@@ -117,20 +117,23 @@ def test_random_segments_equal_dense_attention(seed, heads, D, window):
     assert_near(case.kernel(), case.dense())
 
 
-@pytest.mark.parametrize("window", [0, 100, 600])
-def test_segments_of_several_chunks_equal_dense_attention(window):
-    case = Case(in_a_row([(530, -1), (40, 0), (520, 0), (1, 2), (600, 3), (20, -1)]), (3, 1), window=window)
-    assert_near(case.kernel(), case.dense())
+CHUNKS = in_a_row([(530, -1), (40, 0), (520, 0), (1, 2), (600, 3), (20, -1)])  # longer than a chunk of keys
+ANY_ORDER = [(40, 7, 2), (0, 33, -1), (50, 20, -1), (47, 3, 0), (33, 7, 1)]
+SINGLE = [
+    [(0, length, -1)] for length in (1, 16, 32, 170, 171, 512, 513)
+]  # 170 2/3 tokens fill a chunk with query rows
 
 
-@pytest.mark.parametrize("length", [1, 16, 32, 170, 171, 512, 513])
-def test_a_single_stretch_equals_dense_attention(length):
-    case = Case([(0, length, -1)], (3, 1))  # 170 2/3 tokens fill a chunk with query rows
-    assert_near(case.kernel(), case.dense())
-
-
-def test_segments_may_lie_and_be_numbered_in_any_order():
-    case = Case([(40, 7, 2), (0, 33, -1), (50, 20, -1), (47, 3, 0), (33, 7, 1)])
+@pytest.mark.parametrize(
+    ("rows", "heads", "window"),
+    [
+        *((CHUNKS, (3, 1), window) for window in (0, 100, 600)),
+        *((rows, (3, 1), 0) for rows in SINGLE),
+        (ANY_ORDER, (4, 2), 0),
+    ],
+)
+def test_segments_of_any_length_and_order_equal_dense_attention(rows, heads, window):
+    case = Case(rows, heads, window=window)
     assert_near(case.kernel(), case.dense())
 
 
