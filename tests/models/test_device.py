@@ -9,7 +9,7 @@ import torch
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
 from slimrl.models import device
-from slimrl.models.device import choose_device, choose_dtype, set_threads
+from slimrl.models.device import choose_device, choose_dtype
 from slimrl.models.load import load_policy
 
 
@@ -51,12 +51,3 @@ def test_bfloat16_is_taken_where_it_is_clearly_faster(
     choice = choose_dtype(torch.device("cpu"))
     assert choice.dtype == getattr(torch, expected)
     assert choice.gflops == {"bfloat16": max(bfloat16), "float32": max(float32)}
-
-
-def test_threads_are_set_only_when_asked() -> None:
-    before = torch.get_num_threads()
-    set_threads("auto")
-    assert torch.get_num_threads() == before
-    set_threads(2)
-    assert torch.get_num_threads() == 2
-    set_threads(before)
