@@ -1,7 +1,6 @@
 """Policies: any family loads as one trainable module, and what is saved is what plain transformers loads."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, FalconConfig, FalconForCausalLM
 
-from slimrl.config.model import LoraConfig, ModelConfig
+from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
 from slimrl.io.checksums import is_sealed
 from slimrl.models.load import Policy, load_policy, save_policy, save_weights
@@ -131,16 +130,3 @@ def test_a_directory_that_does_not_fit_together_is_a_clear_error(
     damage(directory)
     with pytest.raises(UserError, match=message):
         policy_from(directory)
-
-
-def test_others_may_read_what_is_saved(tmp_path: Path, tiny_dir: Path) -> None:
-    before = os.umask(0o022)
-    try:
-        lora = LoraConfig(rank=2, alpha=4.0)
-        policy = load_policy(ModelConfig(name=str(tiny_dir), dtype="float32", device="cpu", lora=lora))
-        save_policy(policy, tmp_path / "step_1")
-    finally:
-        os.umask(before)
-    files = [path for path in (tmp_path / "step_1").rglob("*") if path.is_file()]
-    assert {path.name for path in files} >= {"model.safetensors", "adapter_model.safetensors", "config.json"}
-    assert {path.stat().st_mode & 0o777 for path in files} == {0o644}

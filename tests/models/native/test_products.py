@@ -56,23 +56,6 @@ def test_a_gate_and_what_it_gates_are_one_product(T):
 
 
 @pytest.mark.parametrize("halves", [False, True])
-def test_changed_weights_count_after_refresh_and_offload(halves):
-    x, weights = random(20, 64), [random(48, 64, seed=1), random(48, 64, seed=2)]
-    packed = ops.Packed(weights, halves)
-    before = packed(x)
-    packed.offload()
-    packed.offload()
-    assert torch.equal(packed(x), before)
-    weights[1].mul_(2)
-    assert torch.equal(packed(x), before)  # it is a copy
-    packed.refresh()
-    after = packed(x)
-    assert torch.equal(after, 2 * before if halves else torch.cat((before[:, :48], 2 * before[:, 48:]), 1))
-    packed.offload()
-    assert torch.equal(packed(x), after)
-
-
-@pytest.mark.parametrize("halves", [False, True])
 def test_no_row_depends_on_the_others_nor_on_the_number_of_threads(halves):
     x, weights = random(600, 96), [random(112, 96, seed=1), random(112, 96, seed=2)]
     packed = ops.Packed(weights, halves)
