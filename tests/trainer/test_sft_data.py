@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from slimrl import cli
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.config.run import SFTConfig
 from slimrl.errors import UserError
@@ -17,7 +16,7 @@ from slimrl.monitor.console import RunConsole
 from slimrl.trainer.sft import data
 from tests.environments.dataset.files import made, write_rows
 from tests.models.chat import hub_templates
-from tests.tiny import tiny_model_dir, tiny_tokenizer
+from tests.tiny import tiny_tokenizer
 from tests.trainer.sft_shapes import assistant, user
 
 CHATML = ChatFormat(tiny_tokenizer())
@@ -200,5 +199,3 @@ def test_validation_is_on_demonstrations_from_all_over_a_sorted_split(tmp_path):
     validation = from_experts(config, [taskset], CHATML).validation
     texts = [CHATML.full_text(list(sample.token_ids_T)) for sample in validation]
     assert len(texts) == 10 and any(f"<answer>{n}</answer>" in text for text in texts for n in range(25, 50))
-
-

@@ -196,5 +196,3 @@ def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
     path = parts.output_dir / "eval.toml"
     replace_file(path, [config_toml(Resolved(again, {})).encode()])
     return path
-
-
