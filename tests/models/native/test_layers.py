@@ -29,18 +29,41 @@ def exact_norm(x: Tensor, weight: Tensor) -> Tensor:
 def test_norm_is_the_exact_one_rounded(shape, dtype):
     x, weight = 3 * random(*shape, dtype=dtype), random(shape[-1], seed=1, dtype=dtype)
     expected = exact_norm(x.double(), weight.double())
-    normed, scales = ops.norm(x, weight, EPS)
-    assert_near(normed, expected, dtype, roundings=2)  # the quotient is rounded before the product
+    assert_near(ops.norm(x, weight, EPS), expected, dtype, roundings=2)  # the quotient is rounded before the product
+    normed, scales = ops.norm_forward(x, weight, EPS)
+    assert torch.equal(normed, ops.norm(x, weight, EPS))
     assert scales.shape == shape[:-1]
     torch.testing.assert_close(scales.double(), (x.double().square().mean(-1) + EPS).rsqrt(), rtol=1e-6, atol=0)
     with threads(2):
-        assert torch.equal(normed, ops.norm(x, weight, EPS)[0])
+        assert torch.equal(normed, ops.norm(x, weight, EPS))
 
 
 def test_norm_rounds_where_transformers_does():
     x, weight = 3 * random(40, 576), random(576, seed=1)
     quotient = (x.float() * (x.float().square().mean(-1, keepdim=True) + EPS).rsqrt()).bfloat16()
-    assert (ops.norm(x, weight, EPS)[0] == quotient * weight).float().mean() > 0.999
+    assert (ops.norm(x, weight, EPS) == quotient * weight).float().mean() > 0.999
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["norm", "rotate"])
+def test_parts_of_larger_tensors_are_taken_and_filled_also_in_place(name: str, dtype: torch.dtype) -> None:
+    row, settings = random(6, 9, 64, dtype=dtype), (random(64, seed=1, dtype=dtype), EPS)
+    operation = {"norm": ops.norm, "rotate": ops.rotate}[name]
+    if name == "rotate":
+        settings = angles(6, 64, dtype)
+    before, part = row.clone(), row[:, 2:5]
+    expected = operation(part.contiguous(), *settings)
+    assert torch.equal(operation(part, *settings), expected)
+    elsewhere = torch.zeros_like(row)
+    operation(part, *settings, out=elsewhere[:, 5:8])
+    assert torch.equal(elsewhere[:, 5:8], expected) and not bool(elsewhere[:, :5].any() or elsewhere[:, 8:].any())
+    assert torch.equal(row, before)
+    assert operation(part, *settings, out=part) is part
+    assert torch.equal(row[:, 2:5], expected)
+    assert torch.equal(row[:, :2], before[:, :2]) and torch.equal(row[:, 5:], before[:, 5:])
+    flat = random(10, 128, dtype=dtype)[:, :64]
+    if name == "norm":
+        assert torch.equal(ops.norm(flat, *settings), ops.norm(flat.contiguous(), *settings))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -49,7 +72,7 @@ def test_norms_gradients_are_those_of_float64(shape, dtype):
     x, weight, grad, plus = (
         random(*size, seed=seed, dtype=dtype) for seed, size in enumerate([shape, shape[-1:], shape, shape])
     )
-    _, scales = ops.norm(x, weight, EPS)
+    _, scales = ops.norm_forward(x, weight, EPS)
     exact_x, exact_weight = x.double().requires_grad_(), weight.double().requires_grad_()
     exact_norm(exact_x, exact_weight).backward(grad.double())
     for number in (1, 2, 3):
@@ -79,8 +102,6 @@ def test_rotation_is_the_exact_one_rounded_and_can_be_turned_back(shape, dtype):
         with threads(number):
             assert_near(ops.rotate(x, cos, sin), forth, dtype)
             assert_near(ops.rotate(x, cos, sin, back=True), back, dtype)
-    part = torch.cat((x, x), 1)[:, : x.shape[1]]  # as queries are part of a joint projection
-    assert torch.equal(ops.rotate(part, cos, sin), ops.rotate(x, cos, sin))
     again = ops.rotate(ops.rotate(x, cos, sin), cos, sin, back=True)
     atol = 1e-5 if dtype == torch.float32 else 0.05
     torch.testing.assert_close(again, x, rtol=0, atol=atol)
@@ -109,7 +130,7 @@ def test_a_gates_values_and_gradients_are_those_of_float64(shape, dtype):
 def test_what_is_not_a_number_is_never_made_one(dtype):
     x, weight = random(4, 64, dtype=dtype), random(64, seed=1, dtype=dtype)
     x[2, 9] = NAN
-    normed, scales = ops.norm(x, weight, EPS)
+    normed, scales = ops.norm_forward(x, weight, EPS)
     assert normed.isnan().any(-1).tolist() == [False, False, True, False]
     assert bool(normed[2].isnan().all())
     grad_x, grad_weight = ops.norm_backward(random(4, 64, seed=2, dtype=dtype), x, weight, scales)

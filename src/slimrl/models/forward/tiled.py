@@ -90,8 +90,7 @@ class TiledForward(Forward):
         rotary = rotary_factors(self._decoder, hidden_TD, positions_T)
         # Run the hidden states through all layers, in place, and store the tokens' keys and values.
         ops.call("decode", structs, len(layers), shape, hidden_TD, T, *rotary, plan.spans, len(plan.spans), scratch)
-        normed_TD, _ = ops.norm(hidden_TD, self._decoder.norm.weight, self._decoder.norm.variance_epsilon)
-        return normed_TD
+        return ops.norm(hidden_TD, self._decoder.norm.weight, self._decoder.norm.variance_epsilon)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
         return self._head(hidden_ND)

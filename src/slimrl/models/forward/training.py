@@ -119,7 +119,7 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = x.contiguous()
-        normed, scales = ops.norm(x, weight, eps)
+        normed, scales = ops.norm_forward(x, weight, eps)
         ctx.save_for_backward(x, weight, scales)
         return normed
 
@@ -135,7 +135,7 @@ class _NormLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, scales: Scales, *parts: Tensor | None) -> Tensor:
-        normed, inverse_rms = ops.norm(x, weight, eps)
+        normed, inverse_rms = ops.norm_forward(x, weight, eps)
         ctx.save_for_backward(x, weight, inverse_rms, *parts)
         ctx.eps, ctx.scales = eps, scales
         return F.linear(normed, torch.cat([linear.weight for linear in _linears(parts, scales)]))
@@ -145,7 +145,7 @@ class _NormLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, inverse_rms, *parts = ctx.saved_tensors
         # Compute norm(x) again: one pass over x costs less than storing it for every layer.
-        (normed, _), linears = ops.norm(x, weight, ctx.eps), _linears(parts, ctx.scales)
+        normed, linears = ops.norm(x, weight, ctx.eps), _linears(parts, ctx.scales)
         grads = grad.split([len(linear.weight) for linear in linears], -1)
         grad_parts = [_gradients(*each, normed) for each in zip(linears, grads, strict=True)]
         # y = [W1; W2; W3] n, so d n = [d1, d2, d3] [W1; W2; W3]: one product for all three.
@@ -196,7 +196,7 @@ class _GatedMLP(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, scales: Scales, *parts: Tensor | None) -> Tensor:
         gate, up, down = _linears(parts, scales)
-        normed, inverse_rms = ops.norm(x, weight, eps)
+        normed, inverse_rms = ops.norm_forward(x, weight, eps)
         ctx.save_for_backward(x, weight, inverse_rms, *parts)
         ctx.eps, ctx.scales = eps, scales
         mixed = ops.gate_mix(F.linear(normed, gate.weight), F.linear(normed, up.weight))
@@ -208,7 +208,7 @@ class _GatedMLP(torch.autograd.Function):
         x, weight, inverse_rms, *parts = ctx.saved_tensors
         gate, up, down = _linears(parts, ctx.scales)
         grad = grad.contiguous()
-        normed, _ = ops.norm(x, weight, ctx.eps)
+        normed = ops.norm(x, weight, ctx.eps)
         # Recompute g = gate(n) and u = up(n); with m = silu(g) u and d m = d y W_down the kernel gives d g, d u and m.
         inputs = F.linear(normed, gate.weight), F.linear(normed, up.weight)
         grad_gate, grad_up, mixed = ops.gate_backward(grad @ down.weight, *inputs)

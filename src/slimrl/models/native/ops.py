@@ -130,36 +130,51 @@ def packable(weight: Tensor) -> bool:
     return has_tiles(weight) and weight.is_contiguous() and weight.shape[1] % 32 == 0 and weight.shape[0] % 16 == 0
 
 
-def norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return RMSNorm (1910.07467), weight x / rms(x) over the last dimension, and 1 / rms(x) of every row (float32),
-    which the backward pass needs. `x` is contiguous."""
-    assert x.is_contiguous()
-    normed, scales = torch.empty_like(x), torch.empty(x.shape[:-1], dtype=torch.float32)
-    D = x.shape[-1]
-    _call_typed("norm", x, weight, eps, normed, scales, x.numel() // D, D)
-    return normed, scales
+def norm(x: Tensor, weight: Tensor, eps: float, out: Tensor | None = None) -> Tensor:
+    """Return RMSNorm (1910.07467), weight x / rms(x) over the last dimension of (T, D) or (T, H, D).
+
+    The first dimension may have any stride. The result is written to `out` if it is given; `out` may be `x` itself.
+    """
+    result = torch.empty(x.shape, dtype=x.dtype) if out is None else out
+    _norm(x, weight, eps, result, None)
+    return result
+
+
+def norm_forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Return RMSNorm, contiguous, and 1 / rms(x) of every row (float32), which the backward pass needs."""
+    result, scales = torch.empty(x.shape, dtype=x.dtype), torch.empty(x.shape[:-1], dtype=torch.float32)
+    _norm(x, weight, eps, result, scales)
+    return result, scales
+
+
+def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scales: Tensor | None) -> None:
+    *_, D = x.shape
+    inner = x.shape[1] if x.dim() == 3 else 1
+    rows = x.numel() // D
+    # Row r is at r // inner * stride + r % inner * D: a token's heads are contiguous, tokens need not be.
+    _call_typed("norm", x, weight, eps, out, scales, rows, inner, x.stride(0), out.stride(0), D)
 
 
 def norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, scales: Tensor, plus: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of RMSNorm for `x` (plus `plus` if given) and for `weight`. `scales` are from `norm`.
-    All tensors are contiguous."""
+    """Return the gradients of RMSNorm for `x` (plus `plus` if given) and for `weight`. `scales` are from
+    `norm_forward`. All tensors are contiguous."""
     grad_x, grad_weight = torch.empty_like(x), torch.empty(weight.shape, dtype=torch.float32)
     D = x.shape[-1]
     _call_typed("norm_backward", grad, x, weight, scales, plus, grad_x, grad_weight, x.numel() // D, D)
     return grad_x, grad_weight.to(weight.dtype)
 
 
-def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor, back: bool = False) -> Tensor:
+def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor, out: Tensor | None = None, back: bool = False) -> Tensor:
     """Apply rotary positions (2104.09864): return (a cos - b sin, b cos + a sin) for the halves (a, b) of every head.
 
-    `cos` and `sin` are (T, D / 2). The first dimension of `x_THD` may have any stride. `back` rotates by the opposite
-    angle, for the backward pass.
+    `cos` and `sin` are (T, D / 2). `out` may be `x_THD`. `back` rotates by the opposite angle, for the backward pass.
     """
     T, H, D = x_THD.shape
-    result = torch.empty(T, H, D, dtype=x_THD.dtype)
-    _call_typed("rotate", x_THD, result, cos, sin, -1.0 if back else 1.0, T, H, D, x_THD.stride(0))
+    result = torch.empty(T, H, D, dtype=x_THD.dtype) if out is None else out
+    strides = x_THD.stride(0), result.stride(0)
+    _call_typed("rotate", x_THD, result, cos, sin, -1.0 if back else 1.0, T, H, D, *strides)
     return result
 
 
