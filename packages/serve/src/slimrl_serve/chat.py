@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slimrl.models.chat.call_reader import CallReader
 from slimrl.models.chat.tags import OPEN_THOUGHTS
 from slimrl.models.chat.thoughts import opens_thoughts
 from slimrl.models.chat.tool_calls import ToolCall
@@ -72,9 +71,7 @@ class Chat(TextReply[ChatBody]):
             return [new] if (new := text[choice.shown :]) else []
         if not done:  # any part of it may be a call
             return []
-        # The grammar has calls in tags, whatever the model's own form is.
-        reader = CallReader() if constrained_tools(self.body) else self.service.policy.chat.calls
-        opened = OPEN_THOUGHTS if self.in_thoughts else ""
+        reader, opened = self.service.policy.chat.calls, OPEN_THOUGHTS if self.in_thoughts else ""
         first, *others = reader.read(opened + text, [tool.function.name for tool in self._tools]).parts or [""]
         parts = [first.removeprefix(opened) if isinstance(first, str) else first, *others]
         self.num_calls[choice.index] = sum(isinstance(part, ToolCall) for part in parts)

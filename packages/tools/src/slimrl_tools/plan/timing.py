@@ -83,9 +83,9 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
     run reaches.
 
     A decoding step reads the A active weights in b A / B. Each sequence in it adds 2 A / F and the time to read its
-    keys and values. All operations but the products take the time of a transfer (`BYTES_TRAINED`). A token of a training row costs 6 A / F, or 4 A / F with an adapter, as frozen matrices need no
-    gradients. Recomputed layers add 2 A / F. Only trained tokens need the head. The update reads and writes 14 bytes
-    per trained weight.
+    keys and values. All operations but the products take the time of a transfer (`BYTES_TRAINED`). A token of a
+    training row costs 6 A / F, or 4 A / F with an adapter, as frozen matrices need no gradients. Recomputed layers add
+    2 A / F. Only trained tokens need the head. The update reads and writes 14 bytes per trained weight.
     """
     shape, compute = demand.shape, demand.compute
     way = "plain" if compute.kind == "cpu" and not compute.has_kernels else compute.kind
