@@ -166,12 +166,6 @@ def test_the_row_that_the_template_does_not_write_is_named(tmp_path, monkeypatch
     with pytest.raises(UserError, match=r"rows\.jsonl:2: .*`reasoning_content`"):
         load(tmp_path, [*chats(1), THOUGHT], CHATML, monkeypatch)
     assert load(tmp_path, [*chats(1), THOUGHT], QWEN3, monkeypatch)[1] == []
-    template = tiny_tokenizer().chat_template.replace("assistant\n", "assistant\n<thought>\n")
-    chat = ChatFormat(tiny_tokenizer(chat_template=template))
-    within = {"messages": [user("q"), assistant("Hm.</thought>A")]}
-    assert load(tmp_path, [within], chat, monkeypatch)[1] == []
-    with pytest.raises(UserError, match=r"rows\.jsonl:2: .*ends in <thought>, and a reply .* has no </thought>"):
-        load(tmp_path, [within, *chats(1)], chat, monkeypatch)
 
 
 def test_names_that_the_template_does_not_write_are_told(tmp_path, monkeypatch):

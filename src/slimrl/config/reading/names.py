@@ -49,7 +49,9 @@ GONE: dict[Path, object] = {
     ("monitors", "right_metric"): "auto",
     ("orchestrator", "max_rollouts_gb"): 20.0,
     ("teacher", "device"): "policy",
+    ("tensorboard",): {},  # the section's header
     ("tensorboard", "enabled"): False,
+    ("trackio",): {},
     ("trackio", "enabled"): "auto",
     ("trackio", "name"): "",
     ("trackio", "project"): "",
@@ -154,11 +156,8 @@ class Names:
 
 
 def is_gone(path: Path, value: object) -> bool:
-    """Return True if an earlier version had the setting at `path`, and this value of it did nothing. The header of a
-    section with such settings is gone, too."""
+    """Return True if an earlier version had the setting at `path`, and this value of it did nothing."""
     path = tuple(part for part in path if not part.isdecimal())
-    if value == {}:
-        return any(gone[: len(path)] == path for gone in GONE)
     return path in GONE and value == GONE[path]
 
 
