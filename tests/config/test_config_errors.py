@@ -83,9 +83,16 @@ ON_COMMAND_LINE = {
     "--trainer_gpu_ids -1": "trainer_gpu_ids.0 (--trainer_gpu_ids): found -1",
     "": "orchestrator.env is not set, expected list of sections, at least one. The environments to learn from, as in "
     """`--orchestrator.env '[{id="reverse-text"}]'`""",
-    # Hints: near names.
+    # Hints: near names, and names of other trainers.
+    "--max_step 1": "Did you mean `max_steps`",
     "--trainer.seq_len 1": "Did you mean `seq_len`",
     "--trainer.optim.weigth_decay 1": "Did you mean `trainer.optim.weight_decay`",
+    "--num_generations 1": "Did you mean `orchestrator.rollouts_per_example`",
+    "--trainer.optim.learning_rate 1": "Did you mean `trainer.optim.lr`",
+    "--kl 1": "Did you mean `trainer.loss.kl_beta`",
+    "--max_new_tokens 1": "Did you mean `orchestrator.sampling.max_tokens`",
+    "--lora_r 1": "Did you mean `model.lora.rank`",
+    "--num_train_steps 1": "Did you mean `max_steps`",
     # Training samples from the whole distribution.
     **{
         f"--orchestrator.sampling.{key} 0.5": f"--orchestrator.sampling.{key}: there is no such setting"
@@ -134,6 +141,8 @@ NO_SETTING = "this environment variable sets nothing that exists."
         ("SLIMRL_", "1", f"SLIMRL_: {NO_SETTING}"),
         ("SLIMRL_KEY__SUBKEY", "1", f"SLIMRL_KEY__SUBKEY: {NO_SETTING} Correct"),
         ("PRIME_KEY__SUBKEY", "1", f"PRIME_KEY__SUBKEY: {NO_SETTING} Correct"),
+        ("PRIME_TRAINER__OPTIM__LRR", "1", f"{NO_SETTING} The nearest is `PRIME_TRAINER__OPTIM__LR`"),
+        ("PRIME_MAX_STEP", "1", f"{NO_SETTING} The nearest is `PRIME_MAX_STEPS`"),
         ("SLIMRL_MAX_STEPS", "many", 'max_steps (SLIMRL_MAX_STEPS): found "many", expected integer >= 1.'),
         ("SLIMRL_MAX_STEPS", "", 'max_steps (SLIMRL_MAX_STEPS): found "", expected integer >= 1.'),
     ],
@@ -179,15 +188,20 @@ ALIASES = "".join(["a0: &a0 [1]\n", *(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" fo
         ("c.json", b"", ["c.json:1: not valid JSON"]),
         ("c.toml", b"seed = 1\nx = '\xff'\n", ["c.toml:2: not UTF-8 text"]),
         ("c.ini", b"a = 1\n", ["c.ini: config files end in .toml, .yaml, .yml, .json"]),
-        ("c.toml", b".".join([b"a"] * 600) + b" = 1\n", ["c.toml: it is nested too deep"]),
-        ("c.yaml", b"<<: {? [a] : 1}\n", ["c.yaml: not valid YAML"]),
-        ("c.yaml", b"seed: &a [*a]\n", ["c.yaml: it is nested too deep"]),
+        ("c", b"a = 1\n", ["config files end in"]),
+        ("c.toml", b".".join([b"a"] * 600) + b" = 1\n", ["c.toml:1", "nested too deep"]),
+        ("c.yaml", b"<<: {? [a] : 1}\n", ["c.yaml:1", "a key is a section or a list"]),
         ("c.yaml", ALIASES, ["c.yaml:", "more than 100,000 values, with those of its aliases"]),
     ],
 )
 def test_unreadable_file_says_why(name: str, content: bytes, parts: list[str], tmp_path: Path) -> None:
     message = error_of(RLConfig, *ENV, "@", written(tmp_path / name, content))
     assert [part for part in parts if part not in message] == [], message
+
+
+def test_a_key_that_stands_twice_in_a_flag_is_refused() -> None:
+    message = error_of(RLConfig, *ENV, "--orchestrator.env.0.args.x", '{"a": 1, "a": 2}')
+    assert "orchestrator.env.0.args.x" in message and "`a` stands here again" in message
 
 
 def test_a_file_that_is_not_there_is_named_with_near_names_alone(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_help_of_one_section_or_setting() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "said"),
-    [("trianer", "Did you mean `trainer`"), ("trainer.opt", "Did you mean `optim`"), ("seed.x", "no settings inside")],
+    [("trianer", "Did you mean `trainer`"), ("trainer.opt", "in the section `trainer`"), ("seed.x", "there is no `x`")],
 )
 def test_a_section_that_does_not_exist_is_refused(wanted: str, said: str) -> None:
     with pytest.raises(UserError, match=said):

@@ -83,3 +83,19 @@ def test_comments_say_where_settings_came_from(tmp_path: Path) -> None:
     assert f'id = "x"  # {file}:4' in lines
     assert f"args = {{n = 1, m = 2}}  # {file}:5, --orchestrator.env.0.args.m" in lines
     assert "max_steps = 100" in lines
+
+
+def test_a_run_that_is_resumed_by_its_own_file_keeps_the_first_origins(tmp_path: Path) -> None:
+    recipe, run = tmp_path / "recipe.toml", tmp_path / "run"
+    recipe.write_text('seed = 3\n[model]\nname = "a \\"#\\" # b"\n[[orchestrator.env]]\nid = "reverse-text"\n')
+    flags = ["--orchestrator.env.0.args", '{"length": "# c"}', "--max_steps", "20"]
+    path = write_config(load(RLConfig, ["@", str(recipe), *flags], {}), run)
+    first = path.read_text()
+    write_config(load(RLConfig, ["@", str(path), "--resume"], {}), run)
+    assert path.read_text() == first
+    write_config(load(RLConfig, ["@", str(path), "--resume", "--trainer.optim.lr", "0.5"], {"SLIMRL_SEED": "9"}), run)
+    assert "lr = 0.5  # --trainer.optim.lr\n" in path.read_text()
+    assert f"seed = 3  # {recipe}:1\n" in path.read_text()
+    path.write_text(path.read_text().replace("max_steps = 20", "max_steps = 30"))
+    write_config(load(RLConfig, ["@", str(path), "--resume"], {}), run)
+    assert f"max_steps = 30  # {path}:2\n" in path.read_text()

@@ -31,6 +31,9 @@ class Config(BaseModel):
     shorthand: ClassVar[str] = ""
     """The setting that a plain text stands for when a section is expected; empty if none."""
 
+    first: ClassVar[tuple[str, ...]] = ()
+    """The settings that stand first in the help and in a saved file; the others follow, own before inherited ones."""
+
 
 class CommandConfig(Config):
     """All settings of one command: the top level of its configuration."""

@@ -29,6 +29,8 @@ class CheckConfig(CommandConfig):
         """slimrl check --env '[{id="wordle"},{id="market.py:Market"}]' --json""",
         "slimrl check market.py:Market --model.name Qwen/Qwen3-0.6B",
     )
+    first: ClassVar[tuple[str, ...]] = ("env", "split", "num_examples", "max_turns", "episode_timeout_s")
+
     env: list[EnvConfig] = Field(min_length=1)
     """The environments to test, one after the other. The first word without a flag is one, and `--args.KEY` its
     arguments."""

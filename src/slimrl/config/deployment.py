@@ -17,6 +17,8 @@ class DeploymentConfig(Config):
     one part by hand, with the same file.
     """
 
+    first = ("type",)
+
     type: Literal["auto", "one-process", "processes", "ray"] = "auto"
     """`one-process` samples and trains in turn. `processes` does both at once, which needs the extra `server`. `ray`
     does so on the nodes of a Ray cluster, which also needs the extra `ray` (docs/cluster.md). `auto` takes `processes`

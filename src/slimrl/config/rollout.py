@@ -55,12 +55,16 @@ class ReplyConfig(Config):
 class SamplingConfig(ReplyConfig):
     """The settings for sampling the policy's tokens in training."""
 
+    first: ClassVar[tuple[str, ...]] = ("temperature",)
+
     temperature: float = Field(default=1.0, gt=0)
     """Divides the logits. 1 samples from the model itself; lower is more repetitive, and explores less."""
 
 
 class EvalSamplingConfig(ReplyConfig):
     """The settings for sampling the model's tokens at each of the `temperatures`."""
+
+    first: ClassVar[tuple[str, ...]] = ("max_tokens", "stop")
 
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Sample only from the likeliest tokens that together have this probability; 1 keeps all."""
@@ -110,6 +114,8 @@ class EpisodesConfig(LimitsConfig):
 class OrchestratorConfig(EpisodesConfig):
     """Gathers rollouts: `batch_size / rollouts_per_example` tasks per step, each tried `rollouts_per_example` times."""
 
+    first: ClassVar[tuple[str, ...]] = ("env", "batch_size", "rollouts_per_example")
+
     env: list[EnvConfig] = Field(min_length=1)
     """The environments to learn from, as in `--orchestrator.env '[{id="reverse-text"}]'`. With more than one, each step
     draws its tasks evenly from all of them."""
@@ -133,6 +139,8 @@ class OrchestratorConfig(EpisodesConfig):
 
 class InferenceConfig(Config):
     """The sampler of tokens: the engine of slimrl, or vLLM."""
+
+    first: ClassVar[tuple[str, ...]] = ("backend", "base_url")
 
     backend: Literal["slimrl", "vllm"] = "slimrl"
     """`vllm` samples with vLLM, in separate processes (docs/server.md)."""

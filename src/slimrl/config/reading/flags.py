@@ -17,8 +17,10 @@ from slimrl.config.reading.sources import Setting, from_file
 from slimrl.errors import UserError
 
 ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
-SECTIONS = "__"  # separates the keys in the name of a variable
-NEAR_VARIABLE = 0.8  # smallest similarity of a suggested variable; high, because all names have the same start
+# A variable is refused if no setting has its name. But a `PRIME_` variable without this separator may belong to another
+# program of prime-rl's makers. It is refused only if it looks like a misspelt setting.
+SECTIONS = "__"
+LOOKS_LIKE = 0.8
 
 
 def from_command_line(argv: Sequence[str], names: Names) -> list[Setting]:
@@ -111,20 +113,21 @@ def _own_variables(environ: Mapping[str, str], prefix: str, names: Names) -> Ite
         owner = next((one for one in commands if one.is_known(path) or one.is_foreign(path)), None)
         if owner is names:
             yield Setting(path, text, name, "variable")
-        # A `PRIME_` variable without a section may belong to another program of prime-rl's makers.
-        elif owner is None and (prefix == "SLIMRL_" or SECTIONS in name):
-            hint = _nearest(name, prefix, names)
-            raise UserError(
-                f"{name}: this environment variable sets nothing that exists.{hint} Correct it, or unset it."
-            )
+        elif owner is None:
+            close = _nearest(name, prefix, names)
+            if close or prefix == "SLIMRL_" or SECTIONS in name:
+                hint = f" The nearest is `{close}`." if close else ""
+                raise UserError(
+                    f"{name}: this environment variable sets nothing that exists.{hint} Correct it, or unset it."
+                )
 
 
 def _nearest(name: str, prefix: str, names: Names) -> str:
-    """Return a hint with the known variable that is most similar to `name`; empty if no variable is similar."""
+    """Return the known variable that is most similar to `name`; empty if no variable is similar."""
     known = [f"{prefix}{SECTIONS.join(path).upper()}" for path, _ in leaves(names.root)]
     known += OTHER_VARIABLES if prefix == "SLIMRL_" else []
     # Look for a missing section first, which is likelier than a misspelling: SLIMRL_OPTIM__LR instead of
     # SLIMRL_TRAINER__OPTIM__LR.
     ending = name.removeprefix(prefix.rstrip("_"))
-    found = [one for one in known if one.endswith(ending)] or difflib.get_close_matches(name, known, 1, NEAR_VARIABLE)
-    return f" The nearest is `{found[0]}`." if found else ""
+    same = [one for one in known if one.endswith(ending) and (prefix == "SLIMRL_" or SECTIONS in ending)]
+    return next(iter(same or difflib.get_close_matches(name, known, 1, LOOKS_LIKE)), "")

@@ -8,8 +8,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
-from slimrl.config.reading.schema import Path, Spec, below, describe, keys_below, locate, spec_of, spell
+from slimrl.config.reading.schema import Path, Spec, below, describe, keys_below, spec_of, spell
 from slimrl.config.run import RLConfig
+from slimrl.errors import UserError, nearest
 from slimrl.io.invocation import HELP, show
 from slimrl.plugins import Command, imported
 
@@ -97,8 +98,16 @@ def _page(config_class: type[CommandConfig], spec: Spec) -> Iterator[str]:
 def _find(spec: Spec, name: str) -> tuple[Spec, Path]:
     """Return the spec and the path of the setting or section with the full name `name`. If the name is unknown, raise
     UserError with the nearest name."""
-    path = tuple(name.replace("-", "_").split("."))
-    return locate(spec, path, f"--{spell(path)}"), path
+    found: Spec = spec
+    path: Path = ()
+    for key in name.replace("-", "_").split("."):
+        inner = below(found, key) or below(found.item, key)
+        if inner is None:
+            where = f"the section `{spell(path)}`" if path else "these settings"
+            known = [*keys_below(found.item), *(("0",) if found.is_list else ()), *(() if path else (ALL,))]
+            raise UserError(f"there is no `{key}` in {where}.{nearest(key, known)}")
+        found, path = inner, (*path, key)
+    return found, path
 
 
 def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterator[str]:

@@ -1,8 +1,9 @@
 """Writes the settings of a run to its file `config.toml`, and reads them again. `--dry-run` prints the same text.
 
-All settings are written, including defaults. A comment after each value that is not a default shows its origin. The
-file can be loaded to an equal configuration, with two exceptions. `resume` is not written, because it is valid only for
-one start. Secrets are not written.
+All settings are written, including defaults. A comment after each value that is not a default shows its origin. If a
+run is resumed from this file, the comment still shows the first origin. The file can be loaded to an equal
+configuration, with two exceptions. `resume` is not written, because it is valid only for one start. Secrets are not
+written.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,7 @@ def config_toml(resolved: Resolved[C]) -> str:
 def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
     """Create the directory, and write its `config.toml` atomically. Return the path. Raise UserError if this fails."""
     path = RunDir(run_dir).settings
-    text = config_toml(resolved)
+    text = config_toml(_with_first_origins(resolved, path))
     replace_file(path, [text.encode(), _digest_line(text).encode()])
     return path
 
@@ -57,6 +59,22 @@ def is_changed(path: Path) -> bool:
     content = read_regular(path, MAX_BYTES)
     text, start, _ = content.decode("utf-8", "replace").rpartition(DIGEST)
     return bool(start) and content != (text + _digest_line(text)).encode()
+
+
+def _with_first_origins(resolved: Resolved[C], path: Path) -> Resolved[C]:
+    """Return the settings with their first origins. In a resumed run, the origin of each setting is the run's own file
+    `path`. Replace it with the first origin, from the comment in this file. If the file was edited, change nothing."""
+    text = read_regular(path, MAX_BYTES).decode("utf-8", "replace") if path.is_file() else ""
+    if DIGEST not in text or is_changed(path):
+        return resolved
+    lines, provenance = text.split("\n"), dict[str, str]()
+    for key, origin in resolved.provenance.items():
+        file, _, number = origin.rpartition(":")
+        if not number.isdecimal() or Path(file).resolve() != path.resolve():
+            provenance[key] = origin
+        elif COMMENT in (line := lines[int(number) - 1]):  # a default value has no comment
+            provenance[key] = line.rpartition(COMMENT)[2]
+    return replace(resolved, provenance=provenance)
 
 
 def _digest_line(text: str) -> str:

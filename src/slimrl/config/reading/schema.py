@@ -25,6 +25,20 @@ Path = tuple[str, ...]
 # `grpo` is 0.75; the similarity of `sandbox` and `wandb` is 0.67.
 NEAR = 0.7
 
+# Names of settings in other trainers and papers, with the last key of the equivalent setting in slimrl.
+WORDS = {
+    **dict.fromkeys(("group_size", "num_generations", "n_samples", "num_rollouts"), "rollouts_per_example"),
+    **dict.fromkeys(("learning_rate", "lr_rate", "learning-rate"), "lr"),
+    **dict.fromkeys(("kl", "beta", "kl_coef", "kl_coeff", "kl_loss_coef", "init_kl_coef"), "kl_beta"),
+    **dict.fromkeys(("max_new_tokens", "max_completion_length", "response_length"), "max_tokens"),
+    **dict.fromkeys(("epsilon", "clip_range", "cliprange", "clip_ratio", "clip_eps"), "eps_low"),
+    **dict.fromkeys(("num_steps", "num_train_steps", "total_steps"), "max_steps"),
+    **dict.fromkeys(("max_length", "max_seq_length", "context_length", "max_model_len"), "seq_len"),
+    **dict.fromkeys(("model_name", "model_name_or_path", "model_path"), "name"),
+    **dict.fromkeys(("save_steps", "save_interval", "ckpt_interval"), "interval_steps"),
+    **dict.fromkeys(("report_to", "wandb_project"), "project"),
+    **dict.fromkeys(("lora_r", "lora_rank"), "rank"),
+}
 TYPES = {float: "number", int: "integer", bool: "true or false", str: "text", Any: "any value"}
 BOUNDS = {annotated_types.Gt: ">", annotated_types.Ge: ">=", annotated_types.Lt: "<", annotated_types.Le: "<="}
 
@@ -121,10 +135,11 @@ def find(root: Spec, path: Path) -> Spec | None:
 
 
 def field_names(section: type[Config]) -> list[str]:
-    """Return the names of a section's settings in the order of the help: its own fields, then inherited fields."""
+    """Return the names of a section's settings in the order of the help: first the names in the class's `first`, then
+    its own fields, then inherited fields."""
     # pydantic puts inherited fields first, but readers of the help look for the class's own fields.
     declared = [name for base in section.__mro__ for name in inspect.get_annotations(base)]
-    return [name for name in dict.fromkeys(declared) if name in section.model_fields]
+    return [name for name in dict.fromkeys((*section.first, *declared)) if name in section.model_fields]
 
 
 def keys_below(spec: Spec) -> list[str]:
@@ -186,8 +201,8 @@ def locate(root: Spec, path: Path, origin: str) -> Spec:
 
 def explain_unknown(root: Spec, path: Path) -> str:
     """Return a message about an unknown path: the reason, or up to three suggested settings. The suggestions are, in
-    this order of preference: settings with the same name, but one section more or fewer; settings with a similar
-    spelling."""
+    this order of preference: settings with the name that `WORDS` has for the unknown key; settings with the same name,
+    but one section more or fewer; settings with a similar spelling."""
     parents = ((path[:end], find(root, path[:end])) for end in range(len(path) - 1, -1, -1))
     above, parent = next((above, spec) for above, spec in parents if spec)
     key = path[len(above)]
@@ -198,9 +213,11 @@ def explain_unknown(root: Spec, path: Path) -> str:
     known = [leaf for leaf, _ in leaves(root)]
     # Do not suggest settings in a completely different section.
     nested = [leaf for leaf in known if set(leaf) <= set(path) or set(path) <= set(leaf)]
-    found = [leaf for leaf in nested if leaf[-1] == path[-1]] or [
-        leaf for leaf in known if len(leaf) == len(path) and all(map(_is_near, leaf, path))
-    ]
+    found = (
+        [leaf for leaf in known if leaf[-1] == WORDS.get(key)]
+        or [leaf for leaf in nested if leaf[-1] == path[-1]]
+        or [leaf for leaf in known if len(leaf) == len(path) and all(map(_is_near, leaf, path))]
+    )
     if meant := sorted(found, key=lambda leaf: -len(set(leaf) & set(path)))[:3]:
         return f"there is no such setting. Did you mean {' or '.join(f'`{spell(leaf)}`' for leaf in meant)}?"
     return f"there is no such setting.{nearest(key, keys_below(parent), NEAR)}"

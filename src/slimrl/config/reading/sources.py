@@ -7,14 +7,13 @@ import contextlib
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
-from slimrl.config.reading.formats import PARSERS, TextError, flatten
-from slimrl.config.reading.schema import Path, Spec
+from slimrl.config.reading.formats import PARSERS, RefusedError, TextError, flatten, read_json, read_toml
+from slimrl.config.reading.schema import Path, Spec, where
 from slimrl.errors import UserError, nearest
 from slimrl.io.regular_file import read_regular
 
@@ -103,14 +102,12 @@ def read_value(setting: Setting, spec: Spec) -> Any:
         with contextlib.suppress(ValueError):
             return float(text)
     # Parse the text as an element of a list, where a comment is an error. So `16 # x` remains a text.
-    readers: dict[str, Callable[[str], Any]] = {
-        f"value = [{text}, 0]": tomllib.loads,
-        f'{{"value": [{text}, 0]}}': json.loads,
-    }
-    for document, read in readers.items():
+    for read, document in ((read_toml, f"value = [{text}, 0]"), (read_json, f'{{"value": [{text}, 0]}}')):
         try:
-            tree = read(document)
-        except (ValueError, RecursionError):  # not a literal of this format
+            tree, _ = read(document)
+        except RefusedError as error:
+            raise UserError(f"{where(setting.path, setting.origin)}: {error}") from None
+        except TextError:  # not a literal of this format
             continue
         # A text with a line break may hold several keys, and TOML has dates. Both are not values of settings.
         *values, _ = tree["value"]
