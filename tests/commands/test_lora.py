@@ -27,7 +27,7 @@ def test_rl_trains_adapters_and_sampler_and_trainer_agree(finished: Path, tiny_d
     assert all(metrics["guard/mismatch_kl"] < 0.02 for _, metrics in lines)
     assert all(metrics["optim/grad_norm"] > 0 for _, metrics in lines)
     step = finished / "weights" / f"step_{STEPS}"
-    names = {"README.md", "SHA256SUMS", "adapter_config.json", "adapter_model.safetensors"}
+    names = {"SHA256SUMS", "adapter_config.json", "adapter_model.safetensors"}
     assert {path.name for path in (step / "adapter").iterdir()} == names
     trained, base = (
         AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16) for directory in (step, tiny_dir)

