@@ -29,7 +29,7 @@ def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) 
     the start of the message.
     """
     for name, parameter in signature.parameters.items():
-        if name in args and (kind := _checked_type(parameter.annotation)):
+        if name in args and (kind := _type_to_check(parameter.annotation)):
             _check(kind, args[name], who, name)
 
 
@@ -55,7 +55,7 @@ def refuse_idle(settings: Any, names: Iterable[str], who: str, why: str) -> None
             raise UserError(f"{who}: `{name}` has no effect {why}. Leave it out.")
 
 
-def _checked_type(annotation: Any) -> Any:
+def _type_to_check(annotation: Any) -> Any:
     """Return the type of a parameter for pydantic; None if the parameter is not checked."""
     if isinstance(annotation, str):
         return PLAIN.get(annotation.replace("typing.", ""))

@@ -54,7 +54,7 @@ class TitleIndex:
     """A complete, open index of the corpus. `search(query, num_results)` returns (page id, title) pairs.
 
     Raises:
-        UserError: if there is no complete index.
+        UserError: unless there is a complete index.
         StaleError: if the index is damaged, or has another corpus, embedder or Chroma version.
     """
 
