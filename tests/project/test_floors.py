@@ -111,12 +111,12 @@ BORROWED = {
 }
 # How many lines a distribution may have, as `wc -l` counts them. Who needs more takes out something else.
 BUDGETS = {
-    "slimrl": 28_160,
-    "slimrl_cluster": 3_705,
-    "slimrl_envs": 7_030,
-    "slimrl_sandbox": 1_960,
-    "slimrl_search": 3_480,
-    "slimrl_serve": 3_670,
+    "slimrl": 26_650,
+    "slimrl_cluster": 3_260,
+    "slimrl_envs": 6_460,
+    "slimrl_sandbox": 1_930,
+    "slimrl_search": 3_470,
+    "slimrl_serve": 2_590,
     "slimrl_tools": 6_070,
     "slimrl_view": 1_900,
 }
