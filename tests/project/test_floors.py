@@ -113,9 +113,9 @@ BORROWED = {
 BUDGETS = {
     "slimrl": 26_650,
     "slimrl_cluster": 3_260,
-    "slimrl_envs": 6_460,
+    "slimrl_envs": 6_480,
     "slimrl_sandbox": 1_930,
-    "slimrl_search": 3_470,
+    "slimrl_search": 3_480,
     "slimrl_serve": 2_590,
     "slimrl_tools": 6_070,
     "slimrl_view": 1_900,

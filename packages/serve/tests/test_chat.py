@@ -52,7 +52,8 @@ def test_every_token_has_a_log_probability_its_bytes_and_the_likeliest(http: htt
     for entry in content:
         assert len(entry["top_logprobs"]) == 3
         assert entry["logprob"] <= max(top["logprob"] for top in entry["top_logprobs"])
-        assert list(entry["token"].encode()) == entry["bytes"]
+        known = None if "\ufffd" in entry["token"] else list(entry["token"].encode())  # no part of a character
+        assert entry["bytes"] == known
     ids = chat(http, max_tokens=10, logprobs=True, return_tokens_as_token_ids=True, seed=1)
     named = [entry["token"] for entry in ids["choices"][0]["logprobs"]["content"]]
     assert named == [f"token_id:{token}" for token in choice["token_ids"]]

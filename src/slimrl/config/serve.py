@@ -19,7 +19,7 @@ class ServeConfig(CommandConfig):
         "SLIMRL_API_KEY=... slimrl inference --model.name Qwen/Qwen3-0.6B --host 0.0.0.0 --context_len 4096",
     )
 
-    first = ("host", "port", "api_key", "served_model_name", "context_len", "max_slots", "max_queue", "quantization")
+    first = ("host", "port", "api_key", "served_model_name", "context_len", "max_slots", "max_queue")
 
     host: str = Field(default="127.0.0.1", min_length=1)
     """Address to listen on. Any address that other machines can reach needs an `api_key`."""

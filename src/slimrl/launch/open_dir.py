@@ -7,7 +7,7 @@ saved nothing, for example because its model cannot be loaded. The checks do not
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,7 +115,7 @@ def lock_patience_s(config: CommandConfig) -> float:
 
 @contextmanager
 def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> Iterator[None]:
-    """Context manager: create and lock the directory. A new directory is removed at the end if it has no results."""
+    """Context manager: create and lock the directory. After a UserError, a new directory without results is removed."""
     run, is_new = RunDir(output_dir), not output_dir.exists()
     lock = FileLock(run.lock)
     with explain_write_errors(output_dir):
@@ -128,10 +128,12 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
         raise _in_use(output_dir)
     try:
         yield
-    finally:
+    except UserError:
         # If the parts of a run are separate processes, another part may already use the directory.
         if is_new and not holds_training(run) and not holds_evaluation(run) and not run.transport.exists():
-            shutil.rmtree(output_dir)
+            shutil.rmtree(output_dir, ignore_errors=True)
+        raise
+    finally:
         lock.release()
 
 
@@ -174,11 +176,12 @@ def refuse_unusable(output_dir: Path, resume: bool, is_on_cluster: bool) -> None
     """Raise UserError if a run cannot open its directory now: it holds a run and `resume` is False, another process
     uses it, or nothing can be written there. On a cluster, only a run is refused, because there a lock may exist longer
     than its holder."""
-    if not resume:
-        refuse_run(output_dir)
-    if not is_on_cluster:
-        with _lock(output_dir, 0.0, lambda _: None):
-            pass
+    is_new = not output_dir.exists()
+    with nullcontext() if is_on_cluster else _lock(output_dir, 0.0, lambda _: None):
+        if not resume:
+            refuse_run(output_dir)
+    if is_new:
+        shutil.rmtree(output_dir, ignore_errors=True)
 
 
 def _in_use(output_dir: Path) -> UserError:

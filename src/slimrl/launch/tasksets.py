@@ -27,7 +27,7 @@ from slimrl.environments.splits import shared_tasks
 from slimrl.errors import UserError
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.program import Start
-from slimrl.rollout.worker.taskset import load_in_worker, load_on_hosts
+from slimrl.rollout.worker.taskset import load_in_worker, load_in_workers
 from slimrl.types import Taskset
 
 TIMEOUT_S = 60.0  # limit of a call to an environment that is used only for demonstrations
@@ -101,7 +101,7 @@ def _load(env: EnvConfig, timeout_s: float, starts: Sequence[Start] = ()) -> Tas
     source, key = Source(env.id, env.args, timeout_s), _key(env, timeout_s)
     if starts:
         _made.pop(key, None)  # its process is stopped before others are started
-        return load_on_hosts(source, starts)
+        return load_in_workers(source, starts)
     return _made.pop(key, None) or load_in_worker(source)
 
 

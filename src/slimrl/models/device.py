@@ -29,14 +29,14 @@ class DtypeChoice:
     gflops: Mapping[str, float] = field(default_factory=dict)
 
 
-def choose_device(name: str, key: str = "model.device", remedy: str = NO_GPU) -> torch.device:
+def choose_device(name: str) -> torch.device:
     """Return the device with this name; `auto` means the first GPU, or the CPU if there is no GPU.
 
-    Raises UserError for a device that this machine lacks. The message names the setting `key`.
+    Raises UserError for a device that this machine lacks.
     """
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    wrong = UserError(f"{key} is `{name}`; it must be `auto`, `cpu`, `cuda` or, say, `cuda:1`.")
+    wrong = UserError(f"model.device is `{name}`; it must be `auto`, `cpu`, `cuda` or, say, `cuda:1`.")
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -44,7 +44,8 @@ def choose_device(name: str, key: str = "model.device", remedy: str = NO_GPU) ->
     if device.type not in ("cpu", "cuda"):  # sampling sums probabilities in float64, which Metal lacks
         raise wrong
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"{key} is `{name}`, but PyTorch sees {torch.cuda.device_count()} CUDA devices here. {remedy}")
+        num = torch.cuda.device_count()
+        raise UserError(f"model.device is `{name}`, but PyTorch sees {num} CUDA devices here. {NO_GPU}")
     return device
 
 

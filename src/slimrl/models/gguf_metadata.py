@@ -111,7 +111,10 @@ def _read_keys(header: GgufHeader) -> _Keys:
     because 0 disables a feature. Raises ValueError for an unknown architecture and for unusable keys."""
     architecture = header.architecture
     if architecture not in MODEL_TYPES:
-        raise ValueError(f"its architecture {architecture:.40} is not known here (known: {', '.join(MODEL_TYPES)})")
+        known = f"known: {', '.join(MODEL_TYPES)}"
+        raise ValueError(
+            f"its architecture {architecture:.40} is not known here, or its layers carry a state ({known})"
+        )
     start = f"{architecture}."
     own = {key.removeprefix(start): value for key, value in header.metadata.items() if key.startswith(start)}
     keys: _Keys = {key: value for key, value in own.items() if value or isinstance(value, bool | str)}

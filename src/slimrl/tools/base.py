@@ -188,9 +188,14 @@ def _type_of(schema: Any) -> str:
     """Return text to append to a parameter's name, such as ": integer"; empty if the schema has no single type."""
     if not isinstance(schema, Mapping):
         return ""
-    if isinstance(allowed := schema.get("enum"), list):
+    if allowed := _allowed(schema):
         return f": {' | '.join(json.dumps(one, ensure_ascii=False) for one in allowed[:20])}"
     return f": {schema['type']}" if isinstance(schema.get("type"), str) else ""
+
+
+def _allowed(schema: Mapping[str, Any]) -> list[Any]:
+    """Return the values that the schema lists; empty without a list. `const` is a list of one value."""
+    return [schema["const"]] if "const" in schema else schema.get("enum") or []
 
 
 def example_call(tool: Tool) -> str:
@@ -202,7 +207,8 @@ def example_call(tool: Tool) -> str:
     tool = _to_typed(tool)
     required = [tool.parameters[name] for name in tool.schema.get("required", ()) if name in tool.parameters]
     values = [
-        json.dumps(one["enum"][0]) if one.get("enum") else EXAMPLES.get(one.get("type"), '"words"') for one in required
+        json.dumps(allowed[0]) if (allowed := _allowed(one)) else EXAMPLES.get(one.get("type"), '"words"')
+        for one in required
     ]
     return f"{tool.__name__}({', '.join(values)})"
 

@@ -13,14 +13,14 @@ from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.io.process_tree import start_time
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.program import start_here
-from slimrl.rollout.worker.taskset import load_on_hosts
+from slimrl.rollout.worker.taskset import load_in_workers
 from tests.rollout.worker.test_taskset import FILE, play
 
 SLOW = Path(__file__).with_name("slow_worlds.py")
 
 
 def load(name: str, num: int = 2, file: Path = FILE) -> Any:
-    return load_on_hosts(Source(f"{file}:{name}", {}, 20.0), [start_here] * num)
+    return load_in_workers(Source(f"{file}:{name}", {}, 20.0), [start_here] * num)
 
 
 @pytest.mark.slow

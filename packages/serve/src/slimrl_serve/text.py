@@ -68,7 +68,9 @@ class TokenNames:
 
         def entry(token: int, logprob: float) -> dict[str, Any]:
             text = self.vocabulary.token_text(token)
-            return {"token": self.name(token), "logprob": logprob, "bytes": list(text.encode())}
+            # The bytes of a token that is a part of a character are unknown here.
+            spelled = None if "\ufffd" in text else list(text.encode())
+            return {"token": self.name(token), "logprob": logprob, "bytes": spelled}
 
         content = []
         for token, logprob, top in scores:

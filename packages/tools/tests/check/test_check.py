@@ -158,7 +158,7 @@ def test_the_table_shows_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 VARIANTS = [
-    *(["reverse-text", "--args.style", style] for style in ("code", "spelled", "word")),
+    *(["reverse-text", "--args.style", style] for style in ("code", "word")),
     ["dataset", "--args.path", "examples/your_task/questions.jsonl", "--args.reward", "number"],
 ]
 

@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, describe
 from slimrl.io.files import parse_object
 from slimrl.io.regular_file import open_regular, read_regular
 from slimrl.io.run_dir import RunDir, step_directories
@@ -42,6 +42,8 @@ def read_rollout(run: Path, place: Place) -> Json:
         found |= _tokens(run, place, record, mask)
     except UserError as error:
         found["tokens_note"] = str(error)
+    except (LookupError, TypeError, ValueError) as error:
+        found["tokens_note"] = f"The record of the tokens is damaged: {describe(error)}"
     return place.row | {
         "metrics": {name: value if is_number(value) else None for name, value in record.get("metrics", {}).items()},
         "failure_detail": record.get("failure_detail", ""),

@@ -94,4 +94,7 @@ metrics, or if the history is too short."""
 
 
 def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
+    try:
+        return math.fsum(values) / len(values) if values else math.nan
+    except OverflowError:  # finite values near the largest number
+        return math.nan

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from slimrl.errors import RolloutError, UserError, visible
-from slimrl.rollout.worker.program import LOST_STATUS, Start, start_here
+from slimrl.rollout.worker.program import Start, start_here
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
 
 POLL_S = 0.5  # seconds between checks for the end of a process whose forks keep the connection open
 GRACE_S = 2.0  # seconds in which a worker can interrupt its environment; then the worker is killed
 CLOSE_S = 2.0  # seconds for a worker to clean up at the end of a run
 NOTICE_S = 60.0  # seconds between two log messages during a wait
-LOST = "environment_lost"  # drop reason of an episode whose process was ended by another episode or a lost machine
+LOST = "environment_lost"  # drop reason of an episode whose process was ended by another episode
 # Requests outside episodes, as phrases for messages, and their limits in seconds (see `ask`). `prepare` may build an
 # index.
 QUESTIONS = {
@@ -267,8 +267,6 @@ class WorkerProcess:
         self._program.kill()
         status = self._program.wait()
         self._program.close()  # its last output is shown before its end is reported
-        if status == LOST_STATUS and self._verdict is None:  # no episode caused the loss: all can be replayed elsewhere
-            self._verdict, self._culprits = RolloutError(LOST, "its machine was lost"), [0]
         with self._changed:
             self._verdict = self._verdict or RolloutError("environment_died", describe_end(status or 0))
             culprits = self._culprits or self._running() or [*self._calls]

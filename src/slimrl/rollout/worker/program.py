@@ -34,8 +34,8 @@ class Program(Protocol):
         """Kill the program and all its descendants."""
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """Wait for the end, and return the exit status: negative for a signal, LOST_STATUS if unknown. Return None if
-        the program still runs after `seconds`; without `seconds`, wait without a limit."""
+        """Wait for the end, and return the exit status: negative for a signal. Return None if the program still
+        runs after `seconds`; without `seconds`, wait without a limit."""
 
     def close(self) -> None:
         """Wait until the program's last output has been shown."""
@@ -43,7 +43,6 @@ class Program(Protocol):
 
 # A function that starts a program. It returns the socket for messages and the program.
 Start = Callable[[], tuple[socket.socket, Program]]
-LOST_STATUS = 1 << 16  # the exit status of a program that was lost with its machine
 
 
 class ChildProgram:

@@ -24,9 +24,9 @@ def load_in_worker(source: Source, start: Start = start_here) -> "RemoteTaskset"
     return RemoteTaskset(source, [partial(WorkerProcess, source, start)])
 
 
-def load_on_hosts(source: Source, starts: Sequence[Start]) -> "RemoteTaskset":
-    """Load the taskset in several processes that share the episodes. Each function in `starts` starts one process,
-    possibly on another machine. Raise the same UserErrors as `load_taskset`."""
+def load_in_workers(source: Source, starts: Sequence[Start]) -> "RemoteTaskset":
+    """Load the taskset in several processes that share the episodes. Each function in `starts` starts one process.
+    Raise the same UserErrors as `load_taskset`."""
     return RemoteTaskset(source, [partial(WorkerProcess, source, start, waits_alone=True) for start in starts])
 
 

@@ -24,6 +24,7 @@ from slimrl.types import Rollout, SamplingParams, StopReason, Taskset
 from slimrl_envs.sglang import ABORTED, Router
 from slimrl_envs.slime.rows import Settings, group_of, task_of, taskset_of, tokenizer_of
 
+MAX_FAILURES = 1024  # failed games in a row after which SLIME is stopped
 NO_LIMIT = 1 << 30  # turns or tokens: the rules bound the turns, and another limit bounds the tokens
 logger = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     """Fill the sample with the rollout of one game, and return it. SLIME calls this for every sample.
 
     Raises UserError, which stops SLIME's run, if every sample would fail. The reason may be a missing setting, a row
-    without a game, an opening that fills the context, a router that does not answer, or a partner whose budget is used
-    up.
+    without a game, an opening that fills the context, a router that does not answer, a partner whose budget is used up,
+    or `MAX_FAILURES` failed games in a row.
     """
     settings = Settings.of(args)
     missing = [name for name in NEEDED if not getattr(settings, name)]
@@ -71,7 +72,8 @@ class MatchingRollouts:
     """The player of SLIME's games, with everything that all samples share: games, chat format, router and settings.
 
     To use other games, another partner or another source of tokens, make your own object in a module, and give SLIME
-    the path of its `generate`.
+    the path of its `generate`. After `MAX_FAILURES` failed games in a row, `generate` raises UserError, because SLIME
+    would otherwise play failing games for ever.
 
     Training games are recorded in the format of `slimrl rl`, in `matching_log_dir` or beside SLIME's checkpoints, so
     that `scripts/analyze_questions.py` can read them. The files are `rollouts/step_N.jsonl`, where N is SLIME's number
@@ -83,6 +85,7 @@ class MatchingRollouts:
     chat: ChatFormat
     router: Router
     settings: Settings = field(default_factory=Settings)
+    _failures: list[str] = field(default_factory=list, init=False, repr=False, compare=False)  # since the last success
 
     async def generate(
         self, args: Any, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool = False
@@ -111,9 +114,24 @@ class MatchingRollouts:
         fill(sample, rollout, self.chat)
         sample.weight_versions = client.weight_versions
         sample.metadata["evaluation"] = evaluation
-        if self.settings.log_dir and not evaluation and rollout.failure != ABORTED:
-            self._record(group_of(sample), rollout)
+        if rollout.failure != ABORTED:
+            if self.settings.log_dir and not evaluation:
+                self._record(group_of(sample), rollout)
+            self._count(sample.metadata["failure"])
         return sample
+
+    def _count(self, failure: str) -> None:
+        """Count failures in a row. Raises UserError at `MAX_FAILURES`."""
+        if failure:
+            self._failures.append(failure)
+        else:
+            self._failures.clear()
+        if len(self._failures) >= MAX_FAILURES:
+            raise UserError(
+                f"slime: {len(self._failures)} games in a row failed, through no fault of the policy, and none was "
+                f"finished. The last: {failure}. SLIME would play others for ever: mend the cause, and start again "
+                "from the last checkpoint."
+            )
 
     def _record(self, group: int, rollout: Rollout) -> None:
         record = RolloutRecord(rollout, (), self.chat.full_text(list(rollout.token_ids_T)))

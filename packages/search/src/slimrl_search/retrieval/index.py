@@ -116,7 +116,11 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
             _fill(directory / f"{WHOLE}-{origin}-{uuid.uuid4().hex[:12]}", vectors, corpus, progress)
         for left in directory.glob("vectors-*"):
             left.unlink()
-    except (OSError, sqlite3.Error, _chromadb().errors.ChromaError) as error:
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise UserError(f"{directory} cannot take the index: {error}. Is the disk full?") from error
+        raise UserError(f"{vectors} is damaged: {error}. Delete it, and the index is built from the start.") from error
+    except (OSError, _chromadb().errors.ChromaError) as error:
         raise UserError(
             f"{directory} cannot take the index: {error}. Is the disk full? What was done is kept: the same command "
             "goes on."
@@ -136,7 +140,7 @@ def writable(index: Path) -> Path:
     copy = Path(tempfile.mkdtemp(prefix="slimrl-index-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     try:
-        shutil.copytree(index, copy, dirs_exist_ok=True)
+        shutil.copytree(place, copy / place.name)
     except OSError as error:
         raise UserError(
             f"the index in {index} cannot be written to, as Chroma wants, nor copied to {copy}: {error}. May this user "
