@@ -188,12 +188,12 @@ def _type_of(schema: Any) -> str:
     """Return text to append to a parameter's name, such as ": integer"; empty if the schema has no single type."""
     if not isinstance(schema, Mapping):
         return ""
-    if allowed := _allowed(schema):
+    if allowed := _values_of(schema):
         return f": {' | '.join(json.dumps(one, ensure_ascii=False) for one in allowed[:20])}"
     return f": {schema['type']}" if isinstance(schema.get("type"), str) else ""
 
 
-def _allowed(schema: Mapping[str, Any]) -> list[Any]:
+def _values_of(schema: Mapping[str, Any]) -> list[Any]:
     """Return the values that the schema lists; empty without a list. `const` is a list of one value."""
     return [schema["const"]] if "const" in schema else schema.get("enum") or []
 
@@ -207,7 +207,7 @@ def example_call(tool: Tool) -> str:
     tool = _to_typed(tool)
     required = [tool.parameters[name] for name in tool.schema.get("required", ()) if name in tool.parameters]
     values = [
-        json.dumps(allowed[0]) if (allowed := _allowed(one)) else EXAMPLES.get(one.get("type"), '"words"')
+        json.dumps(allowed[0]) if (allowed := _values_of(one)) else EXAMPLES.get(one.get("type"), '"words"')
         for one in required
     ]
     return f"{tool.__name__}({', '.join(values)})"
