@@ -80,7 +80,7 @@ def test_ctrl_c_leaves_with_one_line_while_the_person_types_and_while_the_enviro
         with play(*words) as process:
             read_to(process, reached)
             process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=10)
+            out, _ = process.communicate(timeout=30)
         assert process.returncode == 130
         assert "Interrupted. To play again: " in out and f"slimrl play {words[0]}" in out and "Traceback" not in out
     assert "closed" in out

@@ -80,8 +80,10 @@ def staged_files(stage_dir: Path) -> dict[str, Path]:
 def _shared_text(path: Path, base: str) -> str | None:
     """Return the text of a file without this machine's directories and hosts; None if the file is uploaded unchanged.
     The name `base` replaces the directory of an adapter's base model."""
-    if path.parent.name == ADAPTER and path.name == ADAPTER_CONFIG and base:
+    if path.parent.name == ADAPTER and path.name in (ADAPTER_CONFIG, README) and base:
         content = read_json(path.with_name(ADAPTER_CONFIG), MAX_TEXT_BYTES)
+        if path.name == README:
+            return _read(path).replace(content[BASE], base)
         return json.dumps(shareable(content) | {BASE: base}, indent=2)
     if path.name == "config.json":
         content = read_json(path, MAX_TEXT_BYTES)
