@@ -1,4 +1,4 @@
-"""What it takes until samplers have new weights, or a new adapter, by files in a directory.
+"""How long do samplers wait for new weights, or for a new adapter, by files in a directory?
 
     python -m benchmarks.speed.weight_transfer
     python -m benchmarks.speed.weight_transfer --dtype bfloat16 --samplers 1 2 4 8 --output many.json

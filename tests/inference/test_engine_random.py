@@ -234,7 +234,7 @@ def wide_prompts() -> list[list[int]]:
 
 @pytest.mark.parametrize(("num_slots", "max_prefill"), [(4, 1 << 20), (4, 50), (19, 170)])
 def test_no_circumstance_changes_a_bit_of_what_is_sampled_on_the_matrix_unit(num_slots: int, max_prefill: int) -> None:
-    """Not the other sequences, nor how prompts are cut, or what of them is cached."""
+    """Other sequences, the cuts of prompts and the cached parts of them do not matter."""
     skip_without_tiles()
     prompts = wide_prompts()
     params = [SamplingParams(24, temperature=n % 3 / 2, seed=n) for n in range(len(prompts))]

@@ -147,7 +147,7 @@ def test_keys_that_change_nothing_are_let_pass(keys: dict[str, Any], tmp_path: P
     assert torch.equal(logits(module), logits(tiny_module("llama").eval()))
 
 
-# What a file of Llama has besides, and the part of the message that names it.
+# Metadata that a file of Llama may have besides, and the part of the message that names it.
 REFUSED: list[tuple[More, str]] = [
     (More({"general.architecture": "gpt2"}), r"gpt2 is not known here, or .* \(known: llama,.*granite\)"),
     (More({"attention.scale": 0.1}), r"llama\.attention\.scale = 0\.1"),

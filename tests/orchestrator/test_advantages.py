@@ -103,7 +103,7 @@ def test_a_preset_names_its_estimator():
 
 
 def played(turn_rewards, lengths=None):
-    """A rollout of turns of so many tokens, each with what it earned."""
+    """A rollout of turns with these numbers of tokens and these rewards."""
     lengths = lengths or [1] * len(turn_rewards)
     token_ids, mask = [], []
     for length in lengths:

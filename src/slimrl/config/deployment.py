@@ -42,7 +42,7 @@ class DeploymentConfig(Config):
 
     num_workers: int = Field(default=0, ge=0)
     """Worker processes of each environment that has one (`worker`), on the orchestrator's machine: they share its
-    episodes, and one goes on while another computes. 0 means a single one."""
+    episodes, and each computes on its own. 0 means a single one."""
 
     cpus: float = Field(default=1.0, gt=0)
     """CPUs that each part requests from Ray; it computes with as many threads (`model.num_threads`). Below 1, a part

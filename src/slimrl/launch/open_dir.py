@@ -129,12 +129,17 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
     try:
         yield
     except UserError:
-        # If the parts of a run are separate processes, another part may already use the directory.
-        if is_new and not holds_training(run) and not holds_evaluation(run) and not run.transport.exists():
-            shutil.rmtree(output_dir, ignore_errors=True)
+        if is_new:
+            _remove_without_results(run)
         raise
     finally:
         lock.release()
+
+
+def _remove_without_results(run: RunDir) -> None:
+    # If the parts of a run are separate processes, another part may already use the directory.
+    if not holds_training(run) and not holds_evaluation(run) and not run.transport.exists():
+        shutil.rmtree(run.path, ignore_errors=True)
 
 
 def _changes(resolved: Resolved[C], output_dir: Path) -> dict[str, str]:
@@ -180,8 +185,8 @@ def refuse_unusable(output_dir: Path, resume: bool, is_on_cluster: bool) -> None
     with nullcontext() if is_on_cluster else _lock(output_dir, 0.0, lambda _: None):
         if not resume:
             refuse_run(output_dir)
-    if is_new:
-        shutil.rmtree(output_dir, ignore_errors=True)
+        if is_new and not is_on_cluster:
+            _remove_without_results(RunDir(output_dir))
 
 
 def _in_use(output_dir: Path) -> UserError:

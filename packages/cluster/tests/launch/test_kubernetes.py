@@ -1,4 +1,4 @@
-"""The manifest for Kubernetes and its image: what must agree in both."""
+"""The manifest for Kubernetes agrees with the image."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The rewards of `bfcl:` are those of BFCL's own scorer, on right and on damaged replies."""
+"""The rewards of `bfcl:` equal the verdicts of BFCL's own scorer, on right and on damaged replies."""
 
 import random
 

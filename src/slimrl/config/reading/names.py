@@ -169,7 +169,7 @@ def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> 
 
 def settings_of_commands(note: Callable[[str], None]) -> Iterator[type[CommandConfig]]:
     """Yield the classes of all commands' settings. The core's classes precede those of other plug-ins, whose modules
-    are imported only if the caller goes on to them."""
+    are imported only when the iteration reaches them."""
     yield from COMMANDS.values()
     for command in load_all(plugins.COMMANDS, "the command", note):
         if command.settings:

@@ -39,7 +39,7 @@ class Conversation:
     where: str
 
 
-# The columns of each format of rows, with what is learnt of them. A row is read in the first format that fits.
+# The columns of each format of rows, and the part that is learnt. A row is read in the first format that fits.
 FORMS = {
     ("messages",): "`messages`: every reply is learnt",
     ("prompt", "completion"): "`prompt` and `completion`: the replies of the completion are learnt",

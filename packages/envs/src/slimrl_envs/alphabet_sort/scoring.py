@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from slimrl.models.chat.thoughts import without_thoughts
 
-KEYS = ("first", "last")  # a key's place is that of its word in a name
+KEYS = ("first", "last")  # in the order of the words in a name
 OPEN, CLOSE = "<sorted>", "</sorted>"
 NEW_TAG = " (new)"
 

@@ -59,8 +59,8 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The finished games of a training run. `num_left_out` counts its failed rollouts, and those of other
-    environments."""
+    """The finished games of a training run. `num_left_out` counts the other rollouts: failed games, and rollouts of
+    other environments."""
 
     name: str
     games: tuple[Game, ...]

@@ -22,8 +22,8 @@ from slimrl_tools.findings import findings_table, has_problem, summary
 PLUGIN_LIMIT_S = 30.0
 ABOUT = """\
 Looks at this machine: versions, device and number format with their measured speed, kernels, GPUs, memory, disk, the
-packaged model, the Hub, isolation and search. For each it says what slimrl will use and why, and
-behind an arrow what to do or what there is besides. Nothing is downloaded, and nothing is started but small probes; the
+packaged model, the Hub, isolation and search. For each it prints the choice of slimrl and the reason,
+and behind an arrow the repair or an alternative. Nothing is downloaded, and nothing is started but small probes; the
 kernels are compiled if they are not yet.
 
 ok       as it should be

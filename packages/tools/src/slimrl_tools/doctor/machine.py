@@ -92,7 +92,9 @@ def extras_finding(extras: Sequence[str]) -> Finding:
     lacking = [extra for extra in extras if faults_of(extra)]
     found = {"installed": [extra for extra in extras if extra not in lacking], "not installed": lacking}
     text = "; ".join(f"{word}: {', '.join(names)}" for word, names in found.items() if names)
-    return Finding("extras", Level.OK, text, f"What you need of them: {install_hint(lacking[0])}" if lacking else "")
+    return Finding(
+        "extras", Level.OK, text, f"Install those that you need: {install_hint(lacking[0])}" if lacking else ""
+    )
 
 
 def memory() -> Iterator[Finding]:

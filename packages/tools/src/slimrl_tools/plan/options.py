@@ -19,8 +19,8 @@ Says what a run takes before it begins: memory by part on each device, disk, the
 what most of the time goes to, and, where it does not fit, what to change and how much each change saves. FILE and the
 settings are those of `slimrl rl` or `slimrl sft`; put `plan` in the place of `rl`.
 
-Nothing is loaded and no weights are downloaded. Two numbers for memory: what is expected, and what it is at most, if
-every conversation fills seq_len. With `--resume true` it is what the run in output_dir has still to do.
+Nothing is loaded and no weights are downloaded. It prints two numbers for memory: the expected one, and the largest,
+if every conversation fills seq_len. With `--resume true` it plans the rest of the run in output_dir.
 
   --no-measure      estimate times. Else a decoding step and a training pack are timed on this machine, with random
                     weights of the real shape: ten seconds, or two minutes on a slow CPU; once for each model, as
