@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import threading
+from concurrent.futures import CancelledError, Future
 
 import pytest
 
@@ -29,6 +30,34 @@ def test_closing_ends_the_tasks_of_one_part_and_then_its_connections() -> None:
     one.close()
     assert ends == ["ours", "connection"] and ours.done() and not theirs.done()
     other.close()
+
+
+def test_work_that_a_task_starts_while_its_part_closes_is_cancelled() -> None:
+    events: list[str] = []
+
+    async def late() -> None:
+        events.append("late")
+
+    async def follow() -> None:
+        try:
+            await asyncio.sleep(20)
+        finally:
+            events.append("follow")
+            started.append(part.start(late()))
+
+    async def connection() -> None:
+        events.append("connection")
+
+    started: list[Future[None]] = []
+    part = LoopTasks(connection)
+    part.start(follow())
+    part.wait(asyncio.sleep(0))
+    part.close()
+    started.append(part.start(late()))
+    for future in started:
+        with pytest.raises(CancelledError):
+            future.result(10)
+    assert events == ["follow", "connection"]
 
 
 def test_the_loop_survives_what_its_work_raises(capsys: pytest.CaptureFixture[str]) -> None:

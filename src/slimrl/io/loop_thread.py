@@ -81,7 +81,8 @@ PROCESS_LOOP = LoopThread("slimrl")
 
 class LoopTasks:
     """The tasks of one object, such as a client, in a loop of the process. `close` cancels all tasks, and then closes
-    the object's connections. Garbage collection of the LoopTasks does the same."""
+    the object's connections. Garbage collection of the LoopTasks does the same. Work that starts later is cancelled at
+    once."""
 
     def __init__(self, *connections: Callable[[], Awaitable[None]], loop: LoopThread = PROCESS_LOOP) -> None:
         self._loop = loop
@@ -110,6 +111,9 @@ class LoopTasks:
     async def _track(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.current_task()
         assert task
+        if not self._end.alive:  # `close` has cancelled the tasks, and may have closed the connections
+            work.close()
+            raise asyncio.CancelledError
         self._tasks.add(task)
         try:
             return await work

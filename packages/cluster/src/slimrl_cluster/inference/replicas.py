@@ -197,7 +197,7 @@ class Replicas:
         except _Gone:
             pass
         except UserError as error:
-            member.failure = error
+            member.failure, member.failed_s = error, time.monotonic()
             if any(one.is_ready for one in self._members.values()):
                 self._note(f"{error} Others go on without it.")
         self._changed.set()

@@ -63,7 +63,7 @@ class ServerLink:
         self._looks = HttpClient(self._peer, 1)
         self._tasks = LoopTasks(self._http.aclose, self._looks.aclose)
         self._look_s = min(address.timeout_s / LOOKS, MOST_LOOK_S)
-        self._looking: asyncio.Task[str] | None = None
+        self._looking: Future[str] | None = None
 
     @property
     def name(self) -> str:
@@ -121,8 +121,8 @@ class ServerLink:
     async def _look(self) -> str:
         """Return the result of `_find_trouble`. Concurrent callers share one probe."""
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._find_trouble())
-        return await asyncio.shield(self._looking)
+            self._looking = self.start(self._find_trouble())
+        return await asyncio.shield(asyncio.wrap_future(self._looking))
 
     async def _find_trouble(self) -> str:
         """Probe the server, and return the reason why it does not answer; an empty text if its engine is alive."""
