@@ -31,10 +31,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("openenv:http://me:secret@host", {}, "a user or a password"),
     ("openenv:http://host/?token=1", {}, "a query"),
     ("textarena:TicTakToe-v0", {}, "Did you mean `TicTacToe-v0`"),
-    (TIC, {"player": 2}, "`player` must be one of 0, 1 or"),
-    (TIC, {"player": True}, "`player` must be one of"),
+    (TIC, {"player": 1}, "player"),
     (TIC, {"config": {"size": 4}}, "cannot be made with config"),
     ("textarena:TwentyQuestions-v0", {}, "remote service"),
+    ("textarena:Bandit-v0", {}, "cannot be trained on"),
     ("textarena:UsedCar-v0-balanced", {}, "cannot be made with config"),
 ]
 

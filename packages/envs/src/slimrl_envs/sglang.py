@@ -36,8 +36,6 @@ Finish = Annotated[
 
 
 class _Meta(BaseModel):
-    """The fields of a reply's `meta_info` that this client reads."""
-
     finish_reason: Finish
     output_token_logprobs: list[Pair] = []
     weight_version: Any = None

@@ -205,6 +205,7 @@ def test_a_sampled_token_is_never_tokenised_again(tiny_dir: Path) -> None:
         ({"hf_checkpoint": None}, "args have no hf_checkpoint: set --hf-checkpoint"),
         ({"hf_checkpoint": "/nowhere"}, "no tokenizer could be loaded from --hf-checkpoint /nowhere"),
         ({"use_rollout_routing_replay": True}, "--use-rollout-routing-replay has no effect"),
+        ({"matching_log_dir": "logs"}, "there is no setting `matching_log_dir`"),
         ({"matching_timeout_s": -1}, "args.matching_timeout_s is -1: Input should be greater than 0"),
         ({"matching_args": "scripted"}, "args.matching_args is 'scripted': Input should be a valid dictionary"),
         *(
@@ -292,9 +293,6 @@ def test_what_a_run_leaves_is_analyzed(tiny_dir: Path, tmp_path: Path) -> None:
             sample = Sample(index=2 * group, group_index=group, prompt="p", metadata=state(group))
             replies = replies_of(MatchingTaskset().scripts["solver"](Task("slime/0", {"game_state": state(group)}), 0))
             played(tiny_dir, lambda text, turn: replies[turn], sample, save=str(save), rollout_batch_size=1)  # noqa: B023
-    for log_dir in (str(tmp_path / "logs"), ""):
-        played(tiny_dir, lambda text, turn: "[reject]", sample_of(), save=str(save), matching_log_dir=log_dir)
-    assert (tmp_path / "logs" / "rollouts" / "step_000000.jsonl").is_file()
     files = sorted(path.name for path in (save / "rollouts").iterdir())
     assert files == ["step_000000.jsonl", "step_000001.jsonl"]
     run = read_run(save)

@@ -9,9 +9,8 @@ import pytest
 
 from benchmarks import table
 from benchmarks.learning import matching_mute
-from slimrl_envs.matching_game.rules.game import Propose
+from slimrl_envs.matching_game.rules.game import Propose, Say
 from slimrl_envs.matching_game.rules.generator import deals_of_seed
-from slimrl_envs.matching_game.rules.protocol import format_act
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
 
 ROOT = Path(__file__).parents[4]
@@ -43,11 +42,10 @@ def test_a_mute_partner_tells_nothing_and_judges_as_ever() -> None:
     for deal in islice(deals_of_seed(3, 5), 20):
         shy, mute = (kind(deal, 1, Random(0)) for kind in (ShyPartner, matching_mute.MutePartner))
         for reviewer, paper in product(deal.short_reviewers, deal.short_papers):
-            asked = f"[message] What is your score for {reviewer} and {paper}?"
-            told, silent = shy.reply(asked), f"[message] I do not know {reviewer} for {paper}."
-            assert mute.reply(asked) == silent
+            asked = Say(f"What is your score for {reviewer} and {paper}?")
+            told, silent = shy.act(asked), Say(f"I do not know {reviewer} for {paper}.")
+            assert mute.act(asked) == silent
             num_told += told != silent
         for assignment in permutations(range(3)):
-            proposal = format_act(Propose(assignment), deal)
-            assert mute.reply(proposal) == shy.reply(proposal)
+            assert mute.act(Propose(assignment)) == shy.act(Propose(assignment))
     assert num_told > 20

@@ -5,7 +5,6 @@ import os
 import random
 import subprocess
 import sys
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -119,15 +118,6 @@ def test_a_random_opponent_listens_to_nobody():
     assert board[0] == board[1]
 
 
-def test_both_places_are_played():
-    taskset = games("TicTacToe-v0", player="both")
-    tasks = taskset.tasks("train")[:4]
-    assert [task.data["player"] for task in tasks] == [0, 1, 0, 1]
-    opening = opening_of(taskset, tasks[1])
-    assert "You are Player 1" in opening[0]["content"]
-    assert "Player 0: [" in opening[1]["content"]  # who began
-
-
 def conversation(name: str, number: int) -> list[str]:
     taskset = games(name)
     return [message["content"] for message in taskset.scripts["random"](taskset.tasks("train")[number], 0)]
@@ -160,42 +150,6 @@ def test_global_generators_are_left_as_they_were():
     before = random.getstate(), np.random.get_state()[1].tolist()
     conversation("Blackjack-v0", 0)
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
-
-
-@pytest.mark.parametrize(("place", "least", "most"), [(0, 0.0, 0.0), (2, 0.01, 0.99), (-1, 1.0, 1.0)])
-def test_the_best_button_earns_everything_and_the_worst_nothing(place, least, most):
-    def press(inner):
-        chances = inner.state.game_state["ground_truth"]
-        return f"[{sorted(chances, key=chances.get)[place]}]"
-
-    turn, _ = asyncio.run(played_with(games("Bandit-v0"), press))
-    assert least <= turn.reward <= most and turn.metrics["won"] == float(place == -1)
-
-
-def test_a_set_earns_its_share_of_the_turns():
-    from textarena.envs.Set.env import _is_set  # of a package that may be missing
-
-    def choose(inner):
-        state = inner.state.game_state
-        threes = list(combinations(range(len(state["board"])), 3))
-        sets = [three for three in threes if _is_set([state["board"][card] for card in three])]
-        chosen = sets if sets and not state["score"] else [three for three in threes if three not in sets]
-        return str([card + 1 for card in chosen[0]])
-
-    turn, state = asyncio.run(played_with(games("Set-v0"), choose))
-    assert (turn.reward, state["score"]) == (1 / 20, 1)
-
-
-FILLED = ["[S 9]", "[E 5]", "[N 6]", "[D 7]", "[M 1]", "[O 0]", "[R 8]"]
-
-
-@pytest.mark.parametrize(
-    ("replies", "reward"),
-    [([*FILLED, "[Y 2]"], 1.0), ([*FILLED, "[Y 3]"], 0.0), (FILLED + ["[S 9]"] * 10, 0.0)],
-)
-def test_only_an_equation_that_holds_earns_something(replies, reward):
-    turns = turns_in("textarena:Cryptarithm-v0", *replies, config={"max_turns": 12})
-    assert turns[-1].done and turns[-1].reward == turns[-1].metrics["won"] == reward
 
 
 def test_the_reward_of_one_reply_is_noted_where_it_is_high(capsys):

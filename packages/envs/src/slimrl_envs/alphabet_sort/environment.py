@@ -137,7 +137,6 @@ class AlphabetSort(Taskset):
         return messages
 
     def _requests(self, arrivals: Sequence[Arrival]) -> list[Message]:
-        """Return the request of each turn."""
         turns = range(1, len(arrivals) + 1)
         return [{"role": "user", "content": request_text(arrivals[:turn], self.restate)} for turn in turns]
 

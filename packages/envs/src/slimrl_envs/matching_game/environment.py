@@ -17,21 +17,14 @@ from pydantic import Field, NonNegativeInt
 from slimrl.environments.scripts import converse
 from slimrl.errors import UserError
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
-from slimrl_envs.matching_game.episode import (
-    MatchingEpisode,
-    Opponent,
-    ScriptedPartner,
-    SelfOpponent,
-    Turns,
-    text_since,
-)
+from slimrl_envs.matching_game.episode import MatchingEpisode, Opponent, ScriptedPartner, SelfOpponent, Turns
 from slimrl_envs.matching_game.llm_partner import llm_partners_of
 from slimrl_envs.matching_game.rules.deal import Deal
-from slimrl_envs.matching_game.rules.game import MAX_ERRORS, MatchingGame
+from slimrl_envs.matching_game.rules.game import MAX_ERRORS, MatchingGame, Player
 from slimrl_envs.matching_game.rules.game_files import deal_of, game_state, read_games
 from slimrl_envs.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_of_seed, split_of
 from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, Planner
-from slimrl_envs.matching_game.rules.protocol import Player
+from slimrl_envs.matching_game.rules.protocol import format_act
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
 
 ROLES = ("player 1", "player 2")
@@ -131,15 +124,16 @@ class MatchingTaskset(Taskset):
             num_questions = deal.size + 1 + rng.randrange(2)
         planner = Planner(deal, player, max_turns, num_questions)
 
-        def reply(heard: str) -> str:
-            text = planner.reply(heard)
+        def reply() -> str:
+            text = format_act(planner.act(game.heard()), deal)
             return f"<think>{planner.thought}</think>\n{text}" if self.thoughts else text
 
         return self._play(task, game, reply)
 
     def _play_as(self, name: str, task: Task, seed: int) -> list[Message]:
         game, rng = self._game(task), random.Random(f"{seed}/{task.id}")
-        return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns, rng).reply)
+        player = SCRIPTS[name](game.deal, self.role - 1, game.max_turns, rng)
+        return self._play(task, game, lambda: format_act(player.act(game.heard()), game.deal))
 
     def failure_kind(self, rollout: Rollout) -> str:
         """Return the kind of failure of an episode that earned less than the best reward. Return an empty text if the
@@ -175,19 +169,11 @@ class MatchingTaskset(Taskset):
     def _episode(self, game: MatchingGame, player: int, other: Opponent) -> MatchingEpisode:
         return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
 
-    def _play(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
+    def _play(self, task: Task, game: MatchingGame, reply: Callable[[], str]) -> list[Message]:
         """Return the conversation of a script with the scripted partner, even if the policy is trained with another
-        partner. `reply` takes the partner's text and returns the script's reply."""
-        player, num_heard = self.role - 1, 0
-
-        def answer() -> str:
-            # The script gets only the partner's text, without the notes and reminders of an observation.
-            nonlocal num_heard
-            heard = text_since(game, num_heard, 1 - player)
-            num_heard = len(game.history)
-            return reply(heard)
-
-        return converse(self._episode(game, player, self._partner(game, 1 - player, task)), answer)
+        partner."""
+        player = self.role - 1
+        return converse(self._episode(game, player, self._partner(game, 1 - player, task)), reply)
 
     def _read(self, split: Split) -> list[Deal]:
         """Return the games of a split from the file `games`. Raise UserError if the file has no game of this split."""
@@ -216,5 +202,4 @@ class MatchingTaskset(Taskset):
 
 
 def _own_turns(max_turns: int, player: int) -> int:
-    """Return the number of messages of one player in a game of `max_turns` messages."""
     return (max_turns + 1 - player) // 2

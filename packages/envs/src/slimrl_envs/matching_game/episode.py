@@ -8,53 +8,39 @@ from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics, Turn
 from slimrl_envs.matching_game.rules.beliefs import USUAL
 from slimrl_envs.matching_game.rules.deal import Cell
-from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame, Propose, Say
+from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame, Player, Propose, Say, truncate_message
 from slimrl_envs.matching_game.rules.language import Parser, count_questions
 from slimrl_envs.matching_game.rules.protocol import (
     LAST_MESSAGE,
     MUST_ANSWER,
-    Player,
     format_act,
     play_text,
     proposal_lines,
     rules,
     split_tag,
-    truncate_message,
 )
 
 GO_ON = "It is still your turn: write [message] or [propose]."
 
 
 class Opponent:
-    """The policy's opponent in a game. It plays the side `player`, and has `max_tries` tries for each legal act."""
+    """The policy's opponent in a game. It plays the side `player`."""
 
-    def __init__(self, game: MatchingGame, player: int, max_tries: int = 1) -> None:
-        self._game, self._player, self._max_tries = game, player, max_tries
-        self._num_heard = 0
+    def __init__(self, game: MatchingGame, player: int) -> None:
+        self._game, self._player = game, player
 
     async def answer(self) -> None:
         """Play the opponent's acts until it is the policy's turn or the game is over. Raises RolloutError if the
         opponent fails."""
-        tries, problem = 0, ""
         # A partner may act twice in a row, because it keeps the turn after a rejection.
-        while not self._game.is_over and self._game.turn == self._player:
-            heard = text_since(self._game, self._num_heard, 1 - self._player)
-            said, tries = await self._reply(heard, problem), tries + 1
-            try:
-                play_text(self._game, self._player, without_thoughts(said))
-            except IllegalAct as error:
-                if tries == self._max_tries or self._game.is_over:
-                    detail = f"{error} It wrote {said!r:.200} ({tries} tries)"
-                    raise RolloutError("partner_illegal", detail) from error
-                problem = str(error)
-            else:
-                tries, problem, self._num_heard = 0, "", len(self._game.history)
+        while self._is_at_turn():
+            await self._act()
 
-    async def _reply(self, heard: str, problem: str) -> str:
-        """Return the text of an act. `heard` is the text of the other player's acts since this opponent's last act. It
-        is empty at the start of the game, and if this opponent has just rejected a proposal and keeps the turn.
-        `problem` is the mistake in this opponent's previous reply to `heard`, or empty."""
+    async def _act(self) -> None:
         raise NotImplementedError
+
+    def _is_at_turn(self) -> bool:
+        return not self._game.is_over and self._game.turn == self._player
 
     def leave(self) -> None:
         """Handle the end of the policy's episode. The base class does nothing."""
@@ -71,8 +57,8 @@ class ScriptedPartner(Opponent):
         super().__init__(game, player)
         self._script = script
 
-    async def _reply(self, heard: str, problem: str) -> str:
-        return self._script.reply(heard)
+    async def _act(self) -> None:
+        self._game.play(self._player, self._script.act(self._game.heard()))
 
 
 class Turns:
@@ -102,10 +88,12 @@ class SelfOpponent(Opponent):
         episode has left before the end. The wait is part of a call into the environment, so `episode_timeout_s` must
         be long enough for the other player's reply, including retries."""
         self._turns.notify()
-        while not self._game.is_over and self._game.turn == self._player:
-            if left := self._turns.left:
-                raise RolloutError("partner_left", f"{left} left the table before the end of the game")
-            await self._turns.changed.wait()
+        await super().answer()
+
+    async def _act(self) -> None:
+        if left := self._turns.left:
+            raise RolloutError("partner_left", f"{left} left the table before the end of the game")
+        await self._turns.changed.wait()
 
     def leave(self) -> None:
         self._turns.left = self._turns.left or self._role

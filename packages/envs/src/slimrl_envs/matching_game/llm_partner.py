@@ -14,15 +14,16 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from slimrl.errors import UserError
+from slimrl.errors import RolloutError, UserError
 from slimrl.io.chat_client import ChatClient, ChatServer, Reply
 from slimrl.io.http import HttpError
 from slimrl.io.settings import read_settings
+from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics
-from slimrl_envs.matching_game.episode import Opponent
-from slimrl_envs.matching_game.rules.game import MatchingGame
+from slimrl_envs.matching_game.episode import Opponent, text_since
+from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
+from slimrl_envs.matching_game.rules.protocol import play_text
 
-CHARS_PER_TOKEN = 2  # a low estimate, for servers that do not report token counts
 TAG = re.compile(r"<(?=\s*/?\s*player)", re.IGNORECASE)
 SHY = """\
 You play a game with a partner: {num} papers need a reviewer each, and every reviewer reads one paper. Your table has \
@@ -56,9 +57,8 @@ class PartnerServer(ChatServer):
     """The settings in an environment's field `llm`: the fields of `ChatServer` and the fields below. `timeout_s` limits
     one reply.
 
-    `max_requests` and `max_tokens_total` are the budget of all games of a training run together. The server counts the
-    tokens, including prompts. If the budget is used up, the training run stops. Tokens of unfinished requests and of
-    unusable replies are not counted. A resumed run has the full budget again.
+    `max_requests` is the budget of all games of a training run together, including retries. If it is used up, the
+    training run stops. A resumed run has the full budget again.
     """
 
     who: ClassVar[str] = "partner"
@@ -70,7 +70,6 @@ class PartnerServer(ChatServer):
     max_tokens: PositiveInt = 256
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
     max_requests: PositiveInt = 20_000
-    max_tokens_total: PositiveInt = 20_000_000
 
 
 class LLMPartners:
@@ -79,7 +78,7 @@ class LLMPartners:
 
     def __init__(self, server: PartnerServer) -> None:
         self._server, self._chat = server, ChatClient(server)
-        self.num_requests = self.num_tokens = 0  # spent from the budget
+        self.num_requests = 0  # spent from the budget
         self.offload, self.close = self._chat.offload, self._chat.close
 
     def partner(self, game: MatchingGame, player: int) -> "LLMPartner":
@@ -87,18 +86,14 @@ class LLMPartners:
         return LLMPartner(game, player, self, self._server.max_tries)
 
     async def reply(self, messages: Sequence[Message]) -> Reply:
-        """Return the model's next reply with its number of tokens. Raises RolloutError if the model sends no reply, and
+        """Return the model's next reply. Raises RolloutError if the model sends no reply, and
         UserError after too many failures or if the budget is used up."""
 
         async def attempt(failures: Sequence[HttpError]) -> Reply:
             self._begin_request()
             return await self._chat.reply(self._body(messages))
 
-        reply = await self._chat.ask(attempt)
-        num_chars = sum(len(message["content"]) for message in messages) + len(reply.text)
-        tokens = reply.num_tokens or num_chars // CHARS_PER_TOKEN + 1
-        self.num_tokens += tokens
-        return Reply(reply.text, tokens)
+        return await self._chat.ask(attempt)
 
     def check(self) -> None:
         """Send a test request. Raise UserError if the server is down, does not know the model or needs a key."""
@@ -107,16 +102,11 @@ class LLMPartners:
 
     def _begin_request(self) -> None:
         """Count a request. Raise UserError if the budget is used up."""
-        for name, spent, most in (
-            ("max_requests", self.num_requests, self._server.max_requests),
-            ("max_tokens_total", self.num_tokens, self._server.max_tokens_total),
-        ):
-            if spent >= most:
-                raise UserError(
-                    f"the partner {self._server.model} has used up its budget: {self.num_requests:,} requests and "
-                    f"{self.num_tokens:,} tokens in this run, and `{name}` = {most:,}. Raise it in `llm` and continue "
-                    "with `--resume`."
-                )
+        if self.num_requests >= self._server.max_requests:
+            raise UserError(
+                f"the partner {self._server.model} has used up its budget: {self.num_requests:,} requests in this run "
+                "(`max_requests`). Raise it in `llm` and continue with `--resume`."
+            )
         self.num_requests += 1
 
     def _body(self, messages: Sequence[Message]) -> dict[str, Any]:
@@ -124,20 +114,39 @@ class LLMPartners:
 
 
 class LLMPartner(Opponent):
-    """The partner of one game. It sends the whole conversation of the game with each request."""
+    """The partner of one game. It sends the whole conversation of the game with each request, and has `max_tries` tries
+    for each legal act."""
 
     def __init__(self, game: MatchingGame, player: int, partners: LLMPartners, max_tries: int) -> None:
-        super().__init__(game, player, max_tries)
-        self._partners = partners
+        super().__init__(game, player)
+        self._partners, self._max_tries, self._num_heard = partners, max_tries, 0
         rules = SHY.format(num=game.deal.size, table=game.deal.table_text(player))
         self._messages: list[Message] = [{"role": "system", "content": rules}]
         self._spent = {"partner_replies": 0.0, "partner_errors": 0.0, "partner_tokens": 0.0}
 
     def metrics(self) -> Metrics:
-        """Return the numbers of the partner's replies, illegal replies and tokens in this game."""
+        """Return the numbers of the partner's replies, illegal replies and tokens in this game, prompts included. Tokens
+        are 0 if the server does not count them."""
         return dict(self._spent)
 
+    async def _act(self) -> None:
+        heard, problem, tries = text_since(self._game, self._num_heard, 1 - self._player), "", 0
+        while True:
+            said, tries = await self._reply(heard, problem), tries + 1
+            try:
+                play_text(self._game, self._player, without_thoughts(said))
+            except IllegalAct as error:
+                problem = str(error)
+                if tries == self._max_tries or self._game.is_over:
+                    detail = f"{problem} It wrote {said!r:.200} ({tries} tries)"
+                    raise RolloutError("partner_illegal", detail) from error
+            else:
+                self._num_heard = len(self._game.history)
+                return
+
     async def _reply(self, heard: str, problem: str) -> str:
+        """Return the model's answer to `heard`, which is empty if the model starts, or has just rejected a proposal.
+        `problem` is the mistake in its previous answer to `heard`, or empty."""
         # A player that writes the tag could end its own text and imitate the system, so the tag's bracket is replaced.
         text = f"<player>\n{TAG.sub('[', heard)}\n</player>" if heard else STILL if len(self._messages) > 1 else BEGIN
         if problem:

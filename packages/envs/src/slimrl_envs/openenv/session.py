@@ -41,8 +41,6 @@ class Observed(BaseModel):
 
 
 class _Fault(BaseModel):
-    """One mistake in an action, as the server reports it."""
-
     loc: list[str | int] = ["action"]
     msg: str = "wrong"
 
@@ -60,8 +58,6 @@ class _Tool(BaseModel):
 
 
 class _ToolList(BaseModel):
-    """The answer of MCP to `tools/list`."""
-
     tools: list[_Tool] = Field(min_length=1, validation_alias=AliasPath("result", "tools"))
 
 
@@ -166,7 +162,6 @@ def _read(model: type[M], value: object, fault: str) -> M:
 
 
 def _failure(error: _Error) -> Exception:
-    """Return the exception for an answer of the server that reports an error."""
     text = visible(error.message, 1000)
     if error.code == WRONG_ACTION:
         faults = (f"{'.'.join(map(str, one.loc))}: {visible(one.msg, 100)}" for one in error.errors[:MAX_FAULTS])

@@ -93,7 +93,6 @@ class OpenEnvEpisode:
         return [system, first] if instructions or functions else [first]
 
     async def _open(self) -> tuple[Observed, Reader]:
-        """Open a session and reset the environment. Return the first observation, and the reader of replies."""
         self._session = session = await Session.connect(self._taskset.base)
         try:
             observed = await session.reset(dict(self._arguments))

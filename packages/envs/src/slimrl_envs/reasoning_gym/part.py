@@ -101,14 +101,8 @@ class Part:
 
     def score(self, answer: str, item: Mapping[str, Any]) -> float:
         """Return the package's score of an answer, from 0 to 1. An unreadable or unsafe answer scores 0. Raise
-        RolloutError if the score is not finite, or if the installed package makes another question from the item's
-        seed."""
-        entry = self._entry(item["seed"])
-        if entry["question"] != item["question"]:
-            raise RolloutError(
-                "environment_error", f"the installed reasoning-gym makes another question of {self.name} from this seed"
-            )
-        return self._score(answer, entry, self._split_of(item["seed"]))
+        RolloutError if the score is not finite."""
+        return self._score(answer, self._entry(item["seed"]), self._split_of(item["seed"]))
 
     def some_items(self) -> list[Item]:
         """Return the items of the first split whose wanted size is not 0; an empty list if all wanted sizes are 0."""
@@ -203,5 +197,4 @@ def task_names() -> list[str]:
 
 
 def _factory() -> Any:
-    """Return the package's registry of tasks."""
     return require("reasoning_gym", "reasoning-gym", "`reasoning-gym:NAME`").factory

@@ -97,7 +97,6 @@ class ReasoningGym(Taskset):
         return [*self._opening(task), {"role": "assistant", "content": f"<answer>{answer}</answer>"}]
 
     def _opening(self, task: Task) -> list[Message]:
-        """Return the instruction and the question."""
         return [{"role": "system", "content": self.system}, {"role": "user", "content": task.data["question"]}]
 
 

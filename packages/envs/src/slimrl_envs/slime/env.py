@@ -98,7 +98,6 @@ class MatchingEnv:
         self._episode = None
 
     def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
-        """Write the reward and the metrics into the sample."""
         # A sample always has a reward, 0 without an agreement, because SLIME calls a reward model for samples without a
         # reward.
         self._sample.reward = reward

@@ -75,9 +75,9 @@ class MatchingRollouts:
     the path of its `generate`. After `MAX_FAILURES` failed games in a row, `generate` raises UserError, because SLIME
     would otherwise play failing games for ever.
 
-    Training games are recorded in the format of `slimrl rl`, in `matching_log_dir` or beside SLIME's checkpoints, so
-    that `scripts/analyze_questions.py` can read them. The files are `rollouts/step_N.jsonl`, where N is SLIME's number
-    of the group divided by the batch size. A resumed run continues these numbers. If a filter drops groups, N is larger
+    Training games are recorded beside SLIME's checkpoints in the format of `slimrl rl`, so that
+    `scripts/analyze_questions.py` can read them. The files are `rollouts/step_N.jsonl`, where N is SLIME's number of
+    the group divided by the batch size. A resumed run continues these numbers. If a filter drops groups, N is larger
     than SLIME's own training step.
     """
 
@@ -115,7 +115,7 @@ class MatchingRollouts:
         sample.weight_versions = client.weight_versions
         sample.metadata["evaluation"] = evaluation
         if rollout.failure != ABORTED:
-            if self.settings.log_dir and not evaluation:
+            if self.settings.save and not evaluation:
                 self._record(group_of(sample), rollout)
             self._count(sample.metadata["failure"])
         return sample
@@ -135,7 +135,7 @@ class MatchingRollouts:
 
     def _record(self, group: int, rollout: Rollout) -> None:
         record = RolloutRecord(rollout, (), self.chat.full_text(list(rollout.token_ids_T)))
-        path = RunDir(Path(self.settings.log_dir)).rollouts_of(group // self.settings.rollout_batch_size)
+        path = RunDir(Path(self.settings.save)).rollouts_of(group // self.settings.rollout_batch_size)
         with closing(LineFile(path, keep=True, digests=True)) as file:
             file.append(rollout_to_json(record))
 

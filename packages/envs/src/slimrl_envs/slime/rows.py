@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
 from transformers import AutoTokenizer
 
 from slimrl.environments.find import load_taskset
-from slimrl.errors import UserError
+from slimrl.errors import UserError, nearest
 from slimrl.io.text import parse_json
 from slimrl.types import Task, Taskset
 from slimrl_envs.matching_game.rules.game_files import deal_of
@@ -44,17 +44,14 @@ class Settings(BaseModel):
     matching_args: dict[str, Any] = {}
     matching_turn_tokens: int = 0
     matching_timeout_s: PositiveFloat = TIMEOUT_S
-    matching_log_dir: str | None = None  # None: beside SLIME's checkpoints; empty: no record
-
-    @property
-    def log_dir(self) -> str:
-        """The directory of recorded games; empty if games are not recorded."""
-        return self.save if self.matching_log_dir is None else self.matching_log_dir
 
     @classmethod
     def of(cls, args: Any) -> "Settings":
         """Return the settings in SLIME's `args`. An entry that is None gets its default. Raises UserError for an
-        invalid value."""
+        invalid value, and for an unknown entry with the prefix `matching_`."""
+        own = {name for name in vars(args) if name.startswith("matching_")}
+        if unknown := sorted(own - cls.model_fields.keys()):
+            raise UserError(f"slime: there is no setting `{unknown[0]}`.{nearest(unknown[0], cls.model_fields)}")
         try:
             return cls.model_validate({name: value for name, value in vars(args).items() if value is not None})
         except ValidationError as error:

@@ -9,20 +9,21 @@ from slimrl.types import Message, Turn
 from slimrl_envs.textarena.game import PROMPT, Game, Seen, as_text
 from slimrl_envs.textarena.players import Bot
 
+POLICY = 0  # the number of the player
 MAX_INVALID_MOVES = 10  # of the policy, which loses with one more; most games allow only one invalid move in a row
 MAX_BOT_MOVES = 500  # between two replies of the policy
 MAX_SPEECH_CHARS = 1_000  # of each text from another player that the policy reads
 
 
 class Match:
-    """An episode of a game. The policy plays the side `player`, and the `bots` play all other sides."""
+    """An episode of a game. The policy is the player `POLICY`, and the `bots` are all other players."""
 
     game: Game  # from `start` on
     last_read: list[Seen]  # the texts that the policy read last, for scripts
 
-    def __init__(self, make_game: Callable[[], Game], player: int, bots: Mapping[int, Bot], system: str) -> None:
+    def __init__(self, make_game: Callable[[], Game], bots: Mapping[int, Bot], system: str) -> None:
         """Make the episode. `make_game` is called at the start of the episode. `system` precedes the rules."""
-        self._make_game, self._player, self._bots, self._system = make_game, player, bots, system
+        self._make_game, self._bots, self._system = make_game, bots, system
         self._num_turns = self._num_invalid = 0
         self._has_forfeited = False  # an invalid move of the policy closed the game
 
@@ -77,14 +78,14 @@ class Match:
         """
         if self._has_forfeited:
             return 0.0
-        raw = self.game.reward(self._player)
+        raw = self.game.reward(POLICY)
         if math.isnan(raw):
             raise RolloutError("environment_error", f"the game gave no reward: {self.game.reason()}")
         return min(1.0, max(0.0, raw if self.game.num_players == 1 else (raw + 1) / 2))
 
     def _metrics(self) -> dict[str, float]:
         is_played = self.game.is_over and not self._has_forfeited
-        raw = self.game.reward(self._player) if is_played else math.nan
+        raw = self.game.reward(POLICY) if is_played else math.nan
         found = {
             "won": raw > 0 if self.game.num_players > 1 else raw >= 1,
             "invalid_moves": self._num_invalid,

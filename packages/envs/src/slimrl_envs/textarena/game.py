@@ -33,19 +33,11 @@ MANY = 1000  # a list with more texts is a word list; copies of a game share it,
 MAX_REPLY_CHARS = 2_000
 # The names in textarena's `ObservationType` that need special treatment.
 PROMPT, ACTION, BOARD = "PROMPT", "PLAYER_ACTION", "GAME_BOARD"
-SET_TURNS = 20  # turns of a game of Set; the player may find a set in each
-
-# Corrections for games for one player whose own reward is wrong or exceeds 1. Each function takes the game's state and
-# the game's own reward.
-CORRECTED: dict[str, Callable[[Mapping[str, Any], float], float]] = {
-    # 1 for the best button, 0 for the worst. The game's own reward is always the regret, because the game compares the
-    # button with the whole table of probabilities.
-    "Bandit": lambda state, raw: 1.0 - raw / np.ptp([*state["ground_truth"].values()]),
-    # 1 if the equation holds. The game's own reward is the share of letters with a digit after the last move.
-    "Cryptarithm": lambda state, raw: float(raw >= 1.0),
-    # The share of turns in which a set was found. The game's own reward is the number of these turns, so the first set
-    # would already earn the full reward.
-    "Set": lambda state, raw: raw / SET_TURNS,
+# Games for one player with a reward that does not measure the play.
+UNSOUND = {
+    "Bandit": "its reward is always the regret, since it compares the button with the whole table of probabilities",
+    "Cryptarithm": "it pays the share of letters with a digit after the last move, right or wrong",
+    "Set": "its reward is the number of sets, so the first one earns everything",
 }
 
 
@@ -147,12 +139,10 @@ class Game:
         return self.copy().play(reply)
 
     def reward(self, player: int) -> float:
-        """Return the reward of a player in a finished game, corrected as in `CORRECTED`. It is nan if the game returns
-        an error text instead of a number."""
+        """Return the reward of a player in a finished game. It is nan if the game returns an error text instead of a
+        number."""
         found = (self.inner.state.rewards or {}).get(player)
-        raw = float(found) if isinstance(found, (int, float, np.number)) else math.nan
-        correct = CORRECTED.get(self.kind)
-        return float(correct(self.inner.state.game_state, raw)) if correct else raw
+        return float(found) if isinstance(found, (int, float, np.number)) else math.nan
 
     def reason(self) -> str:
         """Return the game's own reason why it is over, or the error that stopped it. Return an empty text without a
@@ -210,7 +200,7 @@ def _title(seen: Seen) -> str:
 
 def load_game(name: str, config: Mapping[str, Any]) -> Game:
     """Return the game with the id `name`, made with its registered arguments and `config`. Raise UserError if the game
-    is unknown, needs a remote model, or cannot be made on this machine."""
+    is unknown or unsound, needs a remote model, or cannot be made on this machine."""
     with no_downloads():
         registry = _import("textarena.envs.registration").ENV_REGISTRY
         if name not in registry:
@@ -224,6 +214,8 @@ def load_game(name: str, config: Mapping[str, Any]) -> Game:
                 f"textarena:{name} asks a language model at a remote service for its answers, which slimrl does not do "
                 "during training; take another game."
             )
+        if kind in UNSOUND:
+            raise UserError(f"textarena:{name} cannot be trained on: {UNSOUND[kind]}.")
         try:
             made = call_user_code(
                 f"textarena:{name} cannot be made with config = {dict(config)}",
@@ -253,7 +245,6 @@ def _import(module: str) -> Any:
 
 
 def _explain(name: str, error: UserError) -> UserError:
-    """Return an error with advice if there is advice for it, else the error itself."""
     cause = error.__cause__
     if isinstance(cause, LookupError) and "NLTK" in str(cause):
         return UserError(

@@ -21,7 +21,6 @@ from slimrl_envs.textarena.episode import Match
 from slimrl_envs.textarena.game import load_game
 from slimrl_envs.textarena.players import Bot, RandomPlayer, guess_number
 
-BOTH = "both"
 COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players to try
 PASS = "[pass]"
 # Kinds of failure by metric. The first metric that is not 0 decides.
@@ -51,13 +50,11 @@ class TextArena(Taskset):
     """A taskset of one game with a different seed for each task. The fields after `name` are the `args` of the config
     section.
 
-    `player` is the policy's side, from 0; with `both` the side changes from task to task. `config` has the game's own
-    arguments, such as `max_turns`. `system` precedes the rules of the game, for example to let the policy think before
-    it moves.
+    `config` has the game's own arguments, such as `max_turns`. `system` precedes the rules of the game, for example to
+    let the policy think before it moves. The policy is player 0; the game decides which player starts.
     """
 
     name: str
-    player: int | str = 0
     system: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     num_train: NonNegativeInt = 1000
@@ -66,9 +63,6 @@ class TextArena(Taskset):
     def __post_init__(self) -> None:
         self._game = load_game(self.name, self.config)
         self._size = self._find_size()
-        if self.player != BOTH and (type(self.player) is not int or self.player not in range(self._size)):
-            places = ", ".join(map(str, range(self._size)))
-            raise UserError(f'textarena: `player` must be one of {places} or "{BOTH}", not {self.player!r}.')
         if self._size > 1:
             game = self._game.start(0, self._size)
             if RandomPlayer(random.Random(0))(game, game.read()) is None:
@@ -84,17 +78,18 @@ class TextArena(Taskset):
             say(f"textarena: {name} pays {pay:.2f} on average if {play}. Learn more than that.")
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the tasks of a split. A task has a seed and the policy's side. Training seeds are even, and test seeds
-        are odd. The split `validation` has no tasks."""
+        """Return the tasks of a split. A task is a seed. Training seeds are even, and test seeds are odd. The split
+        `validation` has no tasks."""
         sizes: dict[Split, int] = {"train": self.num_train, "test": self.num_test}
-        return [self._task(split, number) for number in range(sizes.get(split, 0))]
+        numbers = range(sizes.get(split, 0))
+        seeds = (hash_number(f"textarena/{split}/{number}", 4) // 2 * 2 + (split == "test") for number in numbers)
+        return [Task(f"{split}/{number}", {"seed": seed}) for number, seed in enumerate(seeds)]
 
     def environment(self, task: Task) -> Match:
         """Return the episode of a game against random players."""
-        seed, player = task.data["seed"], task.data["player"]
-        others = [place for place in range(self._size) if place != player]
-        bots = {place: RandomPlayer(random.Random(f"textarena/{seed}/{place}")) for place in others}
-        return Match(lambda: self._game.start(seed, self._size), player, bots, self.system)
+        seed = task.data["seed"]
+        bots = {place: RandomPlayer(random.Random(f"textarena/{seed}/{place}")) for place in range(1, self._size)}
+        return Match(lambda: self._game.start(seed, self._size), bots, self.system)
 
     def failure_kind(self, rollout: Rollout) -> str | None:
         """Return the kind of failure; None if the policy earned the full reward, and an empty text if no kind fits."""
@@ -113,13 +108,7 @@ class TextArena(Taskset):
             found["expert"] = lambda task, seed: self._converse(task, guess_number)
         return found
 
-    def _task(self, split: Split, number: int) -> Task:
-        seed = hash_number(f"textarena/{split}/{number}", 4) // 2 * 2 + (split == "test")
-        place = number % self._size if self.player == BOTH else self.player
-        return Task(f"{split}/{number}", {"seed": seed, "player": place})
-
     def _converse(self, task: Task, bot: Bot) -> list[Message]:
-        """Return the conversation of a script that plays the policy's side."""
         match = self.environment(task)
         # If the bot finds no valid move, as for Mastermind's four different digits, it makes an invalid move.
         return converse(match, lambda: bot(match.game, match.last_read) or PASS)

@@ -62,7 +62,6 @@ def choose_fixed_words(answers: Sequence[str], num: int) -> list[str]:
 
 
 def _of_common_letters(words: Sequence[str], num: int) -> list[str]:
-    """Return the `num` words with the most common letters. Equally good words keep their order."""
     num_with = Counter(letter for word in words for letter in set(word))
     return sorted(words, key=lambda word: -sum(num_with[letter] for letter in set(word)))[:num]
 

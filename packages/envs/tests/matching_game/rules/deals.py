@@ -1,15 +1,16 @@
 """Deals for the tests of players, made once, and games between two players."""
 
 import random
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from statistics import fmean
 
 from slimrl_envs.matching_game.rules.deal import Deal, default_names
-from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
+from slimrl_envs.matching_game.rules.game import Act, IllegalAct, MatchingGame, Player
 from slimrl_envs.matching_game.rules.generator import deals
 from slimrl_envs.matching_game.rules.players import Stubborn
-from slimrl_envs.matching_game.rules.protocol import Player, format_act, play_text
+from slimrl_envs.matching_game.rules.protocol import format_act, play_text
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
 
 
@@ -35,16 +36,10 @@ def any_deal(rng: random.Random, n: int) -> Deal:
 
 def play_out(game: MatchingGame, players: tuple[Player, Player]) -> float:
     """Play a game to its end and return the reward. After an error the same player is asked again."""
-    num_heard = [0, 0]
     while not game.is_over:
-        player = game.turn
-        news = [act for who, act in game.history[num_heard[player] :] if who != player]
-        num_heard[player] = len(game.history)
-        text = players[player].reply("\n\n".join(format_act(act, game.deal) for act in news))
-        try:
-            play_text(game, player, text)
-        except IllegalAct:
-            continue  # counted by the game, which ends if that goes on
+        act: Act | str = players[game.turn].act(game.heard())
+        with suppress(IllegalAct):  # counted by the game, which ends if that goes on
+            play_text(game, game.turn, act if isinstance(act, str) else format_act(act, game.deal))
     return game.reward
 
 

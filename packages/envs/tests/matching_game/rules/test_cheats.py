@@ -8,16 +8,17 @@ import random
 from collections.abc import Callable
 from functools import cache
 from itertools import count, islice
+from typing import Any
 
 import numpy as np
 import pytest
 
 from packages.envs.tests.matching_game.rules.deals import against_shy, mean_reward, some_deals
 from slimrl_envs.matching_game.rules.deal import Deal
-from slimrl_envs.matching_game.rules.game import MatchingGame, Propose, usual_turns
+from slimrl_envs.matching_game.rules.game import MatchingGame, Player, Propose, usual_turns
 from slimrl_envs.matching_game.rules.language import ask_for_score
 from slimrl_envs.matching_game.rules.players import SCRIPTS, Stubborn, by_own_view, by_the_rule, propose_at_random
-from slimrl_envs.matching_game.rules.protocol import Player, format_act
+from slimrl_envs.matching_game.rules.protocol import format_act
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,8 @@ class Cheater:
     def __init__(self, deal: Deal, seat: int, cheat: Cheat) -> None:
         self._deal, self._seat, self._cheat, self._turns = deal, seat, cheat, count()
 
-    def reply(self, heard: str) -> str:
+    def act(self, heard: object) -> Any:
+        """Return a text, which `play_out` plays as the policy's."""
         return self._cheat(self._deal, self._seat, next(self._turns))
 
 
@@ -88,7 +90,9 @@ CHEATS: dict[str, Cheat] = {
     "fakes tags": fakes_tags,
     "proposes its own view for ever": bare,
     "proposes at random once": lambda deal, seat, turn: (
-        "[message] Please accept." if turn else propose_at_random(deal, random.Random(deal.game_id)).reply("")
+        "[message] Please accept."
+        if turn
+        else format_act(propose_at_random(deal, random.Random(deal.game_id)).act(None), deal)
     ),
     "asks for everything": lambda deal, seat, turn: (
         own_proposal(deal, seat) if turn else f"[message] {' '.join(ask_for_score(deal, c) for c in deal.cells)}"

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packages.envs.tests.matching_game.rules.deals import agreeable, some_deals
+from packages.envs.tests.matching_game.rules.deals import agreeable
 from slimrl_envs.matching_game.analysis import count_questions_before_proposal
 from slimrl_envs.matching_game.episode import MatchingEpisode, ScriptedPartner
 from slimrl_envs.matching_game.rules.deal import REVIEWERS, Deal
 from slimrl_envs.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
 from slimrl_envs.matching_game.rules.game_files import deal_of, read_games, row
 from slimrl_envs.matching_game.rules.generator import deals, upstream_deal
-from slimrl_envs.matching_game.rules.protocol import format_act, parse_act, parse_heard, play_text
+from slimrl_envs.matching_game.rules.protocol import format_act, parse_act, play_text
 
 DEAL = next(deals(random.Random(0), 3))
 ANY = Propose((0, 1, 2))
@@ -166,21 +166,6 @@ def test_any_text_is_an_act_or_none(words: list[str]) -> None:
         assert parse_act(format_act(act, DEAL), DEAL) == act
 
 
-@pytest.mark.parametrize(
-    ("heard", "act"),
-    [
-        ("", None),
-        ("[message] hi\nthere", Say("hi\nthere")),
-        ("[reject]\n\n[message] no", Say("no")),
-        ("[accept]", Say("[accept]")),
-        (f"[propose] {LINES}", Propose((2, 0, 1))),
-        (f"[reject]\n\n[propose] {LINES}", Propose((2, 0, 1))),
-    ],
-)
-def test_a_player_hears_a_message_a_proposal_or_nothing(heard: str, act: Say | Propose | None) -> None:
-    assert parse_heard(heard, some_deals(3, 1)[0]) == act
-
-
 # The game.
 
 
@@ -196,8 +181,10 @@ def test_upstream_bugs_1_and_2_the_reward_is_the_score_of_the_agreement_also_of_
 
 
 def test_a_rejected_proposal_is_gone_and_the_rejecter_goes_on() -> None:
-    game = played(ANY, Reject())
-    assert game.proposal is None and game.turn == 1
+    game = played(ANY)
+    assert game.heard() == ANY and played().heard() is None
+    game.play(1, Reject())
+    assert game.proposal is None and game.turn == 1 and game.heard() is None
     assert played(ANY, Reject(), Propose((2, 1, 0)), Accept()).agreed == (2, 1, 0)
 
 

@@ -14,14 +14,13 @@ from packages.envs.tests.matching_game.rules.deals import against_shy, agreeable
 from slimrl_envs.matching_game.episode import notes
 from slimrl_envs.matching_game.rules.beliefs import USUAL, likely_scale
 from slimrl_envs.matching_game.rules.deal import Deal
-from slimrl_envs.matching_game.rules.game import MatchingGame, Propose, Say, usual_turns
+from slimrl_envs.matching_game.rules.game import MAX_HEARD_CHARS, MatchingGame, Player, Propose, Say, usual_turns
 from slimrl_envs.matching_game.rules.language import Parser
 from slimrl_envs.matching_game.rules.players import SCRIPTS, Asker, Planner, Stubborn, propose_at_random
-from slimrl_envs.matching_game.rules.protocol import MAX_HEARD_CHARS, Player, parse_heard
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
 
 NUMBERED = re.compile(r"(\w+) (\w+) (low )?(\d+)")
-UNKNOWN = "[message] I do not know that one."
+UNKNOWN = Say("I do not know that one.")
 
 
 # Beliefs.
@@ -75,29 +74,28 @@ def three_by_three(*known: tuple[int, int], scale: float = 10.0) -> Deal:
 )
 def test_the_planner_writes_down_how_it_comes_to_a_plan(deal: Deal, thought: str) -> None:
     player = Planner(deal, 0, 12, 1)
-    player.reply("")
+    player.act(None)
     assert player.thought == thought
 
 
 def test_the_planner_asks_about_the_first_open_pair_of_its_plan_and_proposes_the_plan() -> None:
     num_asked = num_proposed = 0
     for deal in some_deals(3, 30):
-        player, heard = Planner(deal, 0, 8, 2), ""
+        player, heard = Planner(deal, 0, 8, 2), None
         for _ in range(3):
-            reply = player.reply(heard)
+            act = player.act(heard)
             for reviewer, paper, low, number in NUMBERED.findall(player.thought):
                 cell = deal.short_reviewers.index(reviewer), deal.short_papers.index(paper)
                 assert deal.seen(0)[cell] == int(number) and bool(low) == (int(number) < USUAL)
             plan = re.findall(r"(\w+) (\w+)( \?)?", player.thought.rpartition(": ")[2])
             open_pairs = [(reviewer, paper) for reviewer, paper, mark in plan if mark]
-            act = parse_heard(reply, deal)
             if isinstance(act, Propose):
                 names = [deal.short_reviewers[reviewer] for reviewer in act.assignment]
                 assert names == [reviewer for reviewer, _, _ in plan]
                 num_proposed += 1
                 break
             if open_pairs:
-                assert reply.endswith("for {} and {}?".format(*open_pairs[0]))
+                assert isinstance(act, Say) and act.text.endswith("for {} and {}?".format(*open_pairs[0]))
                 num_asked += 1
             heard = UNKNOWN
     assert num_asked > 40 and num_proposed == 30
@@ -106,14 +104,14 @@ def test_the_planner_asks_about_the_first_open_pair_of_its_plan_and_proposes_the
 def test_an_answer_changes_the_plan_and_a_pair_that_nobody_knows_is_not_asked_again() -> None:
     deal = three_by_three((2, 2))
     player = Planner(deal, 0, 12, 4)
-    assert player.reply("") == "[message] What is your score for Ava and BLEU?"
-    player.reply("[message] Ava for BLEU: 7.")
+    assert player.act(None) == Say("What is your score for Ava and BLEU?")
+    player.act(Say("Ava for BLEU: 7."))
     assert player.thought.startswith("Cy GloVe 900. Ava BLEU low 7, ") and player.thought.endswith(
         ": Bo BLEU ?, Ava Electra ?, Cy GloVe."
     )
-    player.reply("[message] I do not know Bo for BLEU.")
+    player.act(Say("I do not know Bo for BLEU."))
     assert "Ava Electra ?, Bo BLEU unknown: Bo BLEU, Ava Electra ?, Cy GloVe." in player.thought
-    player.reply("[message] Ava for Electra: 950.")
+    player.act(Say("Ava for Electra: 950."))
     assert player.thought.startswith("Ava Electra 950. ")
 
 
@@ -131,14 +129,13 @@ def noted(text: str) -> dict[tuple[str, str], int]:
 def test_all_that_a_partner_tells_is_noted_and_the_pairs_that_it_does_not_know() -> None:
     told = refused = 0
     for deal in some_deals(3, 20):
-        game, asker, heard = MatchingGame(deal), Asker(deal, 0, 12), ""
+        game, asker = MatchingGame(deal), Asker(deal, 0, 12)
         shy = ShyPartner(deal, 1, random.Random(0))
-        while not (question := asker.reply(heard)).startswith("[propose]"):
-            game.play(0, Say(question.removeprefix("[message] ")))
+        while isinstance(question := asker.act(game.heard()), Say):
+            game.play(0, question)
             before = noted(note(game))
-            heard = shy.reply(question)
-            game.play(1, Say(heard.removeprefix("[message] ")))
-            reviewer, paper = re.findall(r"for (\w+) and (\w+)\?", question)[0]
+            game.play(1, shy.act(question))
+            reviewer, paper = re.findall(r"for (\w+) and (\w+)\?", question.text)[0]
             cell = deal.short_reviewers.index(reviewer), deal.short_papers.index(paper)
             own, other = (deal.seen(player).get(cell) for player in (0, 1))
             after, known = noted(note(game)), own if own is not None else other
@@ -178,8 +175,9 @@ def test_the_asker_keeps_to_its_turns_and_repeats_neither_words_nor_proposals() 
 
 def test_the_asker_answers_a_question() -> None:
     deal = some_deals(4, 1)[0]
-    reply = Asker(deal, 0, 16).reply("[message] What is your score for Ava and BLEU?")
-    assert str(deal.seen(0).get((0, 0), "I do not know")) in reply and reply.endswith("?")
+    reply = Asker(deal, 0, 16).act(Say("What is your score for Ava and BLEU?"))
+    assert isinstance(reply, Say) and reply.text.endswith("?")
+    assert str(deal.seen(0).get((0, 0), "I do not know")) in reply.text
 
 
 def test_a_player_knows_nothing_but_its_own_view() -> None:
@@ -189,8 +187,8 @@ def test_a_player_knows_nothing_but_its_own_view() -> None:
         table = tuple(tuple(v if a else (7 if b else 50) for v, a, b in row) for row in rows)
         other = replace(deal, table=table, scales=(deal.scales[0], 1.5), order=((), ()))
         first, second = Asker(deal, 0, 16), Asker(other, 0, 16)
-        for heard in ("", "[message] 12.", "[reject]\n\n[message] no", "[message] I do not know Ava for BLEU."):
-            assert first.reply(heard) == second.reply(heard)
+        for heard in (None, Say("12."), Say("no"), Say("I do not know Ava for BLEU.")):
+            assert first.act(heard) == second.act(heard)
 
 
 def rewards(deals: tuple[Deal, ...], players: list[tuple[Player, Player]]) -> list[float]:

@@ -11,9 +11,8 @@ import pytest
 from packages.envs.tests.matching_game.rules.deals import some_deals
 from slimrl_envs.matching_game.rules.beliefs import worth_of
 from slimrl_envs.matching_game.rules.deal import Assignment, Deal
-from slimrl_envs.matching_game.rules.game import Propose, Say
+from slimrl_envs.matching_game.rules.game import Accept, Propose, Reject, Say
 from slimrl_envs.matching_game.rules.language import ask_for_score
-from slimrl_envs.matching_game.rules.protocol import format_act, parse_act
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner, beliefs_of
 
 pytestmark = pytest.mark.slow
@@ -34,17 +33,16 @@ def shy_at(deal: Deal, player: int = 1) -> ShyPartner:
     return ShyPartner(deal, player, random.Random(0))
 
 
-def said(partner: ShyPartner, text: str) -> str:
-    return partner.reply(f"[message] {text}")
+def said(partner: ShyPartner, text: str | None) -> str:
+    """Return the partner's message after this message; None if it is at turn without one."""
+    act = partner.act(None if text is None else Say(text))
+    assert isinstance(act, Say)
+    return act.text
 
 
 def scores_told(text: str) -> list[int]:
     """Return the numbers; the names of these deals have no digits."""
     return [int(number) for number in re.findall(r"\d+", text)]
-
-
-def proposal(deal: Deal, assignment: Assignment) -> str:
-    return format_act(Propose(assignment), deal)
 
 
 def asked_about(deal: Deal, player: int, num_asked: int) -> ShyPartner:
@@ -59,8 +57,8 @@ def judged(deal: Deal, player: int, num_asked: int) -> tuple[list[Assignment], l
     """Return the assignments that such a partner accepts, and those that it rejects."""
     groups: tuple[list[Assignment], list[Assignment]] = [], []
     for assignment in permutations(range(deal.size)):
-        reply = asked_about(deal, player, num_asked).reply(proposal(deal, assignment))
-        groups[reply != "[accept]"].append(assignment)
+        answer = asked_about(deal, player, num_asked).act(Propose(assignment))
+        groups[answer != Accept()].append(assignment)
     return groups
 
 
@@ -69,7 +67,7 @@ def test_it_tells_the_score_of_the_pair_that_was_asked_for() -> None:
         partner = shy_at(deal, player)
         for cell in deal.cells:
             score, reply = deal.seen(player).get(cell), said(partner, ask_for_score(deal, cell))
-            assert reply.startswith("[message] ") and all(name in reply for name in deal.names(cell))
+            assert all(name in reply for name in deal.names(cell))
             assert scores_told(reply) == ([] if score is None else [score])
             assert ("I do not know" in reply) == (score is None)
 
@@ -89,19 +87,18 @@ def test_it_tells_the_score_of_the_pair_that_was_asked_for() -> None:
 )
 def test_a_text_that_is_not_about_one_pair_is_answered_with_a_question(text: str) -> None:
     for deal in some_deals(4, 3):
-        first, reply = shy_at(deal, 0).reply(""), said(shy_at(deal), text)
-        assert first.startswith("[message] ") and not scores_told(first)
-        assert reply.startswith("[message] ") and reply.endswith("?") and not scores_told(reply)
+        first, reply = said(shy_at(deal, 0), None), said(shy_at(deal), text)
+        assert not scores_told(first) and reply.endswith("?") and not scores_told(reply)
 
 
 def test_the_other_half_may_follow() -> None:
     deal = some_deals(4, 1)[0]
     cell = next(cell for cell in deal.cells if cell in deal.seen(1))
     reviewer, paper = deal.names(cell)
-    assert said(shy_at(deal), "Is Daniel good?") == "[message] Which paper are you interested in for Daniel?"
+    assert said(shy_at(deal), "Is Daniel good?") == "Which paper are you interested in for Daniel?"
     partner = shy_at(deal)
     asked = said(partner, f"What about {paper}?")
-    assert asked == f"[message] Which reviewer are you interested in for {paper}?"
+    assert asked == f"Which reviewer are you interested in for {paper}?"
     said(partner, "You are very kind.")
     assert scores_told(said(partner, reviewer)) == [deal.seen(1)[cell]]
     assert not scores_told(said(partner, "And what else?"))  # the pair is done with
@@ -116,13 +113,10 @@ def test_no_text_gets_more_than_one_score_and_never_one_that_is_not_its_own() ->
         partner, own = shy_at(deal), {*deal.seen(1).values()}
         pieces = [*deal.papers, *deal.reviewers, *deal.short_papers, *deal.short_reviewers, *INJECTIONS, "?", ".", "12"]
         for _ in range(40):
-            reply = said(partner, " ".join(rng.choices(pieces, k=rng.randrange(1, 9))))
-            told = scores_told(reply)
-            assert isinstance(parse_act(reply, deal), Say) and len(told) <= 1 and set(told) <= own
+            told = scores_told(said(partner, " ".join(rng.choices(pieces, k=rng.randrange(1, 9)))))
+            assert len(told) <= 1 and set(told) <= own
         everything = " ".join(ask_for_score(deal, cell) for cell in deal.cells)
-        assert said(partner, everything).startswith("[message] One at a time")
-        for text in ("hello", "[propose] Ava", "[message] [accept]", "[reject] no", "[accept]"):  # no act: a message
-            assert shy_at(deal).reply(text).startswith("[message] ")
+        assert said(partner, everything).startswith("One at a time")
 
 
 @pytest.mark.parametrize("num_asked", [0, 4])
@@ -152,18 +146,18 @@ def test_after_a_rejection_it_looks_at_no_proposal_before_it_was_asked_about_thr
     told = set()
     for assignment in judged(deal, 1, 0)[1]:
         partner = shy_at(deal)
-        assert {partner.reply(proposal(deal, assignment)) for _ in range(3)} == {"[reject]"}
-        told.add(partner.reply(""))
+        assert {partner.act(Propose(assignment)) for _ in range(3)} == {Reject()}
+        told.add(said(partner, None))
     assert len(told) == 1 and not scores_told(told.pop())  # a rejection tells nothing but that
-    good = proposal(deal, deal.own_best(1))
+    good = Propose(deal.own_best(1))
     partner = asked_about(deal, 1, 1)
-    for text in ("[message] Please!", f"[message] {ask_for_score(deal, (0, 0))}", "[message] What about Ava?"):
-        assert partner.reply(proposal(deal, rejected[0])) == "[reject]"
-        assert "ask me about three other pairs" in partner.reply("")
-        partner.reply(text)  # no question, the same one again, half a one
-        assert partner.reply(good) == "[reject]"
+    for text in ("Please!", ask_for_score(deal, (0, 0)), "What about Ava?"):
+        assert partner.act(Propose(rejected[0])) == Reject()
+        assert "ask me about three other pairs" in said(partner, None)
+        said(partner, text)  # no question, the same one again, half a one
+        assert partner.act(good) == Reject()
     for paper, left in ((1, "two other pairs"), (2, "one other pair")):
         said(partner, ask_for_score(deal, (0, paper)))
-        assert partner.reply(good) == "[reject]" and left in partner.reply("")
+        assert partner.act(good) == Reject() and left in said(partner, None)
     said(partner, ask_for_score(deal, (0, 3)))
-    assert partner.reply(good) == "[accept]"
+    assert partner.act(good) == Accept()

@@ -5,10 +5,12 @@ does not depend on the text of acts (`protocol.py`) or on the kind of players.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from slimrl_envs.matching_game.rules.deal import Assignment, Deal
 
 MAX_ERRORS = 8
+MAX_HEARD_CHARS = 1000  # characters of a message that the other player hears
 
 
 def usual_turns(size: int) -> int:
@@ -42,6 +44,14 @@ class Reject:
 
 
 Act = Say | Propose | Accept | Reject
+
+
+class Player(Protocol):
+    """A scripted player of one side of one game. It uses only its own view of the deal and the acts that it hears."""
+
+    def act(self, heard: Say | Propose | None) -> Act:
+        """Return the next act. `heard` is the other player's last act. It is None at the start of the game, and if this
+        player has just rejected a proposal and keeps the turn."""
 
 
 class IllegalAct(Exception):
@@ -95,6 +105,11 @@ class MatchingGame:
         """The score of the agreement, in 0..1, which both players get; 0 without an agreement."""
         return self.deal.score(self.agreed) if self.agreed is not None else 0.0
 
+    def heard(self) -> Say | Propose | None:
+        """Return the last act, as the player whose turn it is hears it; None if this player has rejected a proposal."""
+        act = truncate_message(self.history[-1][1]) if self.history else None
+        return act if isinstance(act, Say | Propose) else None
+
     def play(self, player: int, act: Act) -> None:
         """Play an act of the player whose turn it is. An illegal act counts as an error and raises IllegalAct."""
         problem = self._problem(act)
@@ -126,3 +141,10 @@ class MatchingGame:
             case Propose(assignment) if sorted(assignment) != list(range(self.deal.size)):
                 return f"A proposal gives each of the {self.deal.size} papers a reviewer of its own."
         return ""
+
+
+def truncate_message(act: Act) -> Act:
+    """Return the act as the other player hears it: a message is cut to `MAX_HEARD_CHARS` characters."""
+    if isinstance(act, Say) and len(act.text) > MAX_HEARD_CHARS:
+        return Say(f"{act.text[:MAX_HEARD_CHARS]} (...)")
+    return act

@@ -24,8 +24,6 @@ Mask = list[list[Annotated[int, Field(ge=0, le=1)] | bool]]
 
 
 class _State(BaseModel):
-    """The fields of a `game_state`."""
-
     model_config = ConfigDict(strict=True)
 
     table: list[list[Annotated[int, Field(ge=0, le=MAX_VALUE)]]]

@@ -132,7 +132,6 @@ class Parser:
 
 
 def _forms(deal: Deal) -> dict[str, Mention]:
-    """Return the mention of each unambiguous name of a paper or reviewer."""
     papers, reviewers = Names(deal, PAPER).forms, Names(deal, REVIEWER).forms
     return {
         form: (kind, next(iter(indices)))

@@ -17,9 +17,8 @@ from slimrl_envs.matching_game.rules.beliefs import (
     worth_of,
 )
 from slimrl_envs.matching_game.rules.deal import UNKNOWN, Assignment, Cell, Deal, optimum
-from slimrl_envs.matching_game.rules.game import Accept, Act, Propose, Reject, Say
+from slimrl_envs.matching_game.rules.game import Accept, Act, Player, Propose, Reject, Say
 from slimrl_envs.matching_game.rules.language import Parser, ask_for_score, tell_score
-from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import NUM_AGAIN
 
 RESERVED = NUM_AGAIN + 2  # turns that `Asker` reserves to propose, to ask again and to propose again
@@ -29,7 +28,7 @@ FIRST = 1e5  # the planner's bonus for the first pair: a plan has this pair unle
 IN_ORDER = 1e-3  # the planner's bonus by place, which decides between equal plans by the order of the table
 
 
-class Stubborn(Player):
+class Stubborn:
     """A player that makes the `proposals` one after the other and ignores answers. It accepts every proposal.
 
     The player asks `num_first` questions before the first proposal and `num_again` questions between two proposals. The
@@ -39,11 +38,10 @@ class Stubborn(Player):
     def __init__(
         self, deal: Deal, proposals: Iterable[Assignment], num_first: int = 0, num_again: int = NUM_AGAIN
     ) -> None:
-        super().__init__(deal)
-        self._proposals, self._cells = iter(proposals), iter(deal.cells)
+        self._deal, self._proposals, self._cells = deal, iter(proposals), iter(deal.cells)
         self._num_to_ask, self._num_again = num_first, num_again
 
-    def _act(self, heard: Say | Propose | None) -> Act:
+    def act(self, heard: Say | Propose | None) -> Act:
         if isinstance(heard, Propose):
             return Accept()
         if self._num_to_ask and (cell := next(self._cells, None)):
@@ -88,13 +86,12 @@ def without_own_pairs(deal: Deal, player: int) -> Iterator[Assignment]:
     return (one for one in permutations(range(deal.size)) if all(a != b for a, b in zip(one, own, strict=True)))
 
 
-class Expert(Player):
+class Expert:
     """A player that asks about scores one by one and then proposes a plan. Its last message is always a proposal. After
     a rejection it asks as many questions as a shy partner wants, and proposes another plan."""
 
     def __init__(self, deal: Deal, player: int, max_turns: int, num_questions: int = 0) -> None:
-        super().__init__(deal)
-        self._parser, self._seen = Parser(deal), deal.seen(player)
+        self._deal, self._parser, self._seen = deal, Parser(deal), deal.seen(player)
         self._told: dict[Cell, int] = {}
         self._left = deal.cells  # the pairs that it has not asked about
         self._open: Cell | None = None
@@ -102,7 +99,7 @@ class Expert(Player):
         self._num_to_ask = num_questions
         self._turns_left = (max_turns + 1 - player) // 2
 
-    def _act(self, heard: Say | Propose | None) -> Act:
+    def act(self, heard: Say | Propose | None) -> Act:
         answer = ""
         if isinstance(heard, Say):
             # The last number of an answer is the score; earlier numbers may repeat the question.
@@ -135,7 +132,6 @@ class Expert(Player):
         raise NotImplementedError
 
     def _plan(self, beliefs: Beliefs) -> Assignment:
-        """Return the best plan that is not refused."""
         raise NotImplementedError
 
 

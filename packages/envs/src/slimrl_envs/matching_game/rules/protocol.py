@@ -31,7 +31,6 @@ from slimrl_envs.matching_game.rules.deal import Assignment, Deal
 from slimrl_envs.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
 
 REVIEWER, PAPER = "reviewer", "paper"
-MAX_HEARD_CHARS = 1000  # characters of a message that the other player hears
 _TAG = re.compile(r"\[[ \t]*(message|propose|accept|reject)[ \t]*\]", re.IGNORECASE)
 _LINE_BREAK = re.compile(r"\r\n|\r|\n|<br ?/?>", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*•–\s]+|\d{1,3}[.)]\s+)+")
@@ -109,43 +108,6 @@ def format_act(act: Act, deal: Deal) -> str:
             return "[accept]"
         case Reject():
             return "[reject]"
-
-
-def truncate_message(act: Act) -> Act:
-    """Return the act as the other player reads it: a message is cut to `MAX_HEARD_CHARS` characters."""
-    if isinstance(act, Say) and len(act.text) > MAX_HEARD_CHARS:
-        return Say(f"{act.text[:MAX_HEARD_CHARS]} (...)")
-    return act
-
-
-def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
-    """Return the last message or proposal in the text `heard`; None if it has neither. A text without an act counts as
-    a message."""
-    # One turn may contain a rejection and another act. Only the second act needs a reply.
-    text = heard.strip().removeprefix(format_act(Reject(), deal)).strip()
-    if not text:
-        return None
-    try:
-        act = parse_act(text, deal)
-    except IllegalAct:
-        return Say(text)
-    return act if isinstance(act, Propose) else Say(act.text if isinstance(act, Say) else text)
-
-
-class Player:
-    """A scripted player of one side of one game, which reads and writes text. The player uses only its own view of the
-    deal and the messages that it receives."""
-
-    def __init__(self, deal: Deal) -> None:
-        self._deal = deal
-
-    def reply(self, heard: str) -> str:
-        """Return the next act as text. `heard` is the text of the other player's acts since this player's last act. It
-        is empty at the start of the game, and if this player has just rejected a proposal and keeps the turn."""
-        return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
-
-    def _act(self, heard: Say | Propose | None) -> Act:
-        raise NotImplementedError
 
 
 def proposal_lines(assignment: Assignment, deal: Deal) -> str:

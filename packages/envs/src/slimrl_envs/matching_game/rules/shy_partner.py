@@ -16,7 +16,6 @@ from slimrl_envs.matching_game.rules.beliefs import P_KNOWN, Beliefs, worth_of
 from slimrl_envs.matching_game.rules.deal import MAX_VALUE, UNKNOWN, Assignment, Cell, Deal, optimum
 from slimrl_envs.matching_game.rules.game import Accept, Act, Propose, Reject, Say
 from slimrl_envs.matching_game.rules.language import Parser, Topics, tell_score
-from slimrl_envs.matching_game.rules.protocol import Player
 
 NUM_IMAGINED = 64  # the number of random tables from which the threshold is estimated
 ROUNDING = 1e-6  # slack, so that a proposal worth exactly the threshold passes
@@ -38,7 +37,7 @@ NUM_AGAIN = 3
 PAIRS = ("", "one other pair", "two other pairs", "three other pairs")
 
 
-class ShyPartner(Player):
+class ShyPartner:
     """The scripted partner of one game, deterministic for a given `rng`.
 
     The partner accepts a proposal if its worth by the partner's own beliefs reaches a threshold. `estimate_threshold`
@@ -54,8 +53,7 @@ class ShyPartner(Player):
     """
 
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
-        super().__init__(deal)
-        self._seen, self._rng, self._parser = deal.seen(player), rng, Parser(deal)
+        self._deal, self._seen, self._rng, self._parser = deal, deal.seen(player), rng, Parser(deal)
         self._beliefs = beliefs_of(deal, player)
         self._high, self._low = estimate_threshold(self._beliefs, ~np.array(deal.known[player]), rng)
         self._asked: set[Cell] = set()
@@ -65,7 +63,7 @@ class ShyPartner(Player):
         self._half: tuple[int | None, int | None] = None, None
         self._to_begin: tuple[str, ...] = OPENINGS
 
-    def _act(self, heard: Say | Propose | None) -> Act:
+    def act(self, heard: Say | Propose | None) -> Act:
         if isinstance(heard, Propose):
             return self._judge(heard.assignment)
         if isinstance(heard, Say):
