@@ -123,10 +123,7 @@ def test_runs_without_any_variation_are_drawn_and_written_too(proposes: bool, tm
     assert all(axes.get_ylim()[0] == 0 and axes.get_xlabel() for axes in draw([read_run(log_dir)]).axes)
 
 
-@pytest.mark.parametrize(
-    ("lines", "number"),
-    [(None, 0), ([FAILED, OTHER], 2)],
-)
+@pytest.mark.parametrize(("lines", "number"), [(None, 0), ([FAILED, OTHER], 2)])
 def test_a_directory_without_games_is_a_clear_error(lines: list[Rollout] | None, number: int, tmp_path: Path) -> None:
     if lines is not None:
         recorded(tmp_path, lambda step: lines, 1)
@@ -134,26 +131,13 @@ def test_a_directory_without_games_is_a_clear_error(lines: list[Rollout] | None,
         analyze([tmp_path], tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "says"),
-    [
-        (["--log_dir", "{run}", "--output_dir", "{out}"], 0, "over_training.png"),
-        (["--log_dir", "{out}", "--output_dir", "{out}"], 2, "error: "),
-    ],
-)
-def test_the_script(
-    arguments: list[str],
-    status: int,
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run, out = recorded(tmp_path / "run", learner(0), num_steps=2), tmp_path / "out"
     monkeypatch.syspath_prepend(Path(SCRIPT).parent)
-    monkeypatch.setattr(sys, "argv", [SCRIPT, *(word.format(run=run, out=out) for word in arguments)])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(SCRIPT, run_name="__main__")
-    assert int(ended.value.code or 0) == status
-    told = capsys.readouterr()
-    assert says in told.out + told.err and "Traceback" not in told.err
+    for log_dir, status, said in ((run, 0, "over_training.png"), (out, 2, "error: ")):
+        monkeypatch.setattr(sys, "argv", [SCRIPT, "--log_dir", str(log_dir), "--output_dir", str(out)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(SCRIPT, run_name="__main__")
+        assert int(ended.value.code or 0) == status
+        told = capsys.readouterr()
+        assert said in told.out + told.err and "Traceback" not in told.err

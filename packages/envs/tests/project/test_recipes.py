@@ -105,12 +105,6 @@ def test_supervised_training_as_a_run_of_its_own_is_the_warm_up_of_the_other(exa
         assert all(f"wordle_sft/weights/step_{alone.max_steps}" in text for text in (readme, recipe))
 
 
-def test_wordle_learns_from_the_solver(tiny_dir: Path, tmp_path: Path) -> None:
-    small = {"model.name": tiny_dir, "output_dir": tmp_path / "run", "model.dtype": "float32", "seq_len": 2048}
-    assert run(argv("wordle", "sft.toml", **small, max_steps=2, batch_size=2, val_num_examples=2)) == 0
-    assert all(values["sft/tokens"] > 0 for _, values in read_metrics(tmp_path / "run" / "metrics.jsonl")[:2])
-
-
 def test_an_evaluation_of_wordle_compares_with_random_words_and_the_solver(tiny_dir: Path, tmp_path: Path) -> None:
     small = {"model.name": tiny_dir, "output_dir": tmp_path / "run", "model.dtype": "float32", "seq_len": 2048}
     assert run(argv("wordle", "eval.toml", **small, **{"num_examples": 3, "sampling.max_tokens": 32})) == 0

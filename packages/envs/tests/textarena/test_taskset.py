@@ -83,24 +83,16 @@ def test_a_good_guess_is_not_cashed_by_an_invalid_move():
     assert turns[-1].done and turns[-1].reward == 0.0
 
 
-async def played_with(taskset, choose):
-    """The last turn of a game whose moves are chosen by its state, and the state."""
-    episode = taskset.environment(taskset.tasks("train")[0])
-    await episode.start()
-    for _ in range(60):
-        inner = episode.game.inner
-        turn = await episode.step(choose(inner))
-        if turn.done:
-            return turn, inner.state.game_state
-    raise AssertionError("the game did not end")
-
-
 def test_an_error_of_the_game_at_a_reply_loses():
-    def breaks(inner):
-        inner.step = lambda text: 1 / 0
-        return "[0 1]"
+    async def broken():
+        taskset = games("Nim-v0")
+        episode = taskset.environment(taskset.tasks("train")[0])
+        await episode.start()
+        episode.game.inner.step = lambda text: 1 / 0
+        return await episode.step("[0 1]")
 
-    assert asyncio.run(played_with(games("Nim-v0"), breaks))[0].reward == 0.0
+    turn = asyncio.run(broken())
+    assert turn.done and turn.reward == 0.0
 
 
 def test_an_invalid_move_of_a_bot_drops_the_game(monkeypatch):

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 from importlib import metadata
+from itertools import chain, islice, repeat
 
-from slimrl.rollout.answers import close_episode, start_episode, step_episode
+from packages.envs.tests.episodes import play as play_episode
 from slimrl.rollout.loop import run_episodes
 from slimrl.types import Message, Task, Taskset, Turn
 
@@ -50,18 +51,10 @@ def play_all(
 ) -> list[Episode | BaseException]:
     """Episodes that are played at once, or what they raised."""
 
-    async def one(task: Task, replies: Sequence[str]) -> Episode:
-        episode = taskset.environment(task)
-        try:
-            opening, turns = await start_episode(episode), []
-            while not (turns and turns[-1].done) and len(turns) < max_turns:
-                turns.append(await step_episode(episode, replies[min(len(turns), len(replies) - 1)]))
-            return opening, turns
-        finally:
-            await close_episode(episode)
-
     async def every() -> list[Episode | BaseException]:
-        return await asyncio.gather(*(one(*attempt) for attempt in attempts), return_exceptions=True)
+        repeated = (islice(chain(replies, repeat(replies[-1])), max_turns) for _, replies in attempts)
+        episodes = (taskset.environment(task) for task, _ in attempts)
+        return await asyncio.gather(*map(play_episode, episodes, repeated), return_exceptions=True)
 
     return run_episodes(every())
 

@@ -42,10 +42,8 @@ def test_hints_sum_up_all_marks_and_a_mistake_changes_nothing() -> None:
         "geese": ["place: _ _ e _ e", "also: -", "none: g s"],  # one e is marked X, and is not absent
     }.items():
         assert said(played(guesses(*words.split()), where, Wordle(hints=True))[-1]).split("\n")[2:-1] == hints
-    first, second, third = played(guesses("eerie", "trace", "zzzzz"), taskset=Wordle(hints=True))
-    assert said(first).split("\n")[2:] == ["place: _ _ _ _ e", "also: r", "none: i", "Guess 2 of 6."]
-    assert said(second).split("\n")[2:] == ["place: _ r a _ e", "also: c", "none: i t", "Guess 3 of 6."]
-    assert said(third).split("\n") == [
+    wrong = played(guesses("eerie", "trace", "zzzzz"), taskset=Wordle(hints=True))[-1]
+    assert said(wrong).split("\n") == [
         "Error: `zzzzz` is not in the list of words.",
         *("word: t r a c e", "mark: X G G Y G"),
         *("place: _ r a _ e", "also: c", "none: i t", "Guess 4 of 6."),

@@ -2,6 +2,7 @@
 partner, a language model, or the policy in another episode of the same game. `environment.py` provides the games."""
 
 import asyncio
+from itertools import takewhile
 
 from slimrl.errors import RolloutError
 from slimrl.models.chat.thoughts import without_thoughts
@@ -100,10 +101,11 @@ class SelfOpponent(Opponent):
         self._turns.notify()
 
 
-def text_since(game: MatchingGame, num_heard: int, player: int) -> str:
-    """Return the text of a player's acts after the game's first `num_heard` acts, as the other player reads it."""
-    acts = [act for who, act in game.history[num_heard:] if who == player]
-    return "\n\n".join(format_act(truncate_message(act), game.deal) for act in acts)
+def heard_text(game: MatchingGame, player: int) -> str:
+    """Return the text of the other player's acts since the player's last act, as the player reads it."""
+    acts = takewhile(lambda entry: entry[0] != player, reversed(game.history))
+    texts = [format_act(truncate_message(act), game.deal) for _, act in acts]
+    return "\n\n".join(reversed(texts))
 
 
 class MatchingEpisode:
@@ -115,7 +117,7 @@ class MatchingEpisode:
         self._game, self._player, self._other = game, player, other
         self._last_turn_rule = last_turn_rule
         self._parser = Parser(game.deal) if notes else None
-        self._num_heard = self._num_proposals = 0
+        self._num_proposals = 0
 
     async def start(self) -> list[Message]:
         """Return the rules and the player's table, and the partner's acts if the partner starts. Raise RolloutError if
@@ -169,7 +171,7 @@ class MatchingEpisode:
         """Return a description of the end of the game. Only people read it, because the episode is over for the
         policy."""
         game, deal = self._game, self._game.deal
-        last = error or text_since(game, self._num_heard, 1 - self._player)
+        last = error or heard_text(game, self._player)
         if game.agreed is None:
             result = f"The game is over without an agreement: 0 of {deal.best}."
         else:
@@ -180,8 +182,7 @@ class MatchingEpisode:
     def _news(self) -> list[str]:
         """Return the texts for the policy's next turn: the other player's acts since the last reply, the notes, and a
         reminder if the policy must answer a proposal or propose now."""
-        heard = text_since(self._game, self._num_heard, 1 - self._player)
-        self._num_heard = len(self._game.history)
+        heard = heard_text(self._game, self._player)
         must = ""
         if self._game.proposal is not None:
             must = MUST_ANSWER

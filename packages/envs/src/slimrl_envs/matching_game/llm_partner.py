@@ -10,6 +10,7 @@ rewards.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
@@ -20,7 +21,7 @@ from slimrl.io.http import HttpError
 from slimrl.io.settings import read_settings
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics
-from slimrl_envs.matching_game.episode import Opponent, text_since
+from slimrl_envs.matching_game.episode import Opponent, heard_text
 from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
 from slimrl_envs.matching_game.rules.protocol import play_text
 
@@ -119,39 +120,34 @@ class LLMPartner(Opponent):
 
     def __init__(self, game: MatchingGame, player: int, partners: LLMPartners, max_tries: int) -> None:
         super().__init__(game, player)
-        self._partners, self._max_tries, self._num_heard = partners, max_tries, 0
+        self._partners, self._max_tries = partners, max_tries
         rules = SHY.format(num=game.deal.size, table=game.deal.table_text(player))
         self._messages: list[Message] = [{"role": "system", "content": rules}]
         self._spent = {"partner_replies": 0.0, "partner_errors": 0.0, "partner_tokens": 0.0}
 
     def metrics(self) -> Metrics:
-        """Return the numbers of the partner's replies, illegal replies and tokens in this game, prompts included. Tokens
-        are 0 if the server does not count them."""
+        """Return the numbers of the partner's replies, illegal replies and tokens in this game. The tokens include the
+        prompts, and are 0 if the server does not count them."""
         return dict(self._spent)
 
     async def _act(self) -> None:
-        heard, problem, tries = text_since(self._game, self._num_heard, 1 - self._player), "", 0
-        while True:
-            said, tries = await self._reply(heard, problem), tries + 1
-            try:
-                play_text(self._game, self._player, without_thoughts(said))
-            except IllegalAct as error:
-                problem = str(error)
-                if tries == self._max_tries or self._game.is_over:
-                    detail = f"{problem} It wrote {said!r:.200} ({tries} tries)"
-                    raise RolloutError("partner_illegal", detail) from error
-            else:
-                self._num_heard = len(self._game.history)
-                return
-
-    async def _reply(self, heard: str, problem: str) -> str:
-        """Return the model's answer to `heard`, which is empty if the model starts, or has just rejected a proposal.
-        `problem` is the mistake in its previous answer to `heard`, or empty."""
+        heard = heard_text(self._game, self._player)
         # A player that writes the tag could end its own text and imitate the system, so the tag's bracket is replaced.
         text = f"<player>\n{TAG.sub('[', heard)}\n</player>" if heard else STILL if len(self._messages) > 1 else BEGIN
-        if problem:
-            self._spent["partner_errors"] += 1
-            text = f"That is not possible: {problem}"
+        for tries in count(1):
+            reply = await self._reply(text)
+            try:
+                play_text(self._game, self._player, without_thoughts(reply))
+            except IllegalAct as error:
+                if tries == self._max_tries or self._game.is_over:
+                    detail = f"{error} It wrote {reply!r:.200} ({tries} tries)"
+                    raise RolloutError("partner_illegal", detail) from error
+                self._spent["partner_errors"] += 1
+                text = f"That is not possible: {error}"
+            else:
+                return
+
+    async def _reply(self, text: str) -> str:
         text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be sent
         self._messages.append({"role": "user", "content": text})
         reply = await self._partners.reply(self._messages)

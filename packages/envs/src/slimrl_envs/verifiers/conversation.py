@@ -34,15 +34,16 @@ class Conversation:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._task: asyncio.Task[Turn] | None = None
-        self._question: asyncio.Future[list[Message]] | None = None
-        self._answer: asyncio.Future[Message] | None = None
-        self._failure: RolloutError | None = None
+        self._events: asyncio.Queue[Turn | RolloutError | asyncio.Task[Turn]] = asyncio.Queue()
+        """Questions as turns, failed questions, and at last the program."""
+        self._answer: asyncio.Future[Message] | None = None  # to the question that the policy reads
         self._messages: list[Message] = []
         self._tools: list[Schema] = []
 
     async def start(self) -> list[Message]:
         """Start the program and return its first question."""
         self._task = asyncio.create_task(self._program(self._ask))
+        self._task.add_done_callback(self._events.put_nowait)
         turn = await self._next()
         if turn.done:
             raise RolloutError("environment_error", "the rollout ended before it asked the policy for anything")
@@ -67,31 +68,25 @@ class Conversation:
                 self._task.exception()  # retrieved, so that asyncio does not report it as ignored
 
     async def _next(self) -> Turn:
-        assert self._task is not None
-        question = self._question = asyncio.get_running_loop().create_future()
-        if self._failure is None:
-            await asyncio.wait({self._task, question}, return_when=asyncio.FIRST_COMPLETED)
-        if self._failure is not None:
-            raise self._failure
-        if question.done():
-            return Turn(done=False, messages=question.result())
-        if self._task.cancelled():
+        event = await self._events.get()
+        if isinstance(event, Turn):
+            return event
+        if isinstance(event, RolloutError):
+            raise event
+        if event.cancelled():
             raise RolloutError("environment_error", "the rollout cancelled itself")
-        return self._task.result()
+        return event.result()
 
     async def _ask(self, messages: Sequence[Message], tools: Sequence[Schema]) -> Message:
-        question, self._question = self._question, None
         try:
-            if question is None:
+            if self._answer is not None:
                 raise _branched("the policy was asked again before it had answered: two conversations at once")
             fresh = self._continuation(list(messages), list(tools))
-        except RolloutError as error:  # the episode fails even if the program handles the error
-            self._failure = self._failure or error
-            if question is not None:
-                question.set_result([])  # wakes `_next`
+        except RolloutError as error:
+            self._events.put_nowait(error)  # the episode fails even if the program handles the error
             raise
         self._answer = asyncio.get_running_loop().create_future()
-        question.set_result(fresh)
+        self._events.put_nowait(Turn(done=False, messages=fresh))
         return await self._answer
 
     def _continuation(self, messages: list[Message], tools: list[Schema]) -> list[Message]:

@@ -7,9 +7,8 @@ from functools import cache
 from statistics import fmean
 
 from slimrl_envs.matching_game.rules.deal import Deal, default_names
-from slimrl_envs.matching_game.rules.game import Act, IllegalAct, MatchingGame, Player
+from slimrl_envs.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Player, Propose, Say
 from slimrl_envs.matching_game.rules.generator import deals
-from slimrl_envs.matching_game.rules.players import Stubborn
 from slimrl_envs.matching_game.rules.protocol import format_act, play_text
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
 
@@ -43,9 +42,11 @@ def play_out(game: MatchingGame, players: tuple[Player, Player]) -> float:
     return game.reward
 
 
-def agreeable(deal: Deal) -> Player:
-    """Return a player that accepts every proposal and makes none: it lets others be measured."""
-    return Stubborn(deal, (), num_again=0)
+class Agreeable:
+    """A player that accepts every proposal and makes none: it lets others be measured."""
+
+    def act(self, heard: Say | Propose | None) -> Act:
+        return Accept() if isinstance(heard, Propose) else Say("I have no idea.")
 
 
 def against_shy(deal: Deal, player: Player, seat: int, max_turns: int | None = None) -> MatchingGame:

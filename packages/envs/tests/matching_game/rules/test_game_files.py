@@ -62,22 +62,15 @@ def test_a_row_has_the_prompt_of_player_1_the_state_twice_and_the_optimum() -> N
         *(
             ({"game_state": STATE | {key: value}}, message)
             for key, value, message in (
-                ("table", 3, "table: Input should be a valid list, not 3"),
                 ("table", [], "table must be square, 2 x 2 at least"),
                 ("table", [[1, 2], [3, 4]], "mask1 must be square, 2 x 2 at least, and as large as the table"),
                 ("table", [[1, 2, 100], [1, 2, 3], [1, 2, 3]], "table.0.2: Input should be less than or equal"),
-                ("table", [[1, 2, True], [1, 2, 3], [1, 2, 3]], "table.0.2: Input should be a valid integer"),
                 ("mask2", [[1, 1, 2]] * 3, "mask2.0.2"),
-                ("scale1", "2", "scale1: Input should be a valid number, not '2'"),
                 ("scale1", float("nan"), "scale1: Input should be a finite number, not nan"),
-                ("scale1", 10**400, "scale1: Input should be a valid number"),
                 ("scale2", 1e308, "scale2: Input should be less than or equal to 1000"),
                 ("best_assignment_reward", 1, "best_assignment_reward is 1, but the best assignment of this"),
-                ("order", [[0, 1, 2]], "order"),
-                ("order", [[0, 1, "a"], []], "order.0.2: Input should be a valid integer"),
                 ("order", [[0, 1, 1], []], "order must have each of 0 to 2 once"),
                 ("reviewers", ["Ava Li"], "need 3 different names each"),
-                ("reviewers", "Ava Li", "reviewers: Input should be a valid list, not 'Ava Li'"),
                 ("reviewers", ["Ava Li", "ava li", "Bo"], "need 3 different names each"),
             )
         ),
@@ -91,22 +84,11 @@ def test_a_row_that_is_no_game_is_named_by_file_and_line(tmp_path: Path, content
     assert f"{file}:2 is no matching game" in str(found.value) and message in str(found.value)
 
 
-@pytest.mark.parametrize("line", [b'{"game_state": {"table"', b"[" * 1_000_000])
-def test_a_line_that_is_no_json_is_named(line: bytes, tmp_path: Path) -> None:
-    (tmp_path / "games.jsonl").write_bytes(next(lines(DEALS)) + line)
-    with pytest.raises(UserError, match=r"games.jsonl:2 is no matching game"):
-        read_games(tmp_path / "games.jsonl")
-
-
 def test_a_file_without_games_is_an_error_that_says_how_to_make_some(tmp_path: Path) -> None:
     for name in ("games.jsonl", "games.txt"):
         with pytest.raises(UserError, match=rf"{name} holds no games\. .*generate_data\.py --output NAME\.jsonl"):
             read_games(write(tmp_path / name))
-    with pytest.raises(UserError, match="Check the path of the games"):
-        read_games(tmp_path / "missing.jsonl")
     pytest.importorskip("datasets", reason="the extra [data] is not installed")
-    for content in (b"", next(lines(DEALS)), b"PAR1" + bytes(5000) + b"PAR1"):
-        (tmp_path / "games.parquet").write_bytes(content)
-        message = r"games\.parquet cannot be read as a parquet file: .*the path of the games"
-        with pytest.raises(UserError, match=message):
-            read_games(tmp_path / "games.parquet")
+    (tmp_path / "games.parquet").write_bytes(b"PAR1" + bytes(5000) + b"PAR1")
+    with pytest.raises(UserError, match=r"games\.parquet cannot be read as a parquet file: .*the path of the games"):
+        read_games(tmp_path / "games.parquet")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packages.envs.tests.matching_game.rules.deals import agreeable
+from packages.envs.tests.matching_game.rules.deals import Agreeable
 from slimrl_envs.matching_game.analysis import count_questions_before_proposal
 from slimrl_envs.matching_game.episode import MatchingEpisode, ScriptedPartner
 from slimrl_envs.matching_game.rules.deal import REVIEWERS, Deal
@@ -48,7 +48,7 @@ def played(*acts: Act, **limits: int) -> MatchingGame:
 )
 def test_the_game_the_metric_and_the_analysis_agree_on_what_a_proposal_is(tag: str, is_proposal: bool) -> None:
     text, game = f"{tag} {LINES}", MatchingGame(DEAL)
-    episode = MatchingEpisode(game, 0, ScriptedPartner(game, 1, agreeable(DEAL)), last_turn_rule=False, notes=False)
+    episode = MatchingEpisode(game, 0, ScriptedPartner(game, 1, Agreeable()), last_turn_rule=False, notes=False)
     turn = asyncio.run(episode.step(text))
     assert turn.done == is_proposal
     assert turn.metrics["proposals"] == turn.metrics["valid_proposals"] == is_proposal

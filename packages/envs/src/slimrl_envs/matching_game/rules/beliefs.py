@@ -17,7 +17,6 @@ P_KNOWN = 0.4  # the probability that a player knows a cell
 MIN_SCALE, MAX_SCALE = 1.0, 10.0
 USUAL = 250
 """The number that is assumed for an unknown pair: the value 50 times a scale of 5. Smaller numbers are called low."""
-NEARLY = 0.98  # an assignment with at least this share of the best worth looks best, too
 _SCALES = np.linspace(MIN_SCALE, MAX_SCALE, 9001)
 _VALUES = np.arange(MAX_VALUE + 1)
 _NEVER = -1e6  # the weight of a pair that must not be chosen
@@ -90,12 +89,6 @@ def gains(beliefs: Beliefs, cells: Collection[Cell]) -> dict[Cell, float]:
 def worth_of(beliefs: Beliefs, assignment: Assignment) -> float:
     """Return the sum of the beliefs over the pairs of an assignment."""
     return float(beliefs[list(assignment), range(len(assignment))].sum())
-
-
-def looks_best(beliefs: Beliefs, assignment: Assignment) -> bool:
-    """Return True if an assignment is worth at least `NEARLY` times as much as the best assignment. Equal worth is not
-    required, because the players' numbers are rounded differently."""
-    return worth_of(beliefs, assignment) >= NEARLY * worth_of(beliefs, optimum(beliefs))
 
 
 def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment:

@@ -12,13 +12,12 @@ from slimrl_envs.matching_game.rules.beliefs import (
     best_except,
     combine_beliefs,
     gains,
-    looks_best,
     own_values,
     worth_of,
 )
 from slimrl_envs.matching_game.rules.deal import UNKNOWN, Assignment, Cell, Deal, optimum
-from slimrl_envs.matching_game.rules.game import Accept, Act, Player, Propose, Reject, Say
-from slimrl_envs.matching_game.rules.language import Parser, ask_for_score, tell_score
+from slimrl_envs.matching_game.rules.game import Act, Player, Propose, Say
+from slimrl_envs.matching_game.rules.language import Parser, ask_for_score
 from slimrl_envs.matching_game.rules.shy_partner import NUM_AGAIN
 
 RESERVED = NUM_AGAIN + 2  # turns that `Asker` reserves to propose, to ask again and to propose again
@@ -29,7 +28,7 @@ IN_ORDER = 1e-3  # the planner's bonus by place, which decides between equal pla
 
 
 class Stubborn:
-    """A player that makes the `proposals` one after the other and ignores answers. It accepts every proposal.
+    """A player that makes the `proposals` one after the other and ignores answers.
 
     The player asks `num_first` questions before the first proposal and `num_again` questions between two proposals. The
     questions are about the cells in the order of the table.
@@ -42,8 +41,6 @@ class Stubborn:
         self._num_to_ask, self._num_again = num_first, num_again
 
     def act(self, heard: Say | Propose | None) -> Act:
-        if isinstance(heard, Propose):
-            return Accept()
         if self._num_to_ask and (cell := next(self._cells, None)):
             self._num_to_ask -= 1
             return Say(ask_for_score(self._deal, cell))
@@ -88,7 +85,8 @@ def without_own_pairs(deal: Deal, player: int) -> Iterator[Assignment]:
 
 class Expert:
     """A player that asks about scores one by one and then proposes a plan. Its last message is always a proposal. After
-    a rejection it asks as many questions as a shy partner wants, and proposes another plan."""
+    a rejection it asks as many questions as a shy partner wants, and proposes another plan. It answers no questions and
+    no proposals, since the scripted partner makes none."""
 
     def __init__(self, deal: Deal, player: int, max_turns: int, num_questions: int = 0) -> None:
         self._deal, self._parser, self._seen = deal, Parser(deal), deal.seen(player)
@@ -100,15 +98,10 @@ class Expert:
         self._turns_left = (max_turns + 1 - player) // 2
 
     def act(self, heard: Say | Propose | None) -> Act:
-        answer = ""
-        if isinstance(heard, Say):
-            # The last number of an answer is the score; earlier numbers may repeat the question.
-            if self._open and (numbers := self._parser.numbers(heard.text)):
-                self._told[self._open] = numbers[-1]
-            answer = self._answer(heard.text)
+        # The last number of an answer is the score; earlier numbers may repeat the question.
+        if self._open and isinstance(heard, Say) and (numbers := self._parser.numbers(heard.text)):
+            self._told[self._open] = numbers[-1]
         beliefs = self._beliefs()
-        if isinstance(heard, Propose):
-            return Accept() if looks_best(beliefs, heard.assignment) or not self._turns_left else Reject()
         self._turns_left -= 1
         self._open = self._next_question(beliefs) if self._turns_left else None
         if self._open is None:
@@ -117,12 +110,7 @@ class Expert:
             return Propose(self._refused[-1])
         self._left.remove(self._open)
         self._num_to_ask = max(0, self._num_to_ask - 1)
-        return Say(f"{answer}{ask_for_score(self._deal, self._open)}")
-
-    def _answer(self, text: str) -> str:
-        """Return the answer to the questions in `text`; empty if there are none. The next message starts with this
-        answer."""
-        return ""
+        return Say(ask_for_score(self._deal, self._open))
 
     def _beliefs(self) -> Beliefs:
         raise NotImplementedError
@@ -140,17 +128,13 @@ class Asker(Expert):
 
     The first questions are about pairs of the assignment that looks best, the next ones are chosen by expected gain.
     There is at least one question for each paper if there are enough turns. After a rejection the partner's scores get
-    more weight. If the partner asks about a score, the expert answers.
+    more weight.
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int) -> None:
         super().__init__(deal, player, max_turns)
         self._own = own_values(self._seen)
         self._reserved = RESERVED if self._turns_left >= RESERVED + deal.size else 1
-
-    def _answer(self, text: str) -> str:
-        cells = self._parser.topics(text).cells
-        return f"{tell_score(self._deal, cells[0], self._seen)} " if cells else ""
 
     def _beliefs(self) -> Beliefs:
         return combine_beliefs(self._deal.size, self._own, self._told)
