@@ -13,7 +13,7 @@ from slimrl_envs.reasoning_gym.part import EXACT_ONLY
 pytest.importorskip("reasoning_gym", reason="needs the extra [reasoning-gym]")
 pytest.importorskip("drawsvg", reason="needs the extra [reasoning-gym]: drawsvg")
 
-SMALL = {"num_train": 40, "num_validation": 10, "num_test": 10}
+SMALL = {"num_train": 40, "num_test": 10}
 MIXTURE = "reasoning-gym:chain_sum+leg_counting"
 
 
@@ -81,7 +81,7 @@ def test_a_mistake_is_named(name, args, said):
 
 
 def test_fewer_questions_than_asked_for_are_said(capsys):
-    found = taskset("count_bits", config={"min_n": 1, "max_n": 9}, num_validation=0, num_test=1)
+    found = taskset("count_bits", config={"min_n": 1, "max_n": 9}, num_test=1)
     assert 0 < len(tasks_of(found, "train")) < 40
     assert "different questions" in capsys.readouterr().err
 

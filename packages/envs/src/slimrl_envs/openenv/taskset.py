@@ -18,24 +18,22 @@ from slimrl_envs.openenv.actions import Reader, is_tool_schema, reader_of, text_
 from slimrl_envs.openenv.server import base_url, description_of, schema_of
 from slimrl_envs.openenv.session import PEER, Observed, Session
 
-BLOCK = 1 << 28  # seeds for each split; all of them are below 2**32
-FIRST_SEED: dict[Split, int] = {"train": 0, "validation": BLOCK, "test": 2 * BLOCK}
-Count = Annotated[int, Field(ge=0, lt=BLOCK // 2)]
+FIRST_TEST_SEED = 1 << 29
+Count = Annotated[int, Field(ge=0, lt=1 << 27)]  # so no seed is in both splits, and all seeds are below 2**32
 
 
 @dataclass
 class OpenEnv(Taskset):
     """A taskset of an environment server. The fields after `name` are the `args` of the config section.
 
-    Tasks are `num_train`, `num_validation` and `num_test` seeds, starting at `seed`. All tasks share the arguments
-    `reset_args` of the server's `reset`. The policy reads the fields `observe` of an observation, or all fields if
+    Tasks are `num_train` and `num_test` seeds, starting at `seed`. All tasks share the arguments `reset_args` of the
+    server's `reset`. The policy reads the fields `observe` of an observation, or all fields if
     `observe` is empty, and at most `max_observation_tokens` tokens. An episode waits `connect_timeout_s` for a session.
     """
 
     name: str
     _: KW_ONLY
     num_train: Count = 1000
-    num_validation: Count = 0
     num_test: Count = 200
     seed: Count = 0
     reset_args: dict[str, Any] = field(default_factory=dict)
@@ -55,9 +53,9 @@ class OpenEnv(Taskset):
         self.reader = None if is_tool_schema(schema) else reader_of(schema)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the tasks of a split."""
-        number = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]
-        first = FIRST_SEED[split] + self.seed
+        """Return the tasks of a split; `validation` has none."""
+        number = {"train": self.num_train, "validation": 0, "test": self.num_test}[split]
+        first = self.seed + (FIRST_TEST_SEED if split == "test" else 0)
         return [Task(f"{split}/{place}", {**self.reset_args, "seed": first + place}) for place in range(number)]
 
     def environment(self, task: Task) -> "OpenEnvEpisode":

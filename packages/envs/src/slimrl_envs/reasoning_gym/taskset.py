@@ -28,8 +28,8 @@ class ReasoningGym(Taskset):
     """A taskset of one or several of the package's tasks. The fields are the `args` of the config section.
 
     `config` has the task's settings under the package's names. In a mixture, whose tasks have equal shares, it has a
-    table for each task, under the task's name. `num_train`, `num_validation` and `num_test` are the maximum numbers of
-    tasks in the splits. `system` replaces the instruction, for example to let the policy think before it answers.
+    table for each task, under the task's name. `num_train` and `num_test` are the maximum numbers of tasks in the
+    splits. `system` replaces the instruction, for example to let the policy think before it answers.
     """
 
     name: str
@@ -38,14 +38,13 @@ class ReasoningGym(Taskset):
     system: str = INSTRUCTION
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     num_train: Size = 1_000
-    num_validation: Size = 0
     num_test: Size = 200
 
     def __post_init__(self) -> None:
         names = [name.strip().replace("-", "_") for name in self.name.split("+")]
         if len(set(names)) < len(names):
             raise UserError(f"reasoning-gym: a task is twice in `{self.name}`.")
-        sizes: dict[Split, int] = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+        sizes: dict[Split, int] = {"train": self.num_train, "validation": 0, "test": self.num_test}
         configs = _configs(names, self.config)
         self._parts: dict[str, Part] = {}
         end = 0.0
