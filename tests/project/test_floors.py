@@ -113,7 +113,7 @@ BORROWED = {
 BUDGETS = {
     "slimrl": 26_650,
     "slimrl_cluster": 3_260,
-    "slimrl_envs": 6_480,
+    "slimrl_envs": 6_360,
     "slimrl_sandbox": 1_930,
     "slimrl_search": 3_480,
     "slimrl_serve": 2_590,
