@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from slimrl_search.retrieval.encyclopedia import Encyclopedia
+from slimrl_search.retrieval.encyclopedia import KINDS, Encyclopedia
 from slimrl_search.retrieval.sources import read_questions
 from slimrl_search.wiki_search.environment import split_of
-from slimrl_search.wiki_search.judge_examples import SENTENCES, kind_of
 
 SEVERAL_WORDS = Path(__file__).with_name("several_words.jsonl")
 NUM_PAGES = 1000
+# Every kind of question of the encyclopedia, with its answer as a sentence.
+SENTENCES: dict[str, str] = {
+    question: sentence for kind in KINDS.values() for question, _, _, sentence in kind.get("facts", ())
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +59,10 @@ def _sentence(reference: str, case: Case) -> str:
     """The question as a statement, for the openings that are turned around easily."""
     if case.kind == "choice":
         return ""  # see _choice
-    kind, name = _encyclopedia_kind(case.question)
-    if kind:
-        return SENTENCES[kind].format(name, a=reference)
+    for kind, sentence in SENTENCES.items():
+        before, after = kind.split("{}", 1)
+        if case.question.startswith(before) and case.question.endswith(after):
+            return sentence.format(case.question[len(before) : len(case.question) - len(after)], a=reference)
     tail = case.question.removesuffix("?").split()
     if tail[0] == "Who":
         return " ".join([reference, *tail[1:]]) + "."
@@ -67,13 +71,6 @@ def _sentence(reference: str, case: Case) -> str:
     if tail[:2] == ["What", "is"]:
         return " ".join([*tail[2:], "is", reference]).capitalize() + "."
     return ""
-
-
-def _encyclopedia_kind(question: str) -> tuple[str, str]:
-    try:
-        return kind_of(question)
-    except AssertionError:  # a question of another set
-        return "", ""
 
 
 def _choice(reference: str, case: Case) -> str:

@@ -38,7 +38,7 @@ SMALLEST = {
         f"rl --orchestrator.env.0.id reverse-text --deployment.type processes --max_steps 1 {TINY}",
         r"step 1/1",
     ),
-    "slimrl-search": ("", "slimrl judge examples answers.jsonl", r"answers\.jsonl"),
+    "slimrl-search": ("", f"slimrl judge calibrate {ROOT}/benchmarks/results/judge/answers.jsonl", r"match"),
     "slimrl-sandbox": ("", RUN_CODE, r"^42$"),
     "slimrl-envs": ("", "eval --env.0.id alphabet-sort --num_examples 2 --sampling.max_tokens 8", r"outputs/eval"),
     "slimrl-view": ("", "slimrl view . --no-open --port 0", r"http://127\.0\.0\.1:\d+"),

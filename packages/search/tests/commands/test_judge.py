@@ -8,12 +8,14 @@ import pytest
 from slimrl.cli import run
 from tests.io.replying import Answer, Asked, completion, server
 
+# 300 generated answers: each second one is wrong by construction.
+ANSWERS = Path(__file__).parents[4] / "benchmarks" / "results" / "judge" / "answers.jsonl"
+
 
 @pytest.fixture
-def answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+def answers(tmp_path: Path) -> Path:
     path = tmp_path / "answers.jsonl"
-    assert run(["judge", "examples", str(path), "--num", "38"]) == 0
-    assert f"38 labelled answers in {path}" in capsys.readouterr().out
+    path.write_text("".join(ANSWERS.read_text(encoding="utf-8").splitlines(keepends=True)[:38]), encoding="utf-8")
     return path
 
 
@@ -36,7 +38,15 @@ def test_judges_stand_side_by_side_and_failures_are_counted_apart(
     assert match["counts"]["false_yes"] == 0 and match["counts"]["failed"] == 0
     # All 19 right ones, and of the 19 wrong ones all but the empty one and the one without a verdict.
     assert model["counts"] == {"true_yes": 19, "false_yes": 17, "false_no": 0, "true_no": 1, "failed": 1}
-    assert len(model["false_yes"]) == 17 and model["no_verdict"][0]["kind"] == "begging"
+    assert len(model["false_yes"]) == 17 and model["no_verdict"][0]["labelled"]["kind"] == "begging"
+
+
+def test_comparing_words_rewards_no_wrong_answer_of_the_recorded_ones(tmp_path: Path) -> None:
+    """A policy that reads the pages could otherwise learn to answer like that."""
+    output = tmp_path / "out.json"
+    assert run(["judge", "calibrate", str(ANSWERS), "--output", str(output)]) == 0
+    (match,) = json.loads(output.read_text(encoding="utf-8"))["judges"]
+    assert match["counts"]["false_yes"] == 0 and match["agreement"]["mean"] > 0.9
 
 
 def test_a_judge_that_agrees_has_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -50,20 +60,17 @@ def test_a_judge_that_agrees_has_one_table(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["calibrate", "missing.jsonl"], "missing.jsonl cannot be read"),
-        (["calibrate", "missing.jsonl", "--model", "m"], "needs both --base-url and --model"),
-        (["calibrate", "ANSWERS", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], "judge_unreachable"),
-        (["calibrate", "ANSWERS", "--output", "ANSWERS/out"], "could not be written"),
-        (["examples", "ANSWERS/out"], "choose another file"),
-        (["examples", "ANSWERS"], "exists, and is not overwritten"),
+        (["missing.jsonl"], "missing.jsonl cannot be read"),
+        (["missing.jsonl", "--model", "m"], "needs both --base-url and --model"),
+        (["ANSWERS", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], "judge_unreachable"),
+        (["ANSWERS", "--output", "ANSWERS/out"], "could not be written"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(
     arguments: list[str], message: str, answers: Path, capsys: pytest.CaptureFixture[str]
 ):
-    before = answers.read_text(encoding="utf-8")
-    assert run(["judge", *(word.replace("ANSWERS", str(answers)) for word in arguments)]) == 2
-    assert message in capsys.readouterr().err and answers.read_text(encoding="utf-8") == before
+    assert run(["judge", "calibrate", *(word.replace("ANSWERS", str(answers)) for word in arguments)]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]):
@@ -71,4 +78,4 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]):
         run(["judge", "calibrate", "--help"])
     assert ended.value.code == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("kappa", "false yes", "JUDGE_API_KEY", "slimrl judge examples FILE"))
+    assert all(word in out for word in ("kappa", "false yes", "JUDGE_API_KEY"))

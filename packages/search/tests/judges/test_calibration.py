@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -55,8 +56,8 @@ def test_a_failure_is_no_verdict():
 def test_a_file_is_read_as_it_is_written_and_with_other_names(tmp_path: Path):
     path = tmp_path / "answers.jsonl"
     answers = [Labelled("When?", "in 1874", ("1874",), True, "bare"), Labelled("Where?", "Rome", ("Bari", "B."), False)]
-    rows = [one.row for one in answers]
-    rows.append({"question": "When?", "response": "", "answer": "1874", "aliases": ["in 1874"], "label": False})
+    rows = list(map(asdict, answers))
+    rows.append({"question": "When?", "response": "", "answer": "1874", "aliases": ["in 1874"], "label": "no"})
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     read = read_labelled(path)
     assert read[:2] == answers
@@ -71,7 +72,7 @@ def test_a_file_is_read_as_it_is_written_and_with_other_names(tmp_path: Path):
         ('{"question": "q", "response": "r", "label": "yes"}', ":1: references.0 = None: Input should be a valid str"),
         ('{"question": "q", "response": "r", "references": [], "label": "yes"}', ":1: references = []: Tuple should"),
         ('{"question": "q", "response": "r", "answer": "a", "label": "maybe"}', "label = 'maybe': Input should be a"),
-        ("", "has no rows; `slimrl judge examples"),
+        ("", "has no rows"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_named(line: str, message: str, tmp_path: Path):

@@ -4,9 +4,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
@@ -22,22 +22,13 @@ Reference = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A response with its label: True if the response is right. `kind` is the category of the response, if known.
-
-    >>> Labelled("When was it founded?", "in 1874", ("1874",), True).row["label"]
-    'yes'
-    """
+    """A response with its label: True if the response is right. `kind` is the category of the response, if known."""
 
     question: str
     response: str
     references: Annotated[tuple[Reference, ...], Field(min_length=1)]
     label: bool
     kind: str = ""
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """The response as a row of a file that `read_labelled` reads."""
-        return {**asdict(self), "references": list(self.references), "label": "yes" if self.label else "no"}
 
 
 ROW = TypeAdapter(Labelled)
@@ -49,13 +40,13 @@ def read_labelled(path: Path) -> list[Labelled]:
     rows = []
     for row, where in file_rows(path, "the file to calibrate on"):
         if isinstance(row, Mapping):
-            row = {"references": [row.get("answer"), *(row.get("aliases") or ())], **row, "kind": row.get("kind") or ""}
+            row = {"references": [row.get("answer"), *(row.get("aliases") or ())], **row}
         try:
             rows.append(ROW.validate_python(row))
         except ValidationError as error:
             raise UserError(f"{where}: {describe_faults(error)}") from error
     if not rows:
-        raise UserError(f"{path} has no rows; `slimrl judge examples {path}` makes some up.")
+        raise UserError(f"{path} has no rows.")
     return rows
 
 
@@ -67,11 +58,6 @@ class Judged:
     labelled: Labelled
     verdict: bool | None
     failure: str = ""
-
-    @property
-    def pair(self) -> tuple[bool | None, bool]:
-        """The pair of the verdict and the label."""
-        return self.verdict, self.labelled.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +108,7 @@ class Calibration:
     @property
     def confusion(self) -> Confusion:
         """The counts over all responses."""
-        pairs = [one.pair for one in self.judged]
+        pairs = [(one.verdict, one.labelled.label) for one in self.judged]
         return Confusion(
             true_yes=pairs.count((True, True)),
             false_yes=pairs.count((True, False)),
@@ -134,9 +120,9 @@ class Calibration:
     @property
     def mistakes(self) -> dict[str, list[Judged]]:
         """The responses whose verdict is missing or differs from the label, for each type of mistake."""
-        pairs = {"false_yes": (True, False), "false_no": (False, True)}
-        found = {sort: [one for one in self.judged if one.pair == pair] for sort, pair in pairs.items()}
-        return {**found, "no_verdict": [one for one in self.judged if one.verdict is None]}
+        wrong = [one for one in self.judged if one.verdict != one.labelled.label]
+        sorts = {"false_yes": True, "false_no": False, "no_verdict": None}
+        return {sort: [one for one in wrong if one.verdict is verdict] for sort, verdict in sorts.items()}
 
 
 def calibrate(

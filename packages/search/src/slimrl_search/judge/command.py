@@ -1,4 +1,4 @@
-"""The `judge` command: it measures how often judges agree with labelled answers, and generates example answers."""
+"""The `judge` command, which measures how often judges agree with labelled answers."""
 
 import argparse
 import json
@@ -11,30 +11,21 @@ from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file, without_nan
-from slimrl.io.invocation import command_prefix
 from slimrl.io.settings import read_settings
 from slimrl.judges.judge import JudgeServer, LLMJudge, judge_of
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.tables import Cells, for_terminal
 from slimrl.stats import Estimate
-from slimrl_search.judge.calibration import Calibration, Judged, Labelled, calibrate, read_labelled
-from slimrl_search.wiki_search.judge_examples import make_labelled_answers
+from slimrl_search.judge.calibration import Calibration, Labelled, calibrate, read_labelled
 
-ABOUT = """\
-A judge decides what is rewarded, so find out first how far it can be trusted: give it answers that
-somebody has labelled, and see where it differs.
-
-  slimrl judge examples answers.jsonl       make up labelled answers to begin with
-  slimrl judge calibrate answers.jsonl      compare the judges with the labels
-"""
 CALIBRATE = """\
-Compares judges with labelled answers: `match`, which compares words, and with --base-url a language
+A judge decides what is rewarded, so find out first how far it can be trusted: give it answers that
+somebody has labelled, and see where it differs. Compares judges with labelled answers: `match`, which compares words, and with --base-url a language
 model beside it. Each line of the file is a JSON object:
 
   {"question": "When?", "response": "in 1874", "answer": "1874", "aliases": [], "label": "yes"}
 
-`references`, a list, may take the place of `answer` and `aliases`. `slimrl judge examples FILE` makes
-such a file up.
+`references`, a list, may take the place of `answer` and `aliases`.
 
 agreement    the share of verdicts that are the label, with a 95% interval
 kappa        agreement beyond chance: 0 is what chance would give, 1 is perfect, below 0.6 is little
@@ -57,10 +48,8 @@ training are not used here, and these are not kept.
 def run_judge(argv: Sequence[str]) -> int:
     """Run the `judge` command. For --help and wrong arguments, argparse raises SystemExit."""
     arguments = _parser().parse_args(argv)
-    if arguments.command == "calibrate" and bool(arguments.base_url) != bool(arguments.model):
+    if bool(arguments.base_url) != bool(arguments.model):
         raise UserError("a language model needs both --base-url and --model; without either, words are compared.")
-    if arguments.command == "examples":
-        return _write_examples(arguments.file, arguments.num, arguments.seed)
     labelled, console = read_labelled(arguments.file), RunConsole()
     calibrations = [calibrate("match", judge_of({}), labelled, len(labelled), lambda: None)]
     if arguments.base_url:
@@ -77,40 +66,17 @@ def run_judge(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="slimrl judge", description=ABOUT, formatter_class=raw)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    one = commands.add_parser("calibrate", description=CALIBRATE, epilog=EXAMPLES, formatter_class=raw)
-    one.add_argument("file", type=Path, help="labelled answers, .jsonl or .parquet")
-    one.add_argument("--base-url", default="", help="an OpenAI-compatible server, up to and with its /v1")
-    one.add_argument("--model", default="", help="the model's name there")
-    one.add_argument("--num-concurrent", type=_positive, default=16, help="questions open at once (default 16)")
-    one.add_argument("--timeout-s", type=float, default=50.0, help="seconds for a verdict (default 50)")
-    one.add_argument("--max-tokens", type=_positive, default=512, help="tokens of a reply (default 512)")
-    one.add_argument("--show", type=int, default=5, help="false verdicts of each sort to print (default 5)")
-    one.add_argument("--output", type=Path, help="write all numbers and all false verdicts there, as JSON")
-    two = commands.add_parser(
-        "examples", description="Writes answers to questions on the generated encyclopedia, labelled by construction."
-    )
-    two.add_argument("file", type=Path, help="the .jsonl to write")
-    two.add_argument("--num", type=_positive, default=300, help="answers, half of them right (default 300)")
-    two.add_argument("--seed", type=int, default=0, help="another seed, another encyclopedia (default 0)")
+    parser = argparse.ArgumentParser(prog="slimrl judge", description=CALIBRATE, epilog=EXAMPLES, formatter_class=raw)
+    parser.add_argument("command", choices=["calibrate"])
+    parser.add_argument("file", type=Path, help="labelled answers, .jsonl or .parquet")
+    parser.add_argument("--base-url", default="", help="an OpenAI-compatible server, up to and with its /v1")
+    parser.add_argument("--model", default="", help="the model's name there")
+    parser.add_argument("--num-concurrent", type=int, default=16, help="questions open at once (default 16)")
+    parser.add_argument("--timeout-s", type=float, default=50.0, help="seconds for a verdict (default 50)")
+    parser.add_argument("--max-tokens", type=int, default=512, help="tokens of a reply (default 512)")
+    parser.add_argument("--show", type=int, default=5, help="false verdicts of each sort to print (default 5)")
+    parser.add_argument("--output", type=Path, help="write all numbers and all false verdicts there, as JSON")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
-    return number
-
-
-def _write_examples(path: Path, num: int, seed: int) -> int:
-    if path.exists():
-        raise UserError(f"{path} exists, and is not overwritten. Name another file, or delete it.")
-    rows = [json.dumps(one.row, ensure_ascii=False) for one in make_labelled_answers(num, seed)]
-    replace_file(path, [("\n".join(rows) + "\n").encode()], "file")
-    RunConsole().note(f"{len(rows)} labelled answers in {path}; now: {command_prefix()}slimrl judge calibrate {path}")
-    return 0
 
 
 def _by_model(labelled: Sequence[Labelled], arguments: argparse.Namespace, console: RunConsole) -> Calibration:
@@ -160,10 +126,6 @@ def _show_mistakes(calibration: Calibration, num: int, console: RunConsole) -> N
             console.note(textwrap.indent(said, "  "))
 
 
-def _row(one: Judged) -> dict[str, Any]:
-    return {**one.labelled.row, **({"failure": one.failure} if one.failure else {})}
-
-
 def _plain(one: Calibration) -> dict[str, Any]:
     return {
         "judge": one.judge,
@@ -171,5 +133,5 @@ def _plain(one: Calibration) -> dict[str, Any]:
         "kappa": without_nan(one.confusion.kappa),
         "counts": asdict(one.confusion),
         "seconds": one.seconds,
-        **{sort: [_row(judged) for judged in mistakes] for sort, mistakes in one.mistakes.items()},
+        **{sort: list(map(asdict, mistakes)) for sort, mistakes in one.mistakes.items()},
     }
