@@ -84,7 +84,6 @@ PLUGIN_FLOORS = {
     "slimrl_search.services": 1,
     "slimrl_search.wiki_search": 1,
     "slimrl_search.judge.command": 2,
-    "slimrl_search.doctor": 2,
     "slimrl_search.scripts": 2,
     "slimrl_search": 3,
     "slimrl_serve.http": 0,

@@ -30,6 +30,7 @@ RUN_CODE = (
     '        print((await sandbox.run("print(6 * 7)")).stdout)\n'
     "asyncio.run(main())'"
 )
+ANSWERS = Path(__file__).parents[2] / "benchmarks" / "results" / "judge" / "answers.jsonl"
 # The extras of each plug-in that its smallest command needs, the command, and a pattern of its output.
 SMALLEST = {
     "slimrl-serve": ("[server]", "slimrl inference --model.name smollm2-135m --port 0", r"http://127\.0\.0\.1:\d+"),
@@ -38,7 +39,7 @@ SMALLEST = {
         f"rl --orchestrator.env.0.id reverse-text --deployment.type processes --max_steps 1 {TINY}",
         r"step 1/1",
     ),
-    "slimrl-search": ("", f"slimrl judge calibrate {ROOT}/benchmarks/results/judge/answers.jsonl", r"match"),
+    "slimrl-search": ("", f"slimrl judge calibrate {ANSWERS}", r"match"),
     "slimrl-sandbox": ("", RUN_CODE, r"^42$"),
     "slimrl-envs": ("", "eval --env.0.id alphabet-sort --num_examples 2 --sampling.max_tokens 8", r"outputs/eval"),
     "slimrl-view": ("", "slimrl view . --no-open --port 0", r"http://127\.0\.0\.1:\d+"),

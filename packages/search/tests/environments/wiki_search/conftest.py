@@ -8,23 +8,15 @@ from typing import Any
 
 import pytest
 
+from packages.sandbox.tests.conftest import isolated as isolated  # a fixture of the tests here
 from packages.search.tests.retrieval.test_index import Letters
 from slimrl.environments.find import load_taskset
-from slimrl.monitor.findings import Level
 from slimrl.types import Task, Turn
-from slimrl_sandbox.isolation_probe import probe
 from slimrl_search.wiki_search.environment import WikiSearch
 
 Made = Callable[..., WikiSearch]
 EMBEDDER = "slimrl_search.wiki_search.environment.SentenceEmbedder"
 SMALL: dict[str, Any] = {"num_pages": 100, "num_train": 80, "num_test": 10, "num_results": 4}
-
-
-@pytest.fixture(scope="session")
-def isolated() -> None:
-    """Skips a test where code cannot be isolated."""
-    if probe()[0].level is not Level.OK:
-        pytest.skip(probe()[0].found)
 
 
 @pytest.fixture(scope="session")

@@ -1,1 +1,0 @@
-"""The probe for `slimrl doctor`: the index and its embedder."""
