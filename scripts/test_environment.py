@@ -13,14 +13,14 @@ import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
 from packages.sandbox.tests.attempts.audit import check_tools, report
-from slimrl_search.services.container import port_of, token_of
+from slimrl_search.services.container import port_of
 from slimrl_search.services.server import run_script
 
 
 def main(argv: Sequence[str]) -> int:
     raw = argparse.RawDescriptionHelpFormatter
     argparse.ArgumentParser(description=__doc__, formatter_class=raw).parse_args(argv)
-    return report("tools of wiki-search", f"http://127.0.0.1:{port_of()}", check_tools, token_of())
+    return report("tools of wiki-search", f"http://127.0.0.1:{port_of()}", check_tools)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from packages.sandbox.tests.attempts.audit import Check, check_calls, check_isol
 from packages.sandbox.tests.attempts.mocks import serve_mocks
 from slimrl.io.http import is_healthy
 from slimrl_sandbox.base import Sandbox
-from slimrl_search.services.container import port_of, token_of
+from slimrl_search.services.container import port_of
 from slimrl_search.services.server import run_script
 
 HEALTH_S = 10.0
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     port = port_of()
     running = f"http://127.0.0.1:{port}"
     if is_healthy(running, HEALTH_S):
-        return report("attempts to break out", running, lambda sandbox: check_isolation(sandbox, port), token_of())
+        return report("attempts to break out", running, lambda sandbox: check_isolation(sandbox, port))
     with serve_mocks() as (address, its_port):
 
         async def checks(sandbox: Sandbox) -> list[Check]:

@@ -2,6 +2,7 @@
 `scripts/test_sandbox.py` the isolation."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -51,12 +52,12 @@ class Check:
     found: str
 
 
-def report(title: str, address: str, checks: Callable[[Sandbox], Awaitable[list[Check]]], token: str = "") -> int:
+def report(title: str, address: str, checks: Callable[[Sandbox], Awaitable[list[Check]]]) -> int:
     """Make the checks, print the table, and return the exit status: 0 if all passed, else 1. Raises UserError if no
     server answers."""
 
     async def make() -> list[Check]:
-        async with HttpSandbox(address, token) as sandbox:
+        async with HttpSandbox(address, os.environ.get("SANDBOX_TOKEN", "")) as sandbox:
             return await checks(sandbox)
 
     found, console = asyncio.run(make()), RunConsole()

@@ -26,7 +26,7 @@ class Healthy(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
 
-wanted = ("SANDBOX_PORT", "SANDBOX_RESTART", "SANDBOX_TOKEN", "SECCOMP_PROFILE", "DATA_DIR")
+wanted = ("SANDBOX_PORT", "SANDBOX_RESTART", "SECCOMP_PROFILE", "DATA_DIR")
 with open({log!r}, "a") as log:
     print(json.dumps([sys.argv[1:], {{name: os.environ.get(name) for name in wanted}}]), file=log)
 if "up" in sys.argv:
@@ -47,7 +47,6 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     settings = {"SANDBOX_PORT": str(number), "PATH": str(tmp_path / "bin"), "SLIMRL_CACHE": str(tmp_path / "cache")}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv("SANDBOX_TOKEN", raising=False)
     return number
 
 
@@ -75,7 +74,6 @@ def test_podman_compose_alone_starts_and_removes_a_container(tmp_path: Path, por
         assert arguments[:6] == ["-f", files[0], "-f", files[1], "-p", f"slimrl-sandbox-{port}"]
         assert environment["SANDBOX_RESTART"] == "no"
         assert environment["DATA_DIR"] == str(tmp_path)
-        assert len(environment["SANDBOX_TOKEN"]) == 64
         assert os.path.isabs(environment["SECCOMP_PROFILE"]) and os.path.isfile(environment["SECCOMP_PROFILE"])
         assert not asked(log, "down")
     finally:

