@@ -100,6 +100,7 @@ def test_limits_come_from_the_settings():
     [
         ({"wall": 1}, "no setting `wall`. Did you mean `wall_s`"),
         ({"wall_s": 0}, "`wall_s` cannot be 0: Input should be greater than 0"),
+        ({"memory_mb": -1}, "`memory_mb` cannot be -1: Input should be greater than 0"),
         ({"isolation": "docker"}, "no `isolation` 'docker'. Known: bubblewrap, none"),
         ({"wall_s": "10"}, "`wall_s` cannot be '10'"),
         ({"url": "http://127.0.0.1:1", "memory_mb": 64}, "`memory_mb` is for this machine"),

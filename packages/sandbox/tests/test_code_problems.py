@@ -138,7 +138,7 @@ def test_the_program_is_found_in_a_reply(reply: str, program: str) -> None:
         ({"prompt": "p", "tests": ""}, "jsonl:1 must be an object with `prompt`, `function` and `tests`"),
         (DOUBLE | {"function": "a b"}, "`function` must be the name of a function"),
         (DOUBLE | {"tests": 3}, "problem at .*jsonl:1: `tests` cannot be 3"),
-        (DOUBLE | {"split": "dev"}, "there is no split 'dev'"),
+        (DOUBLE | {"split": "dev"}, "problem at .*jsonl:1 has no setting `split`"),
     ],
 )
 def test_an_invalid_row_is_named_with_its_line(row: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -153,12 +153,11 @@ def test_without_bubblewrap_one_line_says_what_to_install(tmp_path: Path, monkey
 
 
 @isolated
-def test_splits_follow_the_column_or_a_hash_of_the_prompt(tmp_path: Path) -> None:
+def test_splits_follow_a_hash_of_the_prompt(tmp_path: Path) -> None:
     rows = [DOUBLE | {"prompt": f"{DOUBLE['prompt']} {number}"} for number in range(40)]
-    found = taskset(tmp_path, *rows, DOUBLE | {"split": "validation", "id": "own"}, held_out="hash")
-    sizes = {split: len(tasks_of(found, split)) for split in ("train", "validation", "test")}
+    found = taskset(tmp_path, *rows, held_out="hash")
+    sizes = {split: len(tasks_of(found, split)) for split in ("train", "test")}
     assert sizes["train"] + sizes["test"] == 40 and 2 <= sizes["test"] <= 16
-    assert [task.id for task in tasks_of(found, "validation")] == ["validation/own"]
     assert [task.id for task in tasks_of(found, "train")] != sorted(task.id for task in tasks_of(found, "train"))
 
 
@@ -194,8 +193,7 @@ def test_every_problem_of_human_eval_is_solved_by_its_solution_alone() -> None:
 @pytest.mark.skipif("check" not in names(COMMANDS), reason="the command `check` is not installed")
 def test_slimrl_check_finds_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "problems.jsonl"
-    rows = [row | {"split": split, "id": split} for row in (DOUBLE, HALF) for split in ("train", "test")]
-    rows = [row | {"prompt": f"{row['prompt']} ({row['split']})", "id": row["function"]} for row in rows]
+    rows = [row | {"prompt": f"{row['prompt']} ({number})"} for row in (DOUBLE, HALF) for number in range(20)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     status = run(["check", "code", "--args.path", str(path), "--num_examples", "2", "--json"])
     (report,) = json.loads(capsys.readouterr().out)

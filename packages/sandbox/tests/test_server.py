@@ -125,11 +125,11 @@ def test_the_gateway_is_read_from_the_routes(tmp_path: Path) -> None:
 def test_a_body_that_is_wrong_is_refused(server: str, body: object, status: int, complaint: str) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     reply = httpx.post(f"{server}/execute", content=content, headers={**OWN, "Content-Type": "application/json"})
-    assert reply.status_code == status and complaint in reply.json()["error"]
+    assert reply.status_code == status and complaint in reply.text
 
 
-def test_an_unknown_path_names_the_known_ones_and_a_body_needs_its_length(server: str) -> None:
-    assert "/execute" in httpx.get(f"{server}/nowhere", headers=OWN).json()["error"]
+def test_an_unknown_path_is_refused_and_a_body_needs_its_length(server: str) -> None:
+    assert httpx.get(f"{server}/nowhere", headers=OWN).status_code == 404
     assert httpx.get(f"{server}/execute", headers=OWN).status_code == 405
     assert httpx.post(f"{server}/execute", content=iter([b"x" * 1000] * 100), headers=OWN).status_code == 411
 

@@ -38,11 +38,8 @@ def main(arguments: list[str]) -> None:
             f"--host {options.host} can be reached from other machines, and without a token everyone there could run "
             "code. Set the variable SANDBOX_TOKEN, or leave the host at 127.0.0.1."
         )
-    sandbox = BubblewrapSandbox(
-        tools,
-        Limits(memory_mb=options.memory_mb, wall_s=options.wall_s),
-        isolation=UNSAFE if options.unsafe_without_isolation else "bubblewrap",
-    )
+    isolation = UNSAFE if options.unsafe_without_isolation else "bubblewrap"
+    sandbox = BubblewrapSandbox(tools, Limits(wall_s=options.wall_s), isolation=isolation)
     try:
         asyncio.run(sandbox.run(""))  # raises UserError if code cannot be isolated, before the first request
         app = make_app(sandbox, token, gateways() if options.published else ())
@@ -78,13 +75,12 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         help="this is a container whose port is published on the host's loopback address alone: without a token only "
         "what the engine forwards is answered",
     )
-    limits, given = Limits(), os.environ.get
+    given = os.environ.get
     for name, kind, default, about in (
         ("--port", int, given("SANDBOX_PORT", DEFAULT_PORT), "port, also from SANDBOX_PORT; 0 takes a free one"),
         ("--tools", str, given("SANDBOX_TOOLS", ""), "package.module:function, also from SANDBOX_TOOLS"),
         ("--data-dir", str, given("DATA_DIR", "data"), "what that function gets, also from DATA_DIR"),
-        ("--memory-mb", int, limits.memory_mb, "memory of one execution"),
-        ("--wall-s", float, limits.wall_s, "time of one execution"),
+        ("--wall-s", float, Limits().wall_s, "time of one execution"),
     ):
         parser.add_argument(name, type=kind, default=default, help=f"{about} (default: %(default)s)")
     parser.add_argument(

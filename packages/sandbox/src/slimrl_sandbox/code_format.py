@@ -43,7 +43,7 @@ class SandboxSettings:
 
     url: str = ""
     wall_s: Annotated[FiniteFloat, Field(gt=0)] = 10.0
-    memory_mb: int = 512
+    memory_mb: Annotated[int, Field(gt=0)] = 512
     isolation: Literal["bubblewrap", "none"] = "bubblewrap"
 
 

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, Self
 
-from slimrl.errors import UserError
 from slimrl_sandbox import runner
 from slimrl_sandbox.base import Execution, Limits, Tools
 from slimrl_sandbox.isolation import UNSAFE, find_bubblewrap
@@ -45,9 +44,6 @@ class BubblewrapSandbox:
         isolation: Literal["bubblewrap", "none"] = "bubblewrap",
         num_at_once: int = _AT_ONCE,
     ) -> None:
-        for name in tools:
-            if not name.isidentifier():
-                raise UserError(f"the tool `{name}` cannot be called from code; give it a name that Python takes.")
         self._tools = tools
         self._limits = limits
         self._isolated = isolation != UNSAFE

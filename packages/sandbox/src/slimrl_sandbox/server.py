@@ -16,10 +16,8 @@ from slimrl_sandbox.client import Reply
 
 try:
     from fastapi import FastAPI, Request
-    from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse, Response
     from pydantic import BaseModel, ConfigDict, Field
-    from starlette.exceptions import HTTPException
 
     from slimrl.io.http_access import Access
     from slimrl_serve.http.guard import Guard, run_unless_gone
@@ -56,17 +54,6 @@ def make_app(sandbox: Sandbox, token: str, forwarders: Collection[str] = ()) -> 
         max_body_bytes=MAX_BODY_BYTES,
         respond=lambda refusal: _error(refusal.status, refusal.message, refusal.headers),
     )
-
-    @app.exception_handler(HTTPException)
-    async def refuse(_request: Request, error: HTTPException) -> Response:
-        return _error(
-            error.status_code, f"{error.detail.rstrip('.')}. The paths are /execute and /health.", error.headers
-        )
-
-    @app.exception_handler(RequestValidationError)
-    async def refuse_body(_request: Request, error: RequestValidationError) -> Response:
-        wrong = "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors()[:5])
-        return _error(422, f"The body is not what this path takes: {wrong}. /openapi.json has what it takes.")
 
     @app.exception_handler(UserError)
     async def explain(_request: Request, error: UserError) -> Response:

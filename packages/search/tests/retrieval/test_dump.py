@@ -86,7 +86,7 @@ def test_pages_that_cannot_be_read_are_named_and_the_others_come(tmp_path, monke
         page(revision("x"), title=""),
         page(revision("bad"), title="Bad"),
         page(revision("two"), title="Two"),
-        *(page(title=f"P{number}") for number in range(100)),
+        *(page(title=f"P{number}") for number in range(10)),
     ]
     assert [one.title for one in read(dump(tmp_path, *pages))] == ["One", "Two"]
     said = capsys.readouterr().err
@@ -98,7 +98,7 @@ def test_pages_that_cannot_be_read_are_named_and_the_others_come(tmp_path, monke
         "the page of the number 1 (it has no title)",
         "Bad (ParserError: ",
     ]
-    assert said.startswith(f"left out 106 unreadable pages: {'; '.join(named)}") and said.endswith("; and 6 more\n")
+    assert said.startswith(f"unreadable pages left out: 16, such as {'; '.join(named)}") and "P4" not in said
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_no_index_and_a_directory_that_cannot_be_written_to_are_named(tmp_path):
     with pytest.raises(UserError, match="there is no complete index"):
         TitleIndex(tmp_path / "chroma", corpus, Letters())
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot take the index: .* the same command goes on"):
+    with pytest.raises(UserError, match=r"cannot take the index: .* the same command continues"):
         build_index(tmp_path / "file" / "chroma", corpus, Letters(), Bars())
 
 

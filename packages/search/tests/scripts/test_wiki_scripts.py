@@ -85,7 +85,7 @@ def test_a_dry_run_shows_the_settings_and_leaves_nothing(tmp_path: Path, monkeyp
     for script, flags, shown in (
         ("train", (), "rollouts_per_example = 2"),
         ("eval", (), "num_examples = 100"),
-        *(("eval", ("--split", name), 'split = "validation"') for name in ("val", "validation")),
+        ("eval", ("--split", "validation"), 'split = "validation"'),
     ):
         assert status_of(script, (*flags, "--dry-run"), monkeypatch) == 0
         assert shown in capsys.readouterr().out
@@ -104,9 +104,8 @@ def test_the_corpus_in_the_data_directory_is_used(built: str, used: str, tmp_pat
     for script, few, many in (("train", 2, 20), ("eval", 2, 100)):
         capsys.readouterr()
         assert status_of(script, ("--dry-run",), monkeypatch) == 0
-        shown = capsys.readouterr()
-        assert f"num_pages = {num_pages}," in shown.out and f"num_test = {few if built else many}" in shown.out
-        assert f"using the corpus in {tmp_path / 'data'}: {num_pages:,} generated pages" in shown.err
+        shown = capsys.readouterr().out
+        assert f"num_pages = {num_pages}," in shown and f"num_test = {few if built else many}" in shown
 
 
 @pytest.mark.parametrize("arguments", [("train", "--model_name"), ("eval", "--model")])

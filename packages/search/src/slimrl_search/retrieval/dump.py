@@ -5,7 +5,7 @@ A page that cannot be read is left out and reported; the other pages of the dump
 
 import bz2
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, count
 from pathlib import Path
 from typing import IO
@@ -16,7 +16,7 @@ from slimrl.io.regular_file import open_regular
 from slimrl_search.retrieval.pages import Page, page_of
 from slimrl_search.retrieval.wikitext import ARTICLE, UnreadableError, Wiki, markdown_of
 
-MAX_NAMED = 100  # unreadable pages that are named
+MAX_NAMED = 10  # unreadable pages that are named
 READER = 5  # this reader's version; a corpus of an older version is rebuilt, because its pages differ
 WIKITEXT = ("wikitext", "")  # the content models of articles; old dumps have none
 
@@ -29,7 +29,7 @@ def read_dump(path: Path, check: str, taken: set[str]) -> Iterator[Page]:
     complete dump.
     """
     left_out: list[str] = []
-    with open_regular(path, f" Check {check}.") as raw, _unpack(raw, path) as file:
+    with open_regular(path, f" Check {check}.") as raw, bz2.open(raw) if path.suffix == ".bz2" else raw as file:
         try:
             for wiki, element, revision in _pages_of(file):
                 title, space = _text(element, "title").strip(), _text(element, "ns")
@@ -40,20 +40,14 @@ def read_dump(path: Path, check: str, taken: set[str]) -> Iterator[Page]:
                     content = f"# {title}\n\n{_markdown(title, revision, wiki)}"
                 except UnreadableError as error:
                     name = title or f"the page of the number {_text(element, 'id') or 'unknown'}"
-                    left_out.append(f"{name} ({error})" if len(left_out) < MAX_NAMED else "")
+                    left_out.append(f"{name} ({error})")
                     continue
                 page_id = _free(title.lower().replace(" ", "_"), taken)
                 yield page_of({"id": page_id, "title": title, "content": content}, f"{path}: {title}")
         except (ElementTree.ParseError, OSError, EOFError) as error:
             raise UserError(f"{path} is no MediaWiki dump, or not a whole one: {error}.") from error
     if left_out:
-        _report(left_out)
-
-
-def _report(left_out: Sequence[str]) -> None:
-    more = f"; and {len(left_out) - MAX_NAMED:,} more" if len(left_out) > MAX_NAMED else ""
-    named = "; ".join(left_out[:MAX_NAMED])
-    say(f"left out {len(left_out):,} unreadable page{'s' * (len(left_out) > 1)}: {named}{more}")
+        say(f"unreadable pages left out: {len(left_out):,}, such as {'; '.join(left_out[:MAX_NAMED])}")
 
 
 def _markdown(title: str, revision: ElementTree.Element | None, wiki: Wiki) -> str:
@@ -108,11 +102,6 @@ def _free(wanted: str, taken: set[str]) -> str:
     found = next(page_id for page_id in chain([wanted], numbered) if page_id not in taken)
     taken.add(found)
     return found
-
-
-def _unpack(raw: IO[bytes], path: Path) -> IO[bytes]:
-    """Return the stream, decompressed if the file's name has the suffix `.bz2`."""
-    return bz2.open(raw) if path.suffix == ".bz2" else raw
 
 
 def _text(element: ElementTree.Element, name: str) -> str:

@@ -116,14 +116,10 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
             _fill(directory / f"{WHOLE}-{origin}-{uuid.uuid4().hex[:12]}", vectors, corpus, progress)
         for left in directory.glob("vectors-*"):
             left.unlink()
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise UserError(f"{directory} cannot take the index: {error}. Is the disk full?") from error
-        raise UserError(f"{vectors} is damaged: {error}. Delete it, and the index is built from the start.") from error
-    except (OSError, _chromadb().errors.ChromaError) as error:
+    except (OSError, sqlite3.DatabaseError, _chromadb().errors.ChromaError) as error:
         raise UserError(
             f"{directory} cannot take the index: {error}. Is the disk full? What was done is kept: the same command "
-            "goes on."
+            "continues. With --rebuild it starts anew."
         ) from error
     return added
 

@@ -44,27 +44,19 @@ class LivePlot:
         """Draw the plot unless the last picture is newer than `EVERY_S` seconds."""
         if self._clock() - self._drawn_s < EVERY_S:
             return
-        is_first = not math.isfinite(self._drawn_s)
-        draw_live(self._run_dir, self._run_dir / FILE_NAME)
-        self._drawn_s = self._clock()  # read the clock again, because the interval starts when the picture is done
-        if is_first:
+        self._draw()
+        if not math.isfinite(self._drawn_s):
             replace_file(self._run_dir / PAGE_NAME, [PAGE.format(self._run_dir.name).encode()])
             show(self._run_dir / PAGE_NAME, self._report)
+        self._drawn_s = self._clock()  # read the clock again, because the interval starts when the picture is done
 
     def close(self, failed: bool = False) -> None:
         """Draw the run's final state, if a picture was drawn before."""
         if math.isfinite(self._drawn_s):
-            draw_live(self._run_dir, self._run_dir / FILE_NAME)
+            self._draw()
 
-
-def draw_live(run_dir: Path, picture: Path) -> None:
-    """Draw all panels for which the run has metrics. `picture` is replaced in one step, so that a viewer never reads
-    half of it.
-
-    Raises:
-        UserError: if the run has no metrics yet.
-    """
-    series = load_series(run_dir)
-    drawn = io.BytesIO()  # in memory first, because `savefig` writes a file piece by piece
-    draw_training(series, run_dir.resolve().name).savefig(drawn, format="png", dpi=DPI)
-    replace_file(picture, [drawn.getvalue()])
+    def _draw(self) -> None:
+        drawn = io.BytesIO()  # in memory first, because `savefig` writes a file piece by piece
+        figure = draw_training(load_series(self._run_dir), self._run_dir.resolve().name)
+        figure.savefig(drawn, format="png", dpi=DPI)
+        replace_file(self._run_dir / FILE_NAME, [drawn.getvalue()])

@@ -23,7 +23,7 @@ from slimrl.launch.start import run_command
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import read_metrics
 from slimrl.plugins import call
-from slimrl_search.retrieval.prepare import GENERATED, INDEX, Source, directory_of, find_generated
+from slimrl_search.retrieval.prepare import GENERATED, Source, directory_of, find_generated
 from slimrl_search.services.judges import DEFAULT_URL
 
 FEW_PAGES = 10  # the number of generated pages with DEV=1
@@ -31,7 +31,6 @@ SEED = 0  # the seed of a generated corpus
 STOP = ["</tool>", "</answer>"]
 SEQ_LEN = 2048
 NUM_HELD_OUT, NUM_EVALUATED = 20, 100  # fewer if there are few pages
-SPLITS = ("train", "validation", "test")
 PAGES_PER_QUESTION = 5  # pages per question of a held-out split, which has a tenth of up to 30 questions per ten pages
 
 
@@ -40,14 +39,6 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of 1 or more")
     return int(text)
-
-
-def _split(text: str) -> str:
-    """Parse the name of a split."""
-    name = "validation" if text == "val" else text
-    if name not in SPLITS:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected one of {', '.join(SPLITS)}")
-    return name
 
 
 # The flags of a script: the type, the default and the help of each.
@@ -71,7 +62,7 @@ Evaluate a model on questions that training never sees: `slimrl eval` with these
 to `slimrl eval`, as in --temperatures '[0.0, 1.0]' or --output_dir RUN --resume. --dry-run shows the settings."""
 EVAL_FLAGS: Flags = {
     "--model": (str, "smollm2-135m", "a Hub id, a directory such as RUN/weights/step_3"),
-    "--split": (_split, "test", f"which questions: {', '.join(SPLITS)}, or val; training sees train's"),
+    "--split": (str, "test", "which questions: train, validation or test; training sees train's"),
     "--num_samples": (_count, argparse.SUPPRESS, f"questions (default: {NUM_EVALUATED}, or a fifth of the pages)"),
     "--max_turns": (_count, 10, "replies of the model to a question"),
     "--max_new_tokens": (_count, 200, "tokens of a reply"),
@@ -84,26 +75,13 @@ def new_source(environ: Mapping[str, str]) -> Source:
     return Source(GENERATED, FEW_PAGES if environ.get("DEV") == "1" else Source(GENERATED).num_pages, SEED)
 
 
-def find_index_directory(environ: Mapping[str, str]) -> Path:
-    """Return the data directory: DATA_DIR, or a directory in the cache. The cache has one directory for the large
-    corpus and one for the small corpus of DEV=1. The first of them that has an index is returned, because DEV=1 may
-    have been set only for the build."""
-    sources = (new_source(environ), Source(GENERATED), Source(GENERATED, FEW_PAGES))
-    directories = [directory_of(source, environ.get("DATA_DIR", "")) for source in sources]
-    return next((directory for directory in directories if (directory / INDEX).is_dir()), directories[0])
-
-
 def find_source(corpus: str, environ: Mapping[str, str]) -> Source:
     """Return the source of the pages. A generated corpus is the one in the data directory, or a new one: DEV=1 may have
     been set only for the build."""
-    new = new_source(environ)
     if corpus != GENERATED:
         return Source(corpus)
-    directory = directory_of(new, environ.get("DATA_DIR", ""))
-    found = find_generated(directory) or new
-    if found != new:
-        say(f"using the corpus in {directory}: {found.num_pages:,} generated pages, seed {found.seed}")
-    return found
+    new = new_source(environ)
+    return find_generated(directory_of(new, environ.get("DATA_DIR", ""))) or new
 
 
 def parse(
@@ -132,8 +110,9 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     def start(resolved: Resolved[RLConfig]) -> int:
         check_extra()
         run_dir = Path(resolved.config.output_dir)
-        is_drawn = options.live_plot
-        live = [call("slimrl_search.scripts.live:LivePlot", run_dir, RunConsole().note)] if is_drawn else []
+        live = []
+        if options.live_plot:
+            live.append(call("slimrl_search.scripts.live:LivePlot", run_dir, RunConsole().note))
         try:
             return int(call("slimrl.commands.rl:run_rl", resolved, live))
         finally:  # also after an interruption
