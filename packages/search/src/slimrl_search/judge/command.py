@@ -20,7 +20,9 @@ from slimrl_search.judge.calibration import Calibration, Labelled, calibrate, re
 
 CALIBRATE = """\
 A judge decides what is rewarded, so find out first how far it can be trusted: give it answers that
-somebody has labelled, and see where it differs. Compares judges with labelled answers: `match`, which compares words, and with --base-url a language
+somebody has labelled, and see where it differs.
+
+Compares judges with labelled answers: `match`, which compares words, and with --base-url a language
 model beside it. Each line of the file is a JSON object:
 
   {"question": "When?", "response": "in 1874", "answer": "1874", "aliases": [], "label": "yes"}

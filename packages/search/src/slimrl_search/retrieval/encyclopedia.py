@@ -100,7 +100,6 @@ class Encyclopedia:
         )
 
     def _one_hop(self, rng: random.Random) -> Question:
-        """Return a question that names the page with the answer."""
         while not (entity := self._entity(rng.randrange(len(self)))).facts:
             pass  # draw again: this page is a distractor without facts
         question, answer, section = rng.choice(entity.facts)
@@ -118,7 +117,6 @@ class Encyclopedia:
         return Question(asked, answer, entity.page.id, (), section, source.page.id, where or source.title)
 
     def _entity(self, number: int) -> Entity:
-        """Return the entity with this number, with all facts of its page."""
         name, targets = CYCLE[number % SMALLEST], self._targets(number)
         kind, rng = KINDS[name], self._rng(name, number)
         linked = {link: self._title(target) for link, target in targets.items()}
@@ -169,7 +167,6 @@ class Encyclopedia:
         return {"born": born, "died": died, "age": died - born, **position}
 
     def _years(self, number: int) -> tuple[int, int]:
-        """Return the years of a person's birth and death."""
         rng = self._rng("life", number)
         born = rng.randrange(1780, 1900)
         return born, born + rng.randrange(50, 95)

@@ -201,7 +201,6 @@ def _origin(corpus: Corpus, embedder: Embedder) -> str:
 
 
 def _check(place: Path, corpus: Corpus, embedder: Embedder) -> None:
-    """Raise StaleError if the index in the directory `place` has another origin."""
     if not place.name.startswith(f"{WHOLE}-{_origin(corpus, embedder)}-"):
         found = f"the index in {place} was made from another corpus, embedder or version of Chroma than the present one"
         raise StaleError(found, corpus.command)

@@ -130,7 +130,6 @@ def prepare_index(
 
 @contextmanager
 def _hold_lock(directory: Path) -> Iterator[None]:
-    """Hold the directory's lock, so that only one process builds at a time."""
     with explain_write_errors(directory, "--data-dir"):
         directory.mkdir(parents=True, exist_ok=True)
         with hold_lock(directory / ".lock", f"building in {directory}", say):

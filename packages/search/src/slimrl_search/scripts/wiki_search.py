@@ -35,7 +35,6 @@ PAGES_PER_QUESTION = 5  # pages per question of a held-out split, which has a te
 
 
 def _count(text: str) -> int:
-    """Parse a number of 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of 1 or more")
     return int(text)
@@ -165,7 +164,6 @@ def train_flags(options: argparse.Namespace, environ: Mapping[str, str]) -> list
 
 
 def _words(settings: Mapping[str, object]) -> list[str]:
-    """Return the settings as words of a command line of slimrl."""
     return [word for key, value in settings.items() for word in (f"--{key}", str(value))]
 
 

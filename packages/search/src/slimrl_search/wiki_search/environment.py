@@ -8,7 +8,7 @@ tool calls.
 import asyncio
 import random
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -24,7 +24,7 @@ from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.models.quiet import no_progress_bars
 from slimrl.monitor.console import RunConsole
 from slimrl.tools.formats import CallFormat, FormatName, formats_of
-from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset, Turn
+from slimrl.types import Message, Rollout, Script, Split, Task, Taskset, Turn
 from slimrl_search.retrieval.corpus import Corpus
 from slimrl_search.retrieval.embedding import SentenceEmbedder
 from slimrl_search.retrieval.encyclopedia import Encyclopedia
@@ -35,7 +35,6 @@ from slimrl_search.wiki_search.metrics import Record, kind_of_failure
 from slimrl_search.wiki_search.scripts import solve, wander
 from slimrl_search.wiki_search.tools import WikiTools
 
-Play = Callable[[Question, Environment, CallFormat], Coroutine[Any, Any, list[Message]]]
 TAGS = "<answer>", "</answer>"
 TASK = "Answer the question."
 
@@ -102,7 +101,7 @@ class WikiSearch(Taskset):
     @cached_property
     def _new_calls(self) -> Callable[[], CallFormat]:
         """A function that makes a call format, once for each episode."""
-        return self._formats()
+        return formats_of(self.format, self._tools.by_name, self.max_tool_tokens, self.sandbox)
 
     @cached_property
     def _judge(self) -> Judge:
@@ -120,11 +119,14 @@ class WikiSearch(Taskset):
         if self._own:
             mine = [question for question in self._own if split_of(question) == split]
         else:
-            mine = list(self._generate(split))
+            questions = Encyclopedia(self.num_pages, self.seed).questions(self.hops)
+            num = self.num_train if split == "train" else self.num_test
+            mine = list(islice((question for question in questions if split_of(question) == split), num))
         return [_task(question, f"{split}/{place}") for place, question in enumerate(mine)]
 
     def environment(self, task: Task) -> "WikiSearchEpisode":
-        return self._episode(question_of(task.data, task.id), self._new_calls())
+        record = Record(question_of(task.data, task.id), self._tools.page_ids)
+        return WikiSearchEpisode(record, self._new_calls(), self._judge)
 
     @property
     def scripts(self) -> dict[str, Script]:
@@ -132,11 +134,12 @@ class WikiSearch(Taskset):
         at random."""
 
         def expert(task: Task, seed: int) -> list[Message]:
-            return self._play(task, lambda question, episode, calls: solve(question, episode, calls, self._title))
+            episode = self.environment(task)
+            return _play(episode, solve(episode.record.question, episode, episode.calls, self._title))
 
         def at_random(task: Task, seed: int) -> list[Message]:
-            rng = random.Random(f"{seed}/{task.id}")
-            return self._play(task, lambda question, episode, calls: wander(question, episode, calls, rng))
+            episode, rng = self.environment(task), random.Random(f"{seed}/{task.id}")
+            return _play(episode, wander(episode.record.question, episode, episode.calls, rng))
 
         return {"expert": expert, "random": at_random}
 
@@ -148,58 +151,31 @@ class WikiSearch(Taskset):
         """Free the device memory of a judge that shares the policy's device."""
         self._judge.offload()
 
-    def _episode(self, question: Question, calls: CallFormat) -> "WikiSearchEpisode":
-        return WikiSearchEpisode(Record(question, self._tools.page_ids), calls, self._judge)
-
-    def _play(self, task: Task, play: Play) -> list[Message]:
-        """Run a script in a new event loop, and return the whole conversation."""
-
-        async def conversation() -> list[Message]:
-            # A sandbox belongs to the event loop that made it, so this loop needs its own call format.
-            question, calls = question_of(task.data, task.id), self._formats()()
-            try:
-                return await play(question, self._episode(question, calls), calls)
-            finally:
-                await calls.close()
-
-        return asyncio.run(conversation())
-
-    def _formats(self) -> Callable[[], CallFormat]:
-        """Return a function that makes a call format, once for each episode. Raises UserError for an invalid
-        `sandbox`."""
-        return formats_of(self.format, self._tools.by_name, self.max_tool_tokens, self.sandbox)
-
     def _title(self, page_id: str) -> str:
         page = self._pages.page(page_id)
         if page is None:
             raise UserError(f"wiki-search: a question says that its answer is on `{page_id}`, which is no page.")
         return page.title
 
-    def _generate(self, split: Split) -> Iterator[Question]:
-        """Yield the questions of a split on the generated encyclopedia."""
-        questions = Encyclopedia(self.num_pages, self.seed).questions(self.hops)
-        mine = (question for question in questions if split_of(question) == split)
-        yield from islice(mine, self.num_train if split == "train" else self.num_test)
-
 
 class WikiSearchEpisode:
     """One episode on a question. The policy's answer ends the episode."""
 
     def __init__(self, record: Record, calls: CallFormat, judge: Judge) -> None:
-        self._record = record
-        self._calls = calls
+        self.record = record
+        self.calls = calls
         self._judge = judge
 
     async def start(self) -> list[Message]:
-        return self._calls.opening(TASK, self._record.question.question)
+        return self.calls.opening(TASK, self.record.question.question)
 
     async def step(self, reply: str) -> Turn:
-        record, visible = self._record, without_thoughts(reply)
+        record, visible = self.record, without_thoughts(reply)
         record.replies.append(reply)
         answer = next(spans_between(visible, *TAGS), None)
         # The first action in the reply counts: an answer after a call is a guess without the call's result.
-        if answer is None or self._calls.call_start(visible) < answer[0] - len(TAGS[0]):
-            reaction = await self._calls.react(visible)
+        if answer is None or self.calls.call_start(visible) < answer[0] - len(TAGS[0]):
+            reaction = await self.calls.react(visible)
             record.calls += reaction.calls
             return Turn(done=False, messages=reaction.messages, metrics=record.metrics())
         question = record.question
@@ -210,7 +186,19 @@ class WikiSearchEpisode:
         return Turn(done=True, reward=float(verdict.correct), metrics={**record.metrics(), **verdict.metrics})
 
     async def close(self) -> None:
-        await self._calls.close()
+        await self.calls.close()
+
+
+def _play(episode: WikiSearchEpisode, script: Coroutine[Any, Any, list[Message]]) -> list[Message]:
+    """Run a script on the episode in a new event loop, and return the whole conversation."""
+
+    async def conversation() -> list[Message]:
+        try:
+            return await script
+        finally:
+            await episode.close()
+
+    return asyncio.run(conversation())
 
 
 def split_of(question: Question) -> str:

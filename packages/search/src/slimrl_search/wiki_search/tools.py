@@ -90,7 +90,6 @@ class WikiTools:
         return page
 
     def _unknown_page(self, page_id: str) -> ToolError:
-        """Return an error that names the nearest page id."""
         # A corpus may have millions of ids, too many to compare, so only pages that a search finds are compared.
         found = [found_id for found_id, _ in self._search(page_id.replace("_", " ").strip() or "?")]
         near = (difflib.get_close_matches(page_id, found, 1, cutoff=0.0) or found)[0]
