@@ -35,9 +35,9 @@ def several_words() -> list[Case]:
     return [Case(row["question"], (row["answer"], *row["aliases"]), row["kind"], row.get("options", 0)) for row in rows]
 
 
-def encyclopedia(num: int, hops: int = 1) -> list[Case]:
+def encyclopedia(num: int) -> list[Case]:
     """Questions on the generated encyclopedia."""
-    asked = islice(Encyclopedia(NUM_PAGES).questions(hops), num)
+    asked = islice(Encyclopedia(NUM_PAGES).questions(), num)
     return [Case(one.question, (one.answer, *one.aliases)) for one in asked]
 
 

@@ -111,13 +111,6 @@ def test_settings_that_cannot_act_are_refused(settings: dict[str, object], text:
         settings_of(settings)
 
 
-def test_nothing_runs_where_nothing_isolates(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UserError, match=r"bubblewrap \(`bwrap`\) is not installed.*only if asked for by name"):
-        PROGRAMS.make(TOOLS, 1000, {})
-    assert said(react("print(1)", isolation="none")[0]) == "1"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "limits", "failure"),

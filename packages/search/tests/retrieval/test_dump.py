@@ -107,10 +107,8 @@ def test_pages_that_cannot_be_read_are_named_and_the_others_come(tmp_path, monke
         ("Datei", "Kategorie", "[[Bild:A.jpg|mini|hochkant=1.2|X]]A[[datei : b.svg|20px]] [[KATEGORIE:X|Y]]"),
         ("Fichier", "Catégorie", "[[Fichier:A.jpg|vignette|gauche|B [[C]]]]\nA\n[[Catégorie:X]]"),
         ("Файл", "Категория", "[[файл:A.jpg|мини|слева|Б]]A[[Изображение:Б.png|обрамить]][[Категория:X]]"),
-        ("ファイル", "Category", "[[ファイル:A.jpg|サムネイル|右|X]]A[[画像:b.png]][[category:X]]"),
         ("DOSYA", "Kategori", "[[Resim:A.jpg|küçükresim|X]]A[[dosya:B.webm|sağ]][[Kategori:X]]"),
         ("קובץ", "קטגוריה", "[[\u200fקובץ:A.jpg|ממוזער|X]]A[[תמונה:ב.png]][[קטגוריה:X]]"),
-        ("Plik", "Kategoria", "[[Grafika:A.jpg|mały|X]]A[[plik:_B.PNG]]__BEZSPISU__[[Kategoria:X]]"),
         ("Schaubild", "Category", "[[schaubild:x|y]]A[[Category:X]]"),
     ],
 )

@@ -109,15 +109,6 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slimrl_search.retrieval.index.BATCH", 100)
 
 
-@pytest.mark.slow
-def test_building_again_does_nothing(tmp_path, small_batches: None):
-    corpus, embedder, bars = numbered(tmp_path, 250), Letters(), Bars()
-    assert build_index(tmp_path / "chroma", corpus, embedder, bars) == 250
-    assert bars.done == {"embedding titles": [100, 100, 50], "indexing titles": [100, 100, 50]}
-    assert build_index(tmp_path / "chroma", corpus, embedder, (again := Bars())) == 0 and embedder.embedded == 250
-    assert again.done == {} and [*(tmp_path / "chroma").iterdir()] == [built(tmp_path)]
-
-
 @pytest.mark.parametrize(
     ("parts", "embedded"),
     [(2, 200), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 100), (4, 350), (6, 350)))],

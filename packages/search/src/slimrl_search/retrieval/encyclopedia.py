@@ -83,38 +83,24 @@ class Encyclopedia:
         for number in range(len(self)):
             yield self._entity(number).page
 
-    def questions(self, hops: int = 1) -> Iterator[Question]:
-        """Yield distinct questions of 1 or 2 hops. The encyclopedia's seed sets their order. Raises UserError when no
-        more are found."""
-        assert hops in (1, 2), hops
-        rng, seen, known = self._rng("questions", hops), set(), 0
+    def questions(self) -> Iterator[Question]:
+        """Yield distinct questions. The encyclopedia's seed sets their order. Raises UserError when no more are
+        found."""
+        rng, seen, known = self._rng("questions", 1), set(), 0
         while known < EXHAUSTED:
-            question = self._one_hop(rng) if hops == 1 else self._two_hops(rng)
+            question = self._question(rng)
             known += 1
             if question.question not in seen:
                 known = 0
                 seen.add(question.question)
                 yield question
-        raise UserError(
-            f"{len(self)} pages give only {len(seen)} questions of {hops} hops: ask for fewer, or more pages."
-        )
+        raise UserError(f"{len(self)} pages give only {len(seen)} questions: ask for fewer, or more pages.")
 
-    def _one_hop(self, rng: random.Random) -> Question:
+    def _question(self, rng: random.Random) -> Question:
         while not (entity := self._entity(rng.randrange(len(self)))).facts:
             pass  # draw again: this page is a distractor without facts
         question, answer, section = rng.choice(entity.facts)
         return Question(question.format(entity.title), answer, entity.page.id, (), section)
-
-    def _two_hops(self, rng: random.Random) -> Question:
-        """Return a question that names one page and asks about a linked page, for example about a person's birthplace
-        or a book's author."""
-        number = self._number(rng.choice(("person", "book", "company", "river")), rng.randrange(self._cycles))
-        source = self._entity(number)
-        phrase, link, where = source.kind["onward"]
-        entity = self._entity(self._targets(number)[link])
-        question, answer, section = rng.choice(entity.facts)
-        asked = question.format(phrase.format(source.title))
-        return Question(asked, answer, entity.page.id, (), section, source.page.id, where or source.title)
 
     def _entity(self, number: int) -> Entity:
         name, targets = CYCLE[number % SMALLEST], self._targets(number)

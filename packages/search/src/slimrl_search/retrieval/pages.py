@@ -37,9 +37,8 @@ class Page:
 class Question:
     """A question with its right answers: `answer` and each of `aliases`.
 
-    The answer is on the page `page_id`, in `section` if that is known. A question of two hops names the entity of
-    another page, `via`. The section `via_section` of the page `via` has the link to the page `page_id`. If `split` is
-    empty, a hash of the question determines the split.
+    The answer is on the page `page_id`, in `section` if that is known. If `split` is empty, a hash of the question
+    determines the split.
     """
 
     question: Filled
@@ -47,8 +46,6 @@ class Question:
     page_id: Text = ""
     aliases: tuple[Text, ...] = ()
     section: Text = ""
-    via: Text = ""
-    via_section: Text = ""
     split: Literal["train", "validation", "test", ""] = ""
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from slimrl.errors import UserError
 from slimrl.io.text import hash_number, spans_between
@@ -44,7 +44,7 @@ class WikiSearch(Taskset):
     """Distinct, seeded questions on the pages of a corpus. The fields are the `args` of the config section.
 
     `corpus` is `generated`, or a source that `retrieval/sources.py` reads. A generated corpus has `num_pages` pages,
-    with `num_train` and `num_test` questions of `hops` hops. For another corpus, `questions` is a source of questions.
+    with `num_train` and `num_test` questions. For another corpus, `questions` is a source of questions.
     Corpus and index are built once, in `data_dir` or in the cache. `judge` has the fields of `JudgeServer` in
     `judges/judge.py`. If `judge` is empty, an answer is judged by its words.
 
@@ -57,7 +57,6 @@ class WikiSearch(Taskset):
     questions: str = ""
     num_pages: int = 1000
     seed: int = 0
-    hops: Annotated[int, Field(ge=1, le=2)] = 1
     num_train: int = 2000
     num_test: int = 200
     num_results: PositiveInt = 10
@@ -119,7 +118,7 @@ class WikiSearch(Taskset):
         if self._own:
             mine = [question for question in self._own if split_of(question) == split]
         else:
-            questions = Encyclopedia(self.num_pages, self.seed).questions(self.hops)
+            questions = Encyclopedia(self.num_pages, self.seed).questions()
             num = self.num_train if split == "train" else self.num_test
             mine = list(islice((question for question in questions if split_of(question) == split), num))
         return [_task(question, f"{split}/{place}") for place, question in enumerate(mine)]

@@ -42,18 +42,14 @@ class _Conversation:
 async def solve(
     question: Question, episode: Environment, calls: CallFormat, title_of: Callable[[str], str]
 ) -> list[Message]:
-    """Return the whole conversation of an expert. For each page on the way to the answer, the expert searches for the
-    page's title, lists the page's sections, and reads the section with the link or the answer. Then it answers.
-    `title_of` maps a page's id to its title."""
+    """Return the whole conversation of an expert. It searches for the title of the answer's page, lists the page's
+    sections, reads the section with the answer, and answers. `title_of` maps a page's id to its title."""
     play = _Conversation(episode, calls, await episode.start())
-    pages = [(question.page_id, question.section)]
-    if question.via:
-        pages.insert(0, (question.via, question.via_section))
-    for page_id, section in pages:
-        await play.call("search_pages", title_of(page_id))
-        listed = [row.get("section_id") for row in rows_in(await play.call("view_sections", page_id))]
-        section_id = f"{page_id}:{key_of(section)}"
-        await play.call("read_section", section_id if section_id in listed else f"{page_id}:{FULL}")
+    page_id = question.page_id
+    await play.call("search_pages", title_of(page_id))
+    listed = [row.get("section_id") for row in rows_in(await play.call("view_sections", page_id))]
+    section_id = f"{page_id}:{key_of(question.section)}"
+    await play.call("read_section", section_id if section_id in listed else f"{page_id}:{FULL}")
     return play.answer(question.answer)
 
 

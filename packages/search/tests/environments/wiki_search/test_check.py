@@ -5,10 +5,7 @@ import pytest
 from packages.tools.tests.check.reports import environments_of, problems, run_json
 
 WIKI = ["wiki-search", "--args.num_pages", "200", "--args.num_train", "40", "--args.num_test", "10"]
-VARIANTS = [
-    *([*WIKI, "--args.format", form] for form in ("tags", "native", "code")),
-    [*WIKI, "--args.hops", "2"],
-]
+VARIANTS = [[*WIKI, "--args.format", form] for form in ("tags", "native", "code")]
 
 
 @pytest.mark.nightly

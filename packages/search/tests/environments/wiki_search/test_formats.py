@@ -11,7 +11,6 @@ import pytest
 from packages.search.tests.environments.wiki_search.conftest import Made, read, replies_of, turns
 from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.episode import EpisodeSpec, run_episode
-from slimrl.tools.base import CallAttempt
 from slimrl.types import Rollout, SamplingParams, Task
 from slimrl_search.wiki_search.environment import WikiSearch
 from slimrl_search.wiki_search.scripts import rows_in
@@ -73,15 +72,6 @@ def test_the_expert_solves_questions_in_the_loop(made: Made, way: str):
         assert CHAT.encode_conversation(recorded) == (token_ids, mask)
 
 
-@pytest.mark.slow
-def test_questions_of_two_hops_are_solved_too(made: Made, way: str):
-    taskset = made(format=way, hops=2)
-    for task in taskset.tasks("test")[:3]:
-        rollout = episode(taskset, task, replies_of(taskset, task))
-        assert rollout.reward == 1.0
-        assert (rollout.metrics["tool_calls"], rollout.metrics["right_page_first"]) == (6.0, 0.0)
-
-
 WRONG_CALLS = (
     ("search_pages", "", "the query is empty"),
     ("search_pages", " \n", "the query is empty"),
@@ -123,21 +113,14 @@ def mistakes(way: str) -> list[tuple[str, str]]:
     unknown = [(call(way, "search", "x"), "search")]
     match way:
         case "tags":
-            own = [("<tool>search_pages(</tool>", "no call"), ("<tool></tool>", "no call"), ("<tool>x", "neither a")]
-            own += [(f'<tool>{tool}("\\ud800:x")</tool>', "half of a surrogate pair") for tool in NAMES]
+            own = [
+                ("<tool>search_pages(</tool>", "no call"),
+                ('<tool>read_section("\\ud800:x")</tool>', "surrogate pair"),
+            ]
         case "native":
             own = [
-                (
-                    '<tool_call>{"name": "search_pages", "arguments": "{\\"query\\": \\"\\\\ud800\\"}"}</tool_call>',
-                    "surrogate",
-                ),
                 ("<tool_call>nonsense</tool_call>", "no call"),
-                ('<tool_call>{"name": "search_pages"', "no call"),
-                ('<tool_call>{"name": 7}</tool_call>', "no call"),
-                ('<tool_call>{"name": "search_pages"}</tool_call>', "`query` is missing"),
-                ('<tool_call>{"name": "search_pages", "arguments": "x"}</tool_call>', "must be a JSON object"),
                 ('<tool_call>{"name": "search_pages", "arguments": {"query": 7}}</tool_call>', "must be text"),
-                ('<tool_call>{"name": "search_pages", "arguments": {"q": "x"}}</tool_call>', "no parameter `q`"),
             ]
         case _:
             own = [
@@ -238,11 +221,6 @@ def test_what_a_tool_says_is_cut_at_tokens(made: Made, tmp_path: Path, way: str)
     said = rollout.messages[-2]["content"]
     assert "left out]" in said or "larger than 1 MiB" in said
     assert len(TOKENIZER.encode(said)) < 1000 + 100
-    cut = made(format=way, max_tool_tokens=50, corpus=taskset.corpus, questions=taskset.questions, num_results=20)
-    replies = [call(way, "search_pages", "Fence"), "<answer>x</answer>"]
-    whole, short = (episode(each, task, replies).messages[-2]["content"] for each in (taskset, cut))
-    assert "left out]" not in whole and "more characters were left out]" in short
-    assert len(TOKENIZER.encode(short)) < 50 + 80 < len(TOKENIZER.encode(whole))  # around it stand tags and the note
 
 
 @pytest.mark.slow
@@ -273,18 +251,3 @@ def test_somebody_who_calls_at_random_really_calls(made: Made, way: str):
         assert [message["content"] for message in rollout.messages] == [m["content"] for m in conversation]
         tools |= {tool for tool in NAMES for reply in replies if tool in reply}
     assert tools == set(NAMES)
-
-
-def test_a_format_writes_what_it_reads(made: Made, way: str):
-    async def reacted(written: str) -> list[CallAttempt]:
-        calls = taskset._new_calls()
-        try:
-            assert calls.call_start(written) == 0 and calls.call_start(f"so {written}") == 3
-            return list((await calls.react(written)).calls)
-        finally:
-            await calls.close()
-
-    taskset = made(format=way)
-    for argument in ("plain", 'it\'s "quoted" \\', "two\nlines", "\u05e9 \U0001f98a </x>", "{'a': 1}"):
-        written = taskset._new_calls().write_call("search_pages", argument)
-        assert asyncio.run(reacted(written)) == [CallAttempt("search_pages", (argument,))]
