@@ -4,13 +4,13 @@ import io
 import os
 import re
 import runpy
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from packages.search.tests.retrieval.test_index import Letters
+from packages.search.tests.services.test_container import free_port
 from slimrl.errors import UserError
 from slimrl.models.quiet import no_progress_bars
 from slimrl.monitor.console import RunConsole
@@ -119,11 +119,6 @@ def test_a_model_that_is_not_there_leaves_no_directory(arguments, tmp_path: Path
     assert status_of(script, (flag, "no/such/directory"), monkeypatch) == 2
     assert "no/such/directory" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def test_a_run_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):

@@ -73,7 +73,7 @@ def local(port: int, data_dir: Path) -> Program:
     command = [sys.executable, "-m", "slimrl_sandbox", "--port", str(port), "--tools", TOOLS]
     command += ["--data-dir", str(data_dir)]
     about = f"the sandbox's server with the pages in {data_dir}"
-    return Program(NAME, port, command, about, setting="SANDBOX_PORT", path="")
+    return Program(NAME, port, command, about, setting="SANDBOX_PORT")
 
 
 def container(port: int, data_dir: Path) -> Program:
@@ -98,7 +98,6 @@ def container(port: int, data_dir: Path) -> Program:
         f"the sandbox's container with the pages in {data_dir}, by {compose[0]}",
         environment,
         setting="SANDBOX_PORT",
-        path="",
         # When `up` exits, it leaves a stopped container. When it is killed, the container still runs.
         after=[*base, *project, "down"],
     )

@@ -47,7 +47,6 @@ class Program:
     about: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     setting: str = "JUDGE_BASE_URL"  # the variable that sets the port, for messages
-    path: str = "/v1"  # of the served API, for messages
     after: Sequence[str] = ()
 
     @property
@@ -82,13 +81,12 @@ def start(program: Program, foreground: bool = False) -> int:
     Without `foreground`, return when the server is ready. With `foreground`, return when the server has exited, for
     example after Ctrl-C. Raises UserError if another program uses the port, or the server exits before it is ready.
     """
-    place = f"{program.url}{program.path}"
     program.record.parent.mkdir(parents=True, exist_ok=True)
     if running := _find_running(program):
         _wait_until_ready(program, running)
-        say(f"already runs: {running.about} at {place}, process {running.pid}; log: {program.log}")
+        say(f"already runs: {running.about} at {program.url}, process {running.pid}; log: {program.log}")
         return 0
-    say(f"starting {program.about}" + (f" at {place}; Ctrl-C ends it" if foreground else f"; log: {program.log}"))
+    say(f"starting {program.about}" + (f" at {program.url}; Ctrl-C ends it" if foreground else f"; log: {program.log}"))
     process = _spawn(program, foreground)
     # A child keeps its id and its time of start until it is reaped, even after its exit.
     running = Running(process.pid, processes(process.pid)[process.pid].began, program.about, program.after)
@@ -97,7 +95,7 @@ def start(program: Program, foreground: bool = False) -> int:
         replace_file(program.record, [json.dumps(asdict(running)).encode()], "SLIMRL_CACHE")
         if foreground:
             return process.wait()
-        _wait_until_ready(program, running, process)
+        _wait_until_ready(program, running)
         is_ready = True
     finally:  # also after Ctrl-C or on a full disk: no unrecorded server may keep running
         if not is_ready:
@@ -105,7 +103,7 @@ def start(program: Program, foreground: bool = False) -> int:
             process.wait()
             program.record.unlink(missing_ok=True)
     process.returncode = 0  # otherwise Popen would warn, when deleted, that a child still runs
-    say(f"ready at {place}, process {process.pid}; to stop it: the same script with --stop")
+    say(f"ready at {program.url}, process {process.pid}; to stop it: the same script with --stop")
     return 0
 
 
@@ -213,15 +211,14 @@ def _read_record(program: Program) -> Running | None:
         return None
 
 
-def _wait_until_ready(program: Program, running: Running, process: "subprocess.Popen[bytes] | None" = None) -> None:
+def _wait_until_ready(program: Program, running: Running) -> None:
     """Wait until the server is ready. Raises UserError if its process exits first."""
     began = noted = time.monotonic()
     while not is_healthy(program.url, HEALTH_S):
         if start_time(running.pid) != running.began:
             _end(program, running)  # its children may run on
-            how = f" with status {process.wait()}" if process else ""
             raise UserError(
-                f"{program.about} ended{how} before it was ready. The end of its log, {program.log}:\n"
+                f"{program.about} ended before it was ready. The end of its log, {program.log}:\n"
                 f"{_tail(program.log, LOG_LINES)}"
             )
         if (now := time.monotonic()) - noted >= NOTICE_S:
