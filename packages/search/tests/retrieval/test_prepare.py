@@ -20,18 +20,6 @@ def test_what_is_there_is_opened_and_nothing_is_done(tmp_path):
         assert list(bars.done) == done and len(index.search("x", 30)) == 20
 
 
-@pytest.mark.slow
-def test_what_is_stale_is_told_with_the_command_that_mends_it(tmp_path):
-    corpus = prepare_corpus(tmp_path, SMALL, Bars())
-    prepare_index(tmp_path, corpus, Letters(), Bars())
-    setup = f"setup_environment.py --num-pages 20 --seed 1 --data-dir {tmp_path}`"
-    with pytest.raises(UserError, match=f"made from generated, 20 pages, seed 0, .*{setup}"):
-        prepare_corpus(tmp_path, Source(GENERATED, num_pages=20, seed=1), Bars())
-    setup = f"--seed 0 --data-dir {tmp_path}`"
-    with pytest.raises(UserError, match=f"made from another .* {setup}"):
-        prepare_index(tmp_path, corpus, Letters("a model"), Bars())
-
-
 def test_pages_that_other_code_generated_are_stale_and_have_another_directory_in_the_cache(tmp_path, monkeypatch):
     prepare_corpus(tmp_path, SMALL, Bars())
     before, pages = directory_of(SMALL, ""), list(Encyclopedia(20).pages())
