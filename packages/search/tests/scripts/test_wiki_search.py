@@ -1,6 +1,5 @@
 """The training and the evaluation of `scripts/`, in this process: a tiny model, ten pages, an embedder of letters."""
 
-import argparse
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ from packages.search.tests.retrieval.test_index import Letters
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl_search.scripts.wiki_search import evaluate, new_source, train, train_flags
+from slimrl_search.scripts.wiki_search import TRAIN, TRAIN_FLAGS, evaluate, new_source, parse, train, train_flags
 from slimrl_search.services.judges import DEFAULT_URL
 
 pytest.importorskip("chromadb", reason="the extra [search] is not installed")
@@ -75,11 +74,7 @@ def test_a_flag_that_cannot_act_is_refused(few_pages, flags: tuple[str, ...], sa
 
 
 def resolved(environ: dict[str, str], *more: str) -> RLConfig:
-    options = argparse.Namespace(
-        **{"num_samples": 3, "num_epochs": 1, "num_rollouts": 2, "max_turns": 3, "lr": 1e-5, "max_new_tokens": 200},
-        **{"model_name": "smollm2-135m", "judge_model": environ.get("JUDGE_MODEL", "")},
-        **{"corpus": "generated", "questions": ""},
-    )
+    options, _ = parse("train.py", TRAIN, TRAIN_FLAGS, [], environ)
     return load(RLConfig, [*train_flags(options, environ), *more], {}).config
 
 

@@ -40,11 +40,12 @@ EXAMPLES = """\
 examples:
   slimrl judge calibrate answers.jsonl
   slimrl judge calibrate answers.jsonl --base-url http://localhost:8081/v1 --model qwen2.5:7b
-  slimrl judge calibrate answers.jsonl --output calibration.json --show 20
+  slimrl judge calibrate answers.jsonl --output calibration.json
 
 With --model, a key is read from the environment variable JUDGE_API_KEY. Verdicts kept from
 training are not used here, and these are not kept.
 """
+NUM_SHOWN = 5  # wrong verdicts of each sort that are printed
 
 
 def run_judge(argv: Sequence[str]) -> int:
@@ -58,7 +59,7 @@ def run_judge(argv: Sequence[str]) -> int:
         calibrations.append(_by_model(labelled, arguments, console))
     console.show(for_terminal(_summary(calibrations), console.is_live))
     for calibration in calibrations:
-        _show_mistakes(calibration, arguments.show, console)
+        _show_mistakes(calibration, console)
     if arguments.output:
         content = {"file": str(arguments.file), "num": len(labelled), "judges": [_plain(one) for one in calibrations]}
         replace_file(arguments.output, [json.dumps(content, indent=1, ensure_ascii=False).encode()], "--output")
@@ -76,7 +77,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--num-concurrent", type=int, default=16, help="questions open at once (default 16)")
     parser.add_argument("--timeout-s", type=float, default=50.0, help="seconds for a verdict (default 50)")
     parser.add_argument("--max-tokens", type=int, default=512, help="tokens of a reply (default 512)")
-    parser.add_argument("--show", type=int, default=5, help="false verdicts of each sort to print (default 5)")
     parser.add_argument("--output", type=Path, help="write all numbers and all false verdicts there, as JSON")
     return parser
 
@@ -116,12 +116,13 @@ def _with_interval(estimate: Estimate) -> str:
     return "none" if math.isnan(estimate.mean) else f"{estimate.mean:.3f} ({estimate.interval})"
 
 
-def _show_mistakes(calibration: Calibration, num: int, console: RunConsole) -> None:
+def _show_mistakes(calibration: Calibration, console: RunConsole) -> None:
     for sort, mistakes in calibration.mistakes.items():
-        if mistakes and num:
-            title = f"{calibration.judge}: {sort.replace('_', ' ')}, {min(num, len(mistakes))} of {len(mistakes)}"
+        shown = mistakes[:NUM_SHOWN]
+        if shown:
+            title = f"{calibration.judge}: {sort.replace('_', ' ')}, {len(shown)} of {len(mistakes)}"
             console.note(title, style="bold")
-        for one in mistakes[:num]:
+        for one in shown:
             labelled, because = one.labelled, f"  [{one.failure:.160}]" if one.failure else ""
             right = " | ".join(labelled.references)
             said = f"{labelled.question:.160}  {labelled.response!r:.200}  right: {right:.160}{because}"
