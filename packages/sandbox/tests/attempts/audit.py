@@ -6,11 +6,9 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from rich import box
-from rich.table import Table
-
 from packages.sandbox.tests.attempts.exploits import BROKEN, Exploit, exploits
 from slimrl.monitor.console import RunConsole
+from slimrl.monitor.tables import Cells, for_terminal
 from slimrl_sandbox.base import Execution, Sandbox
 from slimrl_sandbox.client import HttpSandbox
 
@@ -61,14 +59,9 @@ def report(title: str, address: str, checks: Callable[[Sandbox], Awaitable[list[
             return await checks(sandbox)
 
     found, console = asyncio.run(make()), RunConsole()
-    table = Table(box=box.ROUNDED if console.is_live else box.ASCII2, title=f"{title}, {address}", title_justify="left")
-    for header in ("check", "", "seen"):
-        table.add_column(header, overflow="fold")
-    for check in found:
-        table.add_row(
-            check.name, "ok" if check.passed else "FAILED", check.found, style="" if check.passed else "bold red"
-        )
-    console.show(table)
+    rows = [(check.name, "ok" if check.passed else "FAILED", check.found) for check in found]
+    table = Cells(f"{title}, {address}", (("check", "", "seen"), *rows))
+    console.show(for_terminal(table, console.is_live, num_left=3))
     failed = sum(not check.passed for check in found)
     console.note(f"{len(found) - failed} of {len(found)} passed", style="red" if failed else "green")
     return int(failed > 0)
