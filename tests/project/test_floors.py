@@ -114,7 +114,7 @@ BUDGETS = {
     "slimrl_cluster": 3_260,
     "slimrl_envs": 6_360,
     "slimrl_sandbox": 1_870,
-    "slimrl_search": 3_130,
+    "slimrl_search": 3_140,
     "slimrl_serve": 2_590,
     "slimrl_tools": 6_070,
     "slimrl_view": 1_900,
