@@ -88,7 +88,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{CORE}environments/dataset/test_tools.py::test_a_server_is_shared_and_started_again_and_a_call_that_hangs_becomes_text",
         f"{SANDBOX}test_local.py::test_time_out",
         f"{SANDBOX}test_local.py::test_tools_that_never_return_hold_up_nobody",
-        f"{SANDBOX}test_server.py::test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place",
+        f"{SANDBOX}test_server.py::test_programs_of_clients_that_have_left_are_ended",
     ),
     "a client: the head of its request, the body, the next one, its reading": (
         HOSTILE + "test_a_client_that_keeps_the_server_waiting_is_left",
