@@ -33,17 +33,6 @@ class TokenBatch:
     sequence_N: Tensor
 
 
-PolicyLoss = Callable[..., tuple[Tensor, Tensor]]
-
-POLICY_LOSSES: dict[str, PolicyLoss] = {}
-
-
-def policy_loss(function: PolicyLoss) -> PolicyLoss:
-    """Register a policy loss by its function name. `config/loss.py` has its hyperparameters with the same name."""
-    POLICY_LOSSES[function.__name__] = function
-    return function
-
-
 def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
     """Return log rho (N,), clamped to +-20. A clamped token has no gradient. Its ratio is beyond every cap, so a loss
     with a cap ignores it, too. Without a cap (`clip` with A < 0 and without `dual_clip`), its gradient would be scaled
@@ -51,7 +40,6 @@ def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
     return (new_N - old_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
-@policy_loss
 def aipo(tokens: TokenBatch, delta: float) -> tuple[Tensor, Tensor]:
     """L = -sg(min(rho, delta)) A new. One-sided cap on the importance weight (LlamaRL, 2505.24034)."""
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
@@ -59,13 +47,11 @@ def aipo(tokens: TokenBatch, delta: float) -> tuple[Tensor, Tensor]:
     return loss_N, rho_N > delta
 
 
-@policy_loss
 def clip(tokens: TokenBatch, eps_low: float, eps_high: float, dual_clip: float) -> tuple[Tensor, Tensor]:
     """L = -min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A) (PPO, 1707.06347; GRPO, 2402.03300)."""
     return _clip_ratio(log_ratio(tokens.new_N, tokens.old_N).exp(), tokens.advantage_N, eps_low, eps_high, dual_clip)
 
 
-@policy_loss
 def gspo(tokens: TokenBatch, eps_low: float, eps_high: float) -> tuple[Tensor, Tensor]:
     """The loss of `clip` with the ratio of the whole sequence, s = exp(mean(new - old)). Each token's ratio is sg(s)
     exp(new - sg(new)), so all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
@@ -81,7 +67,6 @@ def gspo(tokens: TokenBatch, eps_low: float, eps_high: float) -> tuple[Tensor, T
     return _clip_ratio(rho_N, tokens.advantage_N, eps_low, eps_high)
 
 
-@policy_loss
 def cispo(tokens: TokenBatch, eps_low: float, eps_high: float) -> tuple[Tensor, Tensor]:
     """L = -sg(clip(rho, 1 - eps_low, 1 + eps_high)) A new: clipped tokens keep their gradient (MiniMax-M1,
     2506.13585)."""
@@ -90,7 +75,6 @@ def cispo(tokens: TokenBatch, eps_low: float, eps_high: float) -> tuple[Tensor, 
     return -weight_N * tokens.advantage_N * tokens.new_N, weight_N != rho_N
 
 
-@policy_loss
 def reinforce(tokens: TokenBatch, max_weight: float) -> tuple[Tensor, Tensor]:
     """L = -A new (Williams 1992). With `max_weight` = c, L is multiplied by the truncated importance weight
     sg(min(rho, c)) (Ionides 2008). This corrects for stale data."""
@@ -98,6 +82,16 @@ def reinforce(tokens: TokenBatch, max_weight: float) -> tuple[Tensor, Tensor]:
         return -tokens.advantage_N * tokens.new_N, torch.zeros_like(tokens.new_N, dtype=torch.bool)
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
     return -rho_N.clamp_max(max_weight) * tokens.advantage_N * tokens.new_N, rho_N > max_weight
+
+
+# The names of the losses in the settings. `config/loss.py` has their hyperparameters.
+POLICY_LOSSES: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
+    "aipo": aipo,
+    "clip": clip,
+    "gspo": gspo,
+    "cispo": cispo,
+    "reinforce": reinforce,
+}
 
 
 def _clip_ratio(
