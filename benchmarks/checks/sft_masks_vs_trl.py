@@ -24,7 +24,7 @@ from benchmarks.harness.measure import (
 )
 from slimrl.launch.supervised import encode_row
 from slimrl.models.chat.template import ChatFormat
-from slimrl.trainer.sft.rows import RowReader
+from slimrl.trainer.sft.rows import read_row
 from tests.tiny import tiny_tokenizer
 from tests.trainer.sft_shapes import CHATS, TOOLS
 
@@ -43,7 +43,7 @@ def shapes() -> dict[str, dict[str, Any]]:
 
 def as_read(row: dict[str, Any]) -> dict[str, Any]:
     """What slimrl reads of a row, in the form that TRL's documentation asks for."""
-    read = RowReader().read(row, "row")
+    read = read_row(row, "row")
     plain = [{key: value for key, value in message.items() if key not in OURS} for message in read.messages]
     tools = {"tools": json.dumps(read.messages[0]["tools"])} if "tools" in read.messages[0] else {}
     if "prompt" in row and "completion" in row:
@@ -70,7 +70,7 @@ def compare(python: str) -> dict[str, Any]:
     chat = ChatFormat(tiny_tokenizer(chat_template=theirs["template"]))
     found = {}
     for name, row in shapes().items():
-        ids, mask = encode_row(RowReader().read(row, name), chat)
+        ids, mask = encode_row(read_row(row, name), chat)
         found[name] = {
             "row": difference(ids, mask, theirs["rows"][f"row/{name}"], chat),
             "read": difference(ids, mask, theirs["rows"][f"read/{name}"], chat),

@@ -19,7 +19,7 @@ from slimrl.errors import UserError
 from slimrl.models.gguf import convert
 from slimrl.tools.base import ToolError
 from slimrl.tools.formats import parse_call
-from slimrl.trainer.sft.rows import RowReader
+from slimrl.trainer.sft.rows import read_row
 from tests.models.gguf_files import write_gguf
 from tests.tiny import tiny_module, tiny_tokenizer
 
@@ -69,7 +69,7 @@ def test_json_is_read_as_it_is(tree):
 @given(ROWS | st.fixed_dictionaries({"messages": st.lists(ROWS, max_size=3)}))
 def test_any_row_is_a_conversation_or_refused(row):
     try:
-        read = RowReader().read(row, "a.jsonl:1")
+        read = read_row(row, "a.jsonl:1")
     except UserError:
         return
     assert all(isinstance(message["content"], str) for message in read.messages)

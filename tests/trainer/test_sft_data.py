@@ -108,11 +108,12 @@ def test_a_file_that_cannot_be_used(tmp_path, content, message):
 
 def test_rollouts_that_failed_or_were_cut_off_are_passed_over_with_a_note(tmp_path):
     broken = {"messages": [user("q")], "failure": "prompt_too_long"}
+    other = {"prompt": [user("q")], "completion": [assistant("A")], "id": 7}
     cut = {**chats(1)[0], "failure": "", "metrics": {"truncated": 1.0}}
     good = {**chats(2)[0], "failure": "", "metrics": {"truncated": 0.0}}
-    path, notes = write(tmp_path / "a.jsonl", [broken, cut, good]), list[str]()
-    assert load_conversations(twice(path), notes.append)[0] == [conversation(2)]
-    assert notes[0] == f"{path}: rows are `messages`: every reply is learnt"
+    path, notes = write(tmp_path / "a.jsonl", [broken, cut, good, other]), list[str]()
+    assert load_conversations(twice(path), notes.append)[0] == [conversation(2), [user("q"), assistant("A")]]
+    assert notes[0] == f"{path}: nothing is learnt from these keys: `id`"
     assert notes[1] == f"{path}: passed over 2 rollouts that failed or were cut off"
 
 
@@ -154,12 +155,12 @@ def test_a_data_set_may_have_subsets(tmp_path):
 
 
 def load(tmp_path, rows, chat, monkeypatch, **settings) -> tuple[Any, list[str]]:
-    """The samples of a run on these rows, and what is said besides the form."""
+    """The samples of a run on these rows, and its notes."""
     path, notes, console = write(tmp_path / "rows.jsonl", rows), list[str](), RunConsole()
     monkeypatch.setattr(console, "note", lambda text, style="": notes.append(text))
     config = SFTConfig(max_steps=1, output_dir=str(tmp_path), data=twice(path), **settings)
     samples = load_demonstrations(config, (), chat, console)
-    return samples, [note for note in notes if not note.startswith("counting tokens") and ": rows are" not in note]
+    return samples, [note for note in notes if not note.startswith("counting tokens")]
 
 
 def test_the_row_that_the_template_does_not_write_is_named(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
 from slimrl.io.rows import file_rows, hash_fraction, hub_rows
 from slimrl.trainer.sft.columns import without_padding
-from slimrl.trainer.sft.rows import Conversation, RowReader
+from slimrl.trainer.sft.rows import Conversation, listed, read_row
 
 
 def load_conversations(
@@ -56,22 +56,20 @@ def _rows(config: FileDataConfig | HubDataConfig, part: str) -> Iterator[tuple[A
 
 
 def _read(config: FileDataConfig | HubDataConfig, part: str, note: Callable[[str], None]) -> list[Conversation]:
-    """Return the rows of a file or of a data set's split, as conversations."""
-    source, reader = _name(config, part), RowReader()
+    source = _name(config, part)
     read, passed_over = list[Conversation](), 0
     for row, where in _rows(config, part):
         if _is_broken(row):
             passed_over += 1
             continue
-        read.append(reader.read(row, where))
-    notes = reader.notes
-    if passed_over:
-        notes.append(f"passed over {passed_over} rollouts that failed or were cut off")
+        read.append(read_row(row, where))
     if not read:
         why = f", but for {passed_over} rollouts that failed or were cut off" if passed_over else ""
         raise UserError(f"{source} has no rows to learn from{why}.")
-    for text in notes:
-        note(f"{source}: {text}")
+    if unread := dict.fromkeys(key for one in read for key in one.unread):
+        note(f"{source}: nothing is learnt from these keys: {listed(unread)}")
+    if passed_over:
+        note(f"{source}: passed over {passed_over} rollouts that failed or were cut off")
     return read
 
 

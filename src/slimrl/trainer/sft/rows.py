@@ -33,71 +33,45 @@ NO_ID = "0"
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A list of messages that ends with an assistant message. `where` names its file and line."""
+    """A list of messages that ends with an assistant message. `where` names its file and line. Nothing is learnt from
+    the keys in `unread`."""
 
     messages: list[Message]
     where: str
+    unread: tuple[str, ...]
 
 
-# The columns of each format of rows, and the part that is learnt. A row is read in the first format that fits.
-FORMS = {
-    ("messages",): "`messages`: every reply is learnt",
-    ("prompt", "completion"): "`prompt` and `completion`: the replies of the completion are learnt",
-}
+# The columns of each format of rows. A row is read in the first format that fits.
+FORMS = (("messages",), ("prompt", "completion"))
 
 
-class RowReader:
-    """A reader of the rows of one file. All rows must have the same format.
-
-    `notes` are sentences for the user about the rows that were read so far.
-    """
-
-    def __init__(self) -> None:
-        self._columns: tuple[str, ...] = ()
-        self._unread = dict[str, None]()
-
-    def read(self, row: Any, where: str) -> Conversation:
-        """Return a row as a conversation. Raises UserError, prefixed with `where`, if the row is invalid."""
-        columns = _columns_of(row, where)
-        if columns != (self._columns or columns):
-            raise UserError(
-                f"{where}: this row has {_listed(columns)}, and those before it {_listed(self._columns)}. The rows of "
-                "a file have the same columns: write two files."
-            )
-        refuse(row, REFUSED | (REFUSED_OF_COMPLETIONS if "completion" in columns else {}), where)
-        messages = _messages(row, columns, where)
-        _check_order(messages, where)
-        messages = _in_order_of_calls(messages, where)
-        _check_learnt(messages, where, may_be_silent=_is_rollout(row))
-        if tools := _tools_of(row, messages, where):
-            messages[0]["tools"] = tools
-        if not is_writable(messages):
-            raise UserError(f"{where}: a lone surrogate such as \\ud800 is no text that can be encoded; remove it.")
-        self._columns = columns
-        self._unread |= dict.fromkeys(_unread_keys(row, columns))
-        return Conversation(messages, where)
-
-    @property
-    def notes(self) -> list[str]:
-        """Sentences for the user: how the rows are interpreted, and which keys are not read."""
-        notes = [f"rows are {FORMS[self._columns]}"] if self._columns else []
-        if self._unread:
-            notes.append(f"nothing is learnt from these keys: {_listed(self._unread)}")
-        return notes
+def read_row(row: Any, where: str) -> Conversation:
+    """Return a row as a conversation. Raises UserError, prefixed with `where`, if the row is invalid."""
+    columns = _columns_of(row, where)
+    refuse(row, REFUSED | (REFUSED_OF_COMPLETIONS if "completion" in columns else {}), where)
+    messages = _messages(row, columns, where)
+    _check_order(messages, where)
+    messages = _in_order_of_calls(messages, where)
+    _check_learnt(messages, where, may_be_silent=_is_rollout(row))
+    if tools := _tools_of(row, messages, where):
+        messages[0]["tools"] = tools
+    if not is_writable(messages):
+        raise UserError(f"{where}: a lone surrogate such as \\ud800 is no text that can be encoded; remove it.")
+    return Conversation(messages, where, tuple(_unread_keys(row, columns)))
 
 
-def _listed(names: Iterable[str], by: str = ", ") -> str:
+def listed(names: Iterable[str], by: str = ", ") -> str:
+    """Return the names in back quotes, separated by `by`."""
     return by.join(f"`{name}`" for name in names)
 
 
 def _columns_of(row: Any, where: str) -> tuple[str, ...]:
-    """Return the columns of a row's format. Raises UserError if the row has no known format."""
     if not isinstance(row, dict):
         raise UserError(f"{where}: expected an object with columns such as `messages`, found: {preview(row)}")
     there = [columns for columns in FORMS if all(row.get(column) is not None for column in columns)]
     if not there:
-        known = ", or ".join(_listed(columns, " and ") for columns in FORMS)
-        has = _listed(key for key, value in row.items() if value is not None) or "no columns"
+        known = ", or ".join(listed(columns, " and ") for columns in FORMS)
+        has = listed(key for key, value in row.items() if value is not None) or "no columns"
         raise UserError(f"{where}: expected the columns {known}, found {has}. Write the row in one of these forms.")
     filled = (columns for columns in there if not any(is_empty(row[column]) for column in columns))
     return next(filled, there[0])
@@ -157,7 +131,6 @@ def _check_learnt(messages: Sequence[Message], where: str, may_be_silent: bool) 
 
 
 def _tools_of(row: Mapping[str, Any], messages: Sequence[Message], where: str) -> list[dict[str, Any]]:
-    """Return the tools of the row or of its first message; an empty list if there are none."""
     if any("tools" in message for message in messages[1:]):
         raise UserError(f"{where}: only the row or its first message has `tools`, not a later one.")
     offered = [tools for tools in (row.get("tools"), messages[0].get("tools")) if not is_empty(tools)]
