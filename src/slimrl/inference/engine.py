@@ -192,7 +192,6 @@ class Engine:
         return self._forward.logits(self._compute(spans, [s.tokens[-1:] for s in sequences]))
 
     def _draw(self, logits_BV: torch.Tensor, sequences: list[Request]) -> list[tuple[int, float]]:
-        """Sample a token and its log-probability for each sequence."""
         uniforms = [sequence.rng.random() for sequence in sequences]
         found = sample_tokens(logits_BV, [sequence.params for sequence in sequences], uniforms)
         _keep_top(logits_BV, sequences)  # after sampling, which does not change the logits
@@ -220,7 +219,6 @@ def is_kept(cache_bytes: int, device_bytes: int) -> bool:
 
 
 def _keep_top(logits_BV: torch.Tensor, sequences: list[Request]) -> None:
-    """Record the likeliest tokens in the sequences that request them."""
     rows = [row for row, sequence in enumerate(sequences) if sequence.options.top_logprobs]
     if not rows:
         return

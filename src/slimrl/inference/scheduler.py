@@ -44,9 +44,6 @@ class RequestOptions:
     top_logprobs: int = 0
     prompt_logprobs: int = -1
 
-    def __post_init__(self) -> None:
-        assert self.top_logprobs >= 0 and self.prompt_logprobs >= -1, self
-
 
 PLAIN = RequestOptions()
 

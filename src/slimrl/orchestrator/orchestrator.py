@@ -181,7 +181,6 @@ class Orchestrator:
         return max(0, room)
 
     def _issue(self, position: int) -> None:
-        """Issue a group: `rollouts_per_example` rollouts of one task."""
         draw = self._curriculum.draw(position)
         games: Games = [
             self_play_specs(EpisodeSpec(draw.taskset, draw.task, self._sampling(position, number)))
@@ -247,7 +246,6 @@ class Orchestrator:
         return {"time/rollout_s": now - began, "perf/tokens_sampled_per_s": sampled / (now - since)}
 
     def _measure(self, played: Sequence[PlayedGroup]) -> Metrics:
-        """Return the metrics that the run's health monitors watch."""
         if not self.monitors.enabled:
             return {}
         tasks: dict[tuple[int, str, str], list[Rollout]] = {}
@@ -258,7 +256,6 @@ class Orchestrator:
         return measure(list(tasks.values()))
 
     def _lengths(self) -> Metrics:
-        """Return the numbers of started rollouts that are in flight or wait for a batch."""
         G = self.config.rollouts_per_example
         return {
             "async/in_flight": float(G * len(self._pool.in_flight)),
@@ -296,7 +293,6 @@ class Orchestrator:
         ]
 
     def _label(self, position: int) -> str:
-        """Return the name of a task's environment."""
         labels = self.config.labels
         return labels[position % len(labels)]  # the curriculum cycles through the environments
 

@@ -59,8 +59,6 @@ class _Game:
 
 @dataclass(frozen=True, slots=True)
 class _RoleTaskset(Taskset):
-    """A taskset that returns the environment of one role in a shared game."""
-
     taskset: Taskset
     game: _Game
     place: int

@@ -74,8 +74,6 @@ def recover(output_dir: Path, note: Note) -> bool:
 
 
 def _fault_of(directory: Path, output_dir: Path) -> str:
-    """Return the reason why a checkpoint cannot be used: it is damaged or belongs to another run. Empty if there is
-    none."""
     if is_sealed(directory) and (damage := find_damage(directory)):
         return damage
     try:
@@ -86,8 +84,6 @@ def _fault_of(directory: Path, output_dir: Path) -> str:
 
 
 def _fault_of_weights(directory: Path, output_dir: Path) -> str:
-    """Return the reason why saved weights cannot be used: they are damaged or belong to another step or run. Empty if
-    there is none."""
     if damage := find_damage(directory):
         return damage
     history = read_history(directory)
