@@ -154,20 +154,6 @@ def test_top_log_probabilities_are_of_the_distribution_that_was_sampled(params: 
         assert len(top) <= (params.top_k or 300)
 
 
-def test_requests_have_stop_ids_of_their_own() -> None:
-    engine = engine_of()
-    free = submit(engine, range(10, 20), SamplingParams(20, 0.0))
-    finish(engine)
-    first, second = list(dict.fromkeys(free.completion_ids))[1:3]
-    engine = engine_of(stop_ids=frozenset([second]))
-    stops = (RequestOptions(), RequestOptions(stop_ids=frozenset([first])), RequestOptions(ignore_eos=True))
-    own, added, ignored = (submit(engine, free.prompt, SamplingParams(20, 0.0), options) for options in stops)
-    finish(engine)
-    assert (own.completion_ids[-1], own.finish_reason) == (second, "stop")
-    assert (added.completion_ids[-1], added.finish_reason) == (first, "stop")
-    assert (ignored.completion_ids, ignored.finish_reason) == (free.completion_ids, "length")
-
-
 def test_keys_of_old_weights_are_never_shared_nor_kept() -> None:
     engine, prompt = engine_of(num_slots=2), list(range(10, 40))
     running = submit(engine, prompt, SamplingParams(6))

@@ -50,12 +50,6 @@ class FixedTeacher:
         return [[self.score_of_each] * sum(sample.loss_mask_T) for sample in samples]
 
 
-def test_defaults_are_a_half_with_a_teacher_and_the_reward_alone_without():
-    with_one, without = LossConfig().resolve(has_teacher=True), LossConfig().resolve()
-    assert (with_one.adv_tau, with_one.teacher_tau, with_one.student_tau) == (0.5, 0.5, 0.5)
-    assert (without.adv_tau, without.teacher_tau, without.student_tau) == (1.0, 0.0, 0.0)
-
-
 def test_every_token_gets_the_formulas_value():
     loss = LossConfig(adv_tau=2.0, teacher_tau=0.5, student_tau=0.25).resolve(has_teacher=True)
     taught = with_advantages(TWO_TURNS, teacher_terms(TWO_TURNS, [-0.1, -0.2, -0.3, -0.4], loss), loss)

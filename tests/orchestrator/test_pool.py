@@ -249,21 +249,6 @@ def test_an_environment_that_holds_the_thread_ends_the_run_with_its_place(monkey
             run.play(range(1))
 
 
-@pytest.mark.parametrize("level", [0, 2])
-def test_tasksets_are_called_at_the_beginning_of_each_step(level: int):
-    class Counting(OneTask):
-        num = 0
-
-        def begin_step(self, seed):
-            self.num += 1
-
-    with playing(level=level) as run:
-        counting = Counting(run.orchestrator.tasksets[0].make, num_tasks=1000)
-        run.orchestrator.tasksets[:] = [counting]
-        run.play(range(3))
-    assert counting.num == 3
-
-
 def test_a_level_that_was_lowered_begins_again_what_is_too_old():
     with playing(level=2) as first:
         state = first.play(range(3))[-1].orchestrator_state

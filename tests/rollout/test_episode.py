@@ -41,60 +41,29 @@ def play(make, client, **limits):
     return asyncio.run(run_episode(make_attempt(make, max_tokens), make_context(client, **limits)))
 
 
-class NumberChat:
-    """The conversation of the docstring of `types.Rollout`: 5 user, 6 q, 7 assistant, 8 A, 9 end, 10 wrong, 11 B."""
-
-    def opening(self, messages):
-        assert messages == [user("q")]
-        return [5, 6, 7]
-
-    def continuation(self, messages, after):
-        assert messages == [user("q"), {"role": "assistant", "content": "A"}, user("wrong")]
-        assert after == 9
-        return [5, 10, 7]
-
-    def can_fit(self, messages, num_tokens):
-        return True
-
-    def cut_excerpts(self, messages):
-        return list(messages)
-
-    def text(self, token_ids, prompt):
-        return {(8, 9): "A", (11, 9): "B"}[tuple(token_ids)]
-
-    def rewrite_calls(self, reply, opening):
-        return reply, ""
-
-
-def test_a_two_turn_transcript_is_exact_to_the_token():
-    client, quiz = ScriptedClient([[8, 9], [11, 9]]), Quiz()
-    rollout = asyncio.run(run_episode(make_attempt(lambda task: quiz), make_context(client, NumberChat())))
-    assert rollout.token_ids_T == (5, 6, 7, 8, 9, 5, 10, 7, 11, 9)
-    assert rollout.loss_mask_T == tuple(map(bool, (0, 0, 0, 1, 1, 0, 0, 0, 1, 1)))
-    assert rollout.logprobs_T == tuple(LOGPROB if mask else 0.0 for mask in rollout.loss_mask_T)
-    assert rollout.versions_T == tuple(VERSION if mask else -1 for mask in rollout.loss_mask_T)
-    assert [prompt for prompt, _ in client.asked] == [[5, 6, 7], [5, 6, 7, 8, 9, 5, 10, 7]]
-    assert quiz.replies == ["A", "B"]
-    assert [(m["role"], m["content"]) for m in rollout.messages] == [
-        ("user", "q"),
-        ("assistant", "A"),
-        ("user", "wrong"),
-        ("assistant", "B"),
-    ]
-    assert (rollout.task_id, rollout.reward, rollout.failure) == ("a task", 0.75, "")
-    assert rollout.metrics == {"tries": 2.0, "turns": 2.0, "truncated": 0.0, "unfinished": 0.0, "context_full": 0.0}
-
-
-def test_a_real_chat_template_is_followed_and_samples_are_kept_as_they_were():
+def test_a_two_turn_transcript_is_exact_to_the_token_and_samples_are_kept_as_they_were():
     odd = [*(TOKENIZER.encode(c, add_special_tokens=False)[0] for c in "the"), END]  # not how "the" is tokenised
     assert TOKENIZER.encode("the", add_special_tokens=False) != odd[:-1]
-    rollout = play(lambda task: Quiz(), ScriptedClient([odd, reply("B")]))
+    client, quiz = ScriptedClient([odd, reply("B")]), Quiz()
+    rollout = play(lambda task: quiz, client)
     assert TOKENIZER.decode(rollout.token_ids_T) == (
         "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nthe<|im_end|>\n"
         "<|im_start|>user\nwrong<|im_end|>\n<|im_start|>assistant\nB<|im_end|>"
     )
     sampled = [token for token, mask in zip(rollout.token_ids_T, rollout.loss_mask_T, strict=True) if mask]
     assert sampled == [*odd, *reply("B")]
+    assert rollout.logprobs_T == tuple(LOGPROB if mask else 0.0 for mask in rollout.loss_mask_T)
+    assert rollout.versions_T == tuple(VERSION if mask else -1 for mask in rollout.loss_mask_T)
+    assert [prompt for prompt, _ in client.asked] == [[*rollout.token_ids_T[: turn[0]]] for turn in rollout.turns]
+    assert quiz.replies == ["the", "B"]
+    assert [(m["role"], m["content"]) for m in rollout.messages] == [
+        ("user", "q"),
+        ("assistant", "the"),
+        ("user", "wrong"),
+        ("assistant", "B"),
+    ]
+    assert (rollout.task_id, rollout.reward, rollout.failure) == ("a task", 0.75, "")
+    assert rollout.metrics == {"tries": 2.0, "turns": 2.0, "truncated": 0.0, "unfinished": 0.0, "context_full": 0.0}
 
 
 def test_thoughts_that_the_prompt_opens_are_shown_and_no_token_changes():

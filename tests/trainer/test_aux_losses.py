@@ -11,13 +11,12 @@ import torch
 from slimrl.config.loss import LossConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.monitor.metrics import lookup
-from slimrl.trainer.aux_losses import ValueHead, build_aux_losses, gae, value_loss
+from slimrl.trainer.aux_losses import build_aux_losses, gae, value_loss
 from slimrl.trainer.losses import kl_to_reference
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
 from tests.trainer.samples import (
-    CPU,
     TakesGradients,
     assert_gradients_equal,
     gradients,
@@ -71,10 +70,6 @@ def test_long_sequences_keep_their_advantages(gae_lambda):
     exact = gae(reward_N.double(), value_N.double(), sequence_N, 1.0, gae_lambda)
     for ours, expected in zip(found, exact, strict=True):
         torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_a_value_head_begins_at_zero():
-    assert ValueHead(8, CPU)(torch.ones(4, 8)).tolist() == [0.0] * 4
 
 
 def step_of(samples, loss, reference=None, micro_batch_tokens=10_000, **critic):
@@ -175,7 +170,3 @@ def test_a_heads_learning_rate_is_its_own_and_its_state_comes_back():
     again = MasterAdamW(policy_module("llama"), OptimConfig(lr=1e-6), other.heads)
     again.load_state_dict(optimizer.state_dict())
     assert torch.equal(other.head.linear.weight, aux_loss.head.linear.weight)
-
-
-def test_a_loss_without_either_has_no_terms():
-    assert build_aux_losses(LossConfig().resolve(), policy_module("llama"), lambda: pytest.fail("loaded")) == ()

@@ -1,8 +1,5 @@
 """Packed sequences with shared prompts give what separate forwards of transformers' own model give."""
 
-import random
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -16,7 +13,6 @@ from tests.trainer.samples import (
     CPU,
     assert_gradients_equal,
     gradients,
-    make_sample,
     policy_module,
     random_samples,
     reference_logprobs,
@@ -68,21 +64,6 @@ def test_in_bfloat16_a_gradient_is_near_that_in_float32():
     for name, gradient in found[0].items():
         error = (gradient - found[1][name]).norm() / found[1][name].norm()
         assert error < 0.05, f"{name}: {error:.4f}"
-
-
-def test_whole_turns_that_rollouts_have_in_common_are_computed_once():
-    rng = random.Random(0)
-    first = make_sample(rng, [5, 6, 7], [(10, 5), (10, 5), (4, 0)])
-    ids, mask = first.token_ids_T, first.loss_mask_T
-    other = replace(first, token_ids_T=(*ids[:25], *(299 - token for token in ids[25:])))  # leaves after 22 of them
-    (pack,) = pack_samples([first, other, first], EVERYTHING, CPU)
-    assert len(pack.token_ids_T) == (len(ids) - 1) + (len(ids) - 1 - 25)
-    assert len(pack.target_N) == 3 * sum(mask)  # each with its own advantage
-    assert [(s.parent, s.position) for s in sorted(pack.segments, key=lambda s: s.position)] == [
-        (-1, 0),
-        (0, 25),
-        (0, 25),
-    ]
 
 
 def test_row_tokens_are_the_unique_tokens_of_random_samples():

@@ -1,7 +1,6 @@
 """The supervised loop on a tiny model."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from slimrl.launch.supervised import load_demonstrations, load_experts
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
-from slimrl.trainer.sft import train as sft
 from slimrl.trainer.sft.train import Conversations, backward, train, validate
 from slimrl.trainer.state import start
 from tests.reproducible import is_reproducible
@@ -89,21 +87,6 @@ def test_validates_before_after_and_at_the_interval_with_the_weights_before_the_
     assert [step for step, line in lines if "sft/val_loss" in line] == [0, 2, 4, 6]
     after_two = [[line["sft/val_loss"] for step, line in metrics_of(c) if step == 2] for c in (short, longer)]
     assert after_two[0] == after_two[1]
-
-
-@pytest.mark.slow
-def test_the_time_of_a_step_is_that_of_training_alone(tmp_path, monkeypatch):
-    def slow(*args) -> float:
-        time.sleep(1.5)
-        return 1.0
-
-    run(make_config(tmp_path / "before", max_steps=1))  # compiles the kernels where no test has yet
-    monkeypatch.setattr(sft, "validate", slow)
-    config = make_config(tmp_path / "run", max_steps=1)
-    run(config)
-    [(_, line), _] = read_metrics(tmp_path / "run" / "metrics.jsonl")
-    assert line["sft/val_loss"] == 1.0
-    assert line["time/step_s"] < 1.5
 
 
 @pytest.mark.nightly

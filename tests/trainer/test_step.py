@@ -222,13 +222,6 @@ def test_fresh_conversations_of_the_engine_have_a_ratio_of_one(family, temperatu
     assert metrics["loss/tokens"] == sum(r.num_sampled for r in rollouts) > 40
 
 
-def test_an_empty_batch_leaves_everything_alone():
-    module = policy_module("llama")
-    before = weights(module)
-    assert trainer(module)(batch_of([]), 1.0, version=0) == {}
-    assert all(map(torch.equal, before, module.parameters()))
-
-
 def forbid(module: nn.Module, token: int) -> None:
     """Make a token impossible, as a mask on the vocabulary would: its log-probability is minus infinity."""
     head = module.get_output_embeddings()
@@ -266,17 +259,6 @@ def test_a_policy_of_nans_is_not_taken_for_one_that_agrees(version):
     with pytest.raises(StepRefusedError, match=rf"{num} of {num} trained tokens have no finite.*--resume") as caught:
         trainer(module)(batch_of(samples), 1.0, version)
     assert caught.value.metrics["loss/nonfinite_tokens"] == caught.value.metrics["loss/tokens"] == num
-
-
-def test_a_gradient_that_is_not_finite_is_counted_as_a_skipped_update():
-    module = policy_module("llama")
-    before = weights(module)
-    samples = shifted(0.0, None, version=4)
-    endless = replace(samples[0], advantages_T=(math.inf,) * len(samples[0].token_ids_T))
-    metrics = trainer(module)(batch_of([endless, *samples[1:]]), 1.0, version=4)
-    assert metrics["optim/skipped"] == 1.0
-    assert not math.isfinite(metrics["optim/grad_norm"])
-    assert all(map(torch.equal, before, module.parameters()))
 
 
 @pytest.mark.parametrize("logprob", [math.nan, -math.inf])
