@@ -126,15 +126,6 @@ def test_a_run_that_has_lost_its_id_continues_from_its_own_checkpoint(tmp_path):
         assert (tmp_path / "metrics.jsonl").read_bytes() == lines
 
 
-def test_the_id_of_the_run_at_wandb_is_restored(tmp_path):
-    path = tmp_path / "wandb_run_id"
-    path.write_text("our-run-1f")
-    saved(tmp_path, 1)
-    path.unlink()
-    assert "wandb_run_id is missing: it is restored" in recovered(tmp_path)[0]
-    assert path.read_text() == "our-run-1f"
-
-
 @pytest.mark.parametrize("text", ["", "x" * 32, "\u0661" * 32, "0" * 31])
 def test_a_damaged_id_is_restored_from_the_checkpoint(tmp_path, text):
     saved(tmp_path, 1)
@@ -149,16 +140,19 @@ def test_damaged_records_are_had_back_from_the_checkpoint(tmp_path):
     (tmp_path / "held_out").mkdir()
     (tmp_path / "held_out" / "start.json").write_bytes(b'{"name": "before RL"}')
     (tmp_path / "metrics.jsonl").write_bytes(lines)
+    (tmp_path / "wandb_run_id").write_text("our-run-1f")
     saved(tmp_path, 2)
     with (tmp_path / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 2, "loss/pol')  # killed
     assert recovered(tmp_path) == []
     (tmp_path / "metrics.jsonl").write_bytes(lines.replace(b"1.0", b"7.0"))
     (tmp_path / "held_out" / "start.json").unlink()
-    held_out, metrics = recovered(tmp_path)
+    (tmp_path / "wandb_run_id").unlink()
+    held_out, metrics, wandb = recovered(tmp_path)
     assert "metrics.jsonl is damaged: it is restored from" in metrics and "start.json is missing" in held_out
     assert (tmp_path / "metrics.jsonl").read_bytes() == lines
     assert json.loads((tmp_path / "held_out" / "start.json").read_text()) == {"name": "before RL"}
+    assert "wandb_run_id is missing" in wandb and (tmp_path / "wandb_run_id").read_text() == "our-run-1f"
 
 
 def from_another_run(weights: Path) -> None:
