@@ -8,12 +8,10 @@ import pytest
 
 from slimrl.inference import cache
 from slimrl.inference.cache import Span, _similar
-from slimrl.inference.engine import Engine
 from slimrl.models.forward import attention
 from slimrl.types import SamplingParams
 from tests.inference.naive import engine_of, finish, naive_greedy, naive_module, run_all, submit
 from tests.tiny import FAMILIES
-from tests.trainer.samples import policy_module
 
 STOP = 2
 
@@ -85,16 +83,6 @@ def test_a_seed_decides_the_tokens_whatever_else_is_in_the_batch():
         return run_all(engine_of(), [*noise, (range(10, 30), SamplingParams(10, seed=7))])[-1].completion_ids
 
     assert tokens_of(0) == tokens_of(1) == tokens_of(6)
-
-
-def test_sequences_stop_at_stop_tokens_and_at_the_end_of_the_context():
-    module, request = policy_module("llama"), (range(10, 20), SamplingParams(100, temperature=0.0))
-    (free,) = run_all(Engine(module, frozenset(), 1, 24), [request])
-    assert (len(free.tokens), free.finish_reason) == (24, "length")
-    stop = free.completion_ids[3]
-    (stopped,) = run_all(Engine(module, frozenset([stop]), 1, 24), [request])
-    assert stopped.finish_reason == "stop"
-    assert stopped.completion_ids == free.completion_ids[: free.completion_ids.index(stop) + 1]
 
 
 def test_of_two_equal_waiting_requests_the_one_that_is_cancelled_goes():

@@ -1,7 +1,6 @@
 """A policy that says what it is told to, environments that misbehave, and everything else an episode needs."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,15 +111,11 @@ STEPS: dict[str, Callable[[], Any]] = {
     "step raises": lambda: raises(ZeroDivisionError("by zero")),
     "own time-out": lambda: raises(TimeoutError("the database did not answer")),
     "own cancellation": cancel_itself,
-    "exits": lambda: sys.exit(3),
     "reward nan": lambda: Turn(done=True, reward=float("nan")),
-    "reward infinite": lambda: Turn(done=True, reward=float("inf")),
     "reward none": lambda: Turn(done=True, reward=None),
     "metric is text": lambda: Turn(done=True, reward=1.0, metrics={"exact": "yes"}),
     "returns a number": lambda: 1.0,
-    "returns none": lambda: None,
     "message without content": lambda: continues({"role": "user"}),
-    "message is text": lambda: continues("go on"),
     "message content is a list": lambda: continues({"role": "user", "content": ["go on"]}),
     "message content is half a pair": lambda: continues(user("go \ud83e on")),
     "gives nothing to read": continues,
