@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 
 from slimrl.inference.client import Client, Completion
 from slimrl.types import SamplingParams
@@ -11,11 +10,10 @@ from slimrl.types import SamplingParams
 class WatchedClient:
     """A wrapper of a client that measures the time in which no request is open. It is thread-safe."""
 
-    def __init__(self, client: Client, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._client, self._clock = client, clock
-        self._lock = threading.Lock()
+    def __init__(self, client: Client) -> None:
+        self._client, self._lock = client, threading.Lock()
         self._num_open, self._idle_s, self._idle_before = 0, 0.0, 0.0
-        self._began = self._since = clock()
+        self._began = self._since = time.perf_counter()
 
     @property
     def version(self) -> int:
@@ -42,7 +40,7 @@ class WatchedClient:
 
     def _change(self, by: int) -> None:
         with self._lock:
-            now = self._clock()
+            now = time.perf_counter()
             if self._num_open == 0:
                 self._idle_s += now - self._since
             self._num_open, self._since = self._num_open + by, now
