@@ -237,7 +237,7 @@ def test_a_context_that_is_too_long_is_told_by_its_key():
 def test_several_turns_and_environments_keep_their_own_openings():
     context = make_context(ScriptedClient([[40], [41]]))
     tasksets = [OneTask(lambda task: Digits("a")), OneTask(lambda task: Digits("bb", fails=True)), OneTask(Quiz)]
-    draws = [Draw(n, env, tasksets[env], Task("t", {})) for n, env in enumerate((2, 0, 1, 0))]
+    draws = [Draw(env, tasksets[env], Task("t", {})) for env in (2, 0, 1, 0)]
     first, second, third, fourth = Distillation(FixedTeacher(), tasksets, context, 400).openings(draws)
     assert first == tuple(CHAT.opening([user("q")]))
     assert second == fourth == tuple(CHAT.opening([user("asay a digit")]))

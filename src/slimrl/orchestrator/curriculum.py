@@ -31,9 +31,8 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One task and its position in the order of tasks. `env` is the index of the task's taskset."""
+    """One task. `env` is the index of the task's taskset."""
 
-    position: int
     env: int
     taskset: Taskset
     task: Task
@@ -54,4 +53,4 @@ class Curriculum:
         # Positions cycle through the tasksets, so a batch has about equally many tasks of each taskset.
         round_number, number = divmod(position, len(self._tasksets))
         taskset, tasks = self._tasksets[number]
-        return Draw(position, number, taskset, tasks[self._shuffles[number].at(round_number)])
+        return Draw(number, taskset, tasks[self._shuffles[number].at(round_number)])
