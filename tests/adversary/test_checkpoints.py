@@ -78,6 +78,7 @@ def test_whatever_is_written_into_a_checkpoint_is_named_and_not_used(
         ({"num_threads": 0}, r"num_threads = 0: Input should be greater"),
         ({"seconds": -1.0}, r"seconds = -1\.0: Input should be greater"),
         ({"dtype": "float16"}, r"dtype = 'float16': Input should be 'bfloat16' or 'float32'"),
+        ({"more": 1}, r"more = 1: Extra inputs are not permitted"),
         ({"date": "../../etc"}, r"date = '\.\./\.\./etc': String should match"),
     ],
 )
@@ -99,6 +100,8 @@ def test_the_field_and_its_value_are_in_the_line(tmp_path: Path, change: dict[st
         ({"data_position": "5"}, "data_position = '5'"),
         ({"data_position": 5, "role_means": {"0/a": "x"}}, r"role_means\.0/a = 'x'"),
         ({"position": 5}, "position = 5: Extra inputs are not permitted"),
+        ({"in_flight": [-1]}, r"in_flight\.0 = -1"),
+        ({"waiting": [{"position": 0, "version": 0, "rollouts": [{"task_id": "t"}]}]}, r"waiting\.0\.rollouts\.0 = "),
     ],
 )
 def test_a_state_of_no_orchestrator_is_refused_by_its_field(state: dict[str, Any], field: str) -> None:

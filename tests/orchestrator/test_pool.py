@@ -207,15 +207,6 @@ def test_groups_of_other_settings_are_played_again(changed):
     assert played + len(ends["waiting"]) + len(ends["in_flight"]) == ends["data_position"] - WANTED
 
 
-def test_a_state_that_is_none_is_refused():
-    run = Run(level=0)
-    with pytest.raises(UserError, match=r"in_flight.*--resume"):
-        run.orchestrator.restore({"in_flight": [-1]})
-    group = {"position": 0, "version": 0, "rollouts": [{"task_id": "t"}]}
-    with pytest.raises(UserError, match=r"waiting\.0\.rollouts\.0"):
-        run.orchestrator.restore({"waiting": [group]})
-
-
 def test_an_error_in_the_thread_ends_the_step():
     class Broken(SlowClient):
         async def sample(self, prompt, params):
