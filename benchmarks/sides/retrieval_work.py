@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from slimrl.judges.verdict_cache import VerdictCache
+from slimrl.judges.judge import VerdictCache
 from slimrl.models.quiet import no_progress_bars
 from slimrl_search.retrieval.corpus import Corpus, build_corpus
 from slimrl_search.retrieval.embedding import Embedder, SentenceEmbedder

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slimrl.errors import RolloutError
-from slimrl.judges.judge import JudgeServer, LLMJudge, verdict_of
+from slimrl.judges.judge import JudgeServer, LLMJudge, VerdictCache, verdict_of
 from slimrl.judges.match import COMMON, FILLERS, Asked, matches, normalise
 from slimrl.judges.untagged import without_tags
-from slimrl.judges.verdict_cache import VerdictCache
 from tests.io.replying import Answer, completion, server
 
 pytestmark = pytest.mark.slow

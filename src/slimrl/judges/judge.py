@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from slimrl.errors import UserError
-from slimrl.io.cache import cache_root
-from slimrl.io.chat_client import ChatClient, ChatServer, Reply
+from slimrl.io.cache import CHOSEN_BY, cache_root
+from slimrl.io.chat_client import ChatClient, ChatServer
+from slimrl.io.files import explain_write_errors
 from slimrl.io.http import HttpError
 from slimrl.io.settings import read_settings
 from slimrl.judges.match import matches
 from slimrl.judges.untagged import without_tags
-from slimrl.judges.verdict_cache import VerdictCache
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Metrics
 
@@ -31,6 +31,7 @@ from slimrl.types import Metrics
 # ASCII only: if case is ignored in all of Unicode, the letter ſ matches s.
 AROUND = "\\s*_`\"'“”‘’«»()"
 VERDICT = re.compile(rf"[{AROUND}]*((?ai:yes|no))[{AROUND}.,!。]*")
+VERDICTS = {"yes": True, "no": False}
 GREEDY = {"temperature": 0.0, "seed": 0}
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
 PROMPT = """\
@@ -132,6 +133,40 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
     return judge
 
 
+class VerdictCache:
+    """A cache in one file. The constructor reads the file, and several processes may append to it. Without a path, the
+    cache is in memory only.
+
+    Each line has a key, which is a digest, and yes or no. A damaged line is ignored. Raises UserError if the file
+    cannot be used.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._verdicts: dict[str, bool] = {}
+        if path is None:
+            return
+        with explain_write_errors(path, CHOSEN_BY):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a+", encoding="ascii", errors="replace") as file:
+                file.seek(0)
+                entries = [line.partition(" ") for line in file.read().split("\n")]
+        self._verdicts = {key: VERDICTS[verdict] for key, _, verdict in entries if verdict in VERDICTS}
+
+    def get(self, key: str) -> bool | None:
+        """Return the verdict of a key; None if it is unknown."""
+        return self._verdicts.get(key)
+
+    def put(self, key: str, verdict: bool) -> None:
+        """Store a verdict, replacing an earlier one of the key. Raises UserError if the file cannot be used."""
+        self._verdicts[key] = verdict
+        if self._path is None:
+            return
+        with explain_write_errors(self._path, CHOSEN_BY), self._path.open("ab") as file:
+            # A newline first: a killed process may have left a part of a line.
+            file.write(f"\n{key} {'yes' if verdict else 'no'}\n".encode())
+
+
 class LLMJudge:
     """A judge that asks the server of a language model, unless the verdict is in the cache.
 
@@ -179,23 +214,16 @@ class LLMJudge:
             async with self._asking.setdefault(key, asyncio.Lock()):
                 if (found := self._cache.get(key)) is not None:  # stored meanwhile by an equal request
                     return Verdict(found, {"judge_cached": 1.0})
-                correct = self._read_verdict(await self._reply(body, failures))
+                # The first reply is greedy. Later replies are sampled, because a second greedy reply would equal it.
+                num_tries = sum(failure.status > 0 and failure.kind != "busy" for failure in failures)
+                drawn = {"temperature": 0.7, "seed": num_tries} if num_tries else GREEDY
+                reply = await self._chat.reply(body | drawn)
+                if (correct := verdict_of(reply.text)) is None:
+                    raise self._chat.unusable(f"gave neither yes nor no, but {reply.text!r:.200}", "verdict")
                 self._cache.put(key, correct)
             return Verdict(correct, {"judge_cached": 0.0, "judge_s": time.perf_counter() - began})
 
         return await self._chat.ask(attempt)
-
-    async def _reply(self, body: dict[str, Any], failures: Sequence[HttpError]) -> Reply:
-        """Send a request and return the reply; `failures` are the errors of earlier tries. The first reply is greedy.
-        Later replies are sampled, because a second greedy reply would equal the first."""
-        num_tries = sum(failure.status > 0 and failure.kind != "busy" for failure in failures)
-        return await self._chat.reply(body | ({"temperature": 0.7, "seed": num_tries} if num_tries else GREEDY))
-
-    def _read_verdict(self, reply: Reply) -> bool:
-        verdict = verdict_of(reply.text)
-        if verdict is None:
-            raise self._chat.unusable(f"gave neither yes nor no, but {reply.text!r:.200}", "verdict")
-        return verdict
 
     def _body(self, prompt: str) -> dict[str, Any]:
         return self._server.body([{"role": "user", "content": prompt}])

@@ -173,7 +173,6 @@ def _is_phrase(words: list[str], wanted: list[str], asked: Asked) -> bool:
 
 
 def _places(words: list[str], wanted: list[str]) -> list[int]:
-    """Return the positions at which `words` contains `wanted` as a phrase."""
     return [place for place in range(len(words) - len(wanted) + 1) if words[place : place + len(wanted)] == wanted]
 
 
