@@ -54,6 +54,11 @@ def test_a_run_returns_metrics_intervals_and_weights(tiny_dir: Path, tmp_path: P
     greedy = result.held_out["after RL"]["greedy"]
     assert greedy.num == 4 and greedy.low <= greedy.mean <= greedy.high
     assert result.weights == tmp_path / "run" / "weights" / "step_2"
+    first, *lines = repr(result).splitlines()
+    assert first == f"TrainingResult in {tmp_path}/run: 3 lines of metrics, weights {result.weights}"
+    assert [line.partition(": ")[0] for line in lines] == [
+        f"  {stage} RL, {mode}" for stage in ("before", "after") for mode in ("greedy", "sampled")
+    ]
 
     found = slimrl.evaluate(
         env=[{"id": "reverse-text"}],
@@ -64,6 +69,7 @@ def test_a_run_returns_metrics_intervals_and_weights(tiny_dir: Path, tmp_path: P
         **{"model.name": result.weights, "model.dtype": "float32"},
     )
     assert found.rewards[str(result.weights)]["greedy"].num == 4
+    assert repr(found).splitlines()[1].startswith(f"  {result.weights}, greedy: ")
 
 
 def test_files_settings_and_classes_are_read_as_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +80,7 @@ def test_files_settings_and_classes_are_read_as_by_the_command(tmp_path: Path, m
     slimrl.rl(tmp_path / "rl.toml", seed=4, trainer={"optim": {"lr": 1e-3}})
     config = given["config"]
     assert (config.max_steps, config.seed, config.trainer.optim.lr) == (7, 4, 1e-3)
-    slimrl.rl(env=[Shout])  # a taskset needs no file
+    slimrl.rl(env=Shout)  # a taskset needs no file
     (env,) = given["config"].orchestrator.env
     assert env.id == f"{__name__}:Shout"
 
@@ -126,18 +132,3 @@ def test_importing_slimrl_loads_nothing_heavy() -> None:
     program = "import sys, slimrl; print(*sorted({'torch', 'numpy', 'pydantic'} & sys.modules.keys()))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.split() == []
-
-
-@pytest.mark.nightly
-def test_a_result_shows_what_came_out(tiny_dir: Path, tmp_path: Path) -> None:
-    settings = {**SETTINGS, "model.name": tiny_dir, "output_dir": tmp_path / "run", "env": Shout, "max_steps": 1}
-    result = slimrl.rl(**settings)
-    first, *lines = repr(result).splitlines()
-    assert first == f"TrainingResult in {tmp_path}/run: 2 lines of metrics, weights {tmp_path}/run/weights/step_1"
-    assert [line.partition(": ")[0] for line in lines] == [
-        f"  {stage} RL, {mode}" for stage in ("before", "after") for mode in ("greedy", "sampled")
-    ]
-    found = slimrl.evaluate(
-        env=Shout, num_examples=2, temperatures=[0.0], output_dir=tmp_path / "eval", **{"model.name": result.weights}
-    )
-    assert repr(found).splitlines()[1].startswith(f"  {result.weights}, greedy: ")
