@@ -17,7 +17,8 @@ ASKED = {
     "--help": (*HEAVY, "pydantic"),
     "rl --help": (*SCREEN, "yaml", "pydantic_settings"),
     f"rl {ENV} reverse-text --dry-run": SCREEN,
-    **{f"{name} --help": HEAVY for name in ("eval", "sft", "trainer", "compare", "init")},
+    **{f"{name} --help": HEAVY for name in ("eval", "sft", "trainer", "compare")},
+    "init --help": (*NUMBERS, "pydantic"),
 }
 REFUSED = {
     "a directory with a run": ((), "already holds a run. Continue it with `--resume`", HEAVY),

@@ -24,10 +24,9 @@ def run_init(argv: Sequence[str]) -> int:
     """Run the `init` command: copy the examples to the given directory. Returns the exit status. Raises UserError."""
     parser = argparse.ArgumentParser("slimrl init", description=ABOUT, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("directory", type=Path, metavar="DIR", help="where to; `.` is here")
-    parser.add_argument("--force", action="store_true", help="overwrite files of the same names")
     arguments = parser.parse_args(argv)
     directory = arguments.directory.expanduser()
-    num_files = copy_examples(examples_root(), directory, arguments.force)
+    num_files = copy_examples(examples_root(), directory)
     go_there = "" if directory.resolve() == Path.cwd() else f"cd {shlex.quote(str(directory))} && "
     print(f"Copied {num_files} files to {directory}\nNext: {go_there}{FIRST_RUN}")
     return 0
@@ -46,17 +45,16 @@ def examples_root() -> Path:
     )
 
 
-def copy_examples(root: Path, directory: Path, force: bool = False) -> int:
+def copy_examples(root: Path, directory: Path) -> int:
     """Copy all files below the `DIRECTORIES` and return their number. Raises UserError if a file cannot be written, and
-    before the first copy if some files exist and `force` is not set."""
+    before the first copy if some files exist."""
     files = [path.relative_to(root) for name in DIRECTORIES for path in sorted((root / name).rglob("*"))]
     files = [path for path in files if (root / path).is_file() and "__pycache__" not in path.parts]
-    there = [path for path in files if os.path.lexists(directory / path)]
-    if there and not force:
+    if there := [path for path in files if os.path.lexists(directory / path)]:
         shown = ", ".join(map(str, there[:3])) + (f" and {len(there) - 3} more" if len(there) > 3 else "")
         raise UserError(
             f"{directory} already has {shown}: nothing was copied, as they may be changed. Name another directory, or "
-            "overwrite them with --force."
+            "delete them."
         )
     try:
         for path in files:
