@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.harness.measure import common_arguments, machine_facts, markdown_table, write_result
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.models.load import Policy, load_policy, save_weights
-from slimrl.models.lora import AdapterForm, adapter_form, adapter_tensors
+from slimrl.models.lora import adapter_tensors, base_fingerprint
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.server_link import SamplerAddress
 
@@ -79,11 +79,11 @@ def measure(
     versions = iter(range(1, 10**6))
     times: dict[str, list[float]] = {way: [] for way in WAYS}
 
-    form, pairs = adapter_form(adapted.module), adapter_tensors(adapted.module)
+    base, pairs = base_fingerprint(adapted.module), adapter_tensors(adapted.module)
 
-    def by_files(policy: Policy, adapter: AdapterForm | None = None) -> None:
+    def by_files(policy: Policy, base: str = "") -> None:
         version = next(versions)
-        save_weights(policy, directory / f"{version}", adapter=adapter)
+        save_weights(policy, directory / f"{version}", base=base)
         with ThreadPoolExecutor(len(clients)) as pool:
             give = directory / f"{version}", version
             list(pool.map(lambda client: client.wait(client.give_weights(*give)), clients))
@@ -95,7 +95,7 @@ def measure(
         return time.perf_counter() - began
 
     for _ in range(repetitions):
-        times["adapter"].append(seconds(lambda: by_files(adapted, form)))
+        times["adapter"].append(seconds(lambda: by_files(adapted, base)))
     for _ in range(repetitions):
         times["files"].append(seconds(lambda: by_files(policy)))
     return {

@@ -14,7 +14,7 @@ from packages.serve.tests.conftest import InferenceServer, connected, post
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.inference.engine import Engine
 from slimrl.models.load import Policy, load_policy, save_weights
-from slimrl.models.lora import adapter_form, adapter_tensors, merge_parameters
+from slimrl.models.lora import adapter_tensors, base_fingerprint, merge_parameters
 from tests.inference.naive import naive_greedy
 from tests.tiny import tiny_module
 
@@ -96,7 +96,7 @@ def test_every_version_is_merged_into_the_weights_of_the_start(tiny_dir: Path, t
     with connected(tiny_dir, model=model) as (server, http):
         for version, policy in enumerate((all_linear, all_linear, few, all_linear)):
             train(policy, version)
-            save_weights(policy, tmp_path / f"{version}", adapter=adapter_form(policy.module))
+            save_weights(policy, tmp_path / f"{version}", base=base_fingerprint(policy.module))
             update(http, tmp_path / f"{version}", version)
             assert_equal(served(server), merge_parameters(policy.module))
             assert server.service.engine.version == version
@@ -112,7 +112,7 @@ def test_an_adapter_for_weights_that_are_gone_is_refused_and_changes_nothing(
     (server, http), policy = own, adapted(tiny_dir)
     train(policy, 0)
     save_weights(policy, tmp_path / "whole")
-    save_weights(policy, tmp_path / "alone", adapter=adapter_form(policy.module))
+    save_weights(policy, tmp_path / "alone", base=base_fingerprint(policy.module))
     update(http, tmp_path / "whole", 1)
     before, gone = served(server), "the weights that the server was started with have been replaced since"
     assert gone in update(http, tmp_path / "alone", 2, 400)
@@ -136,7 +136,7 @@ def test_an_adapter_that_does_not_fit_leaves_the_weights_as_they_are(
         if case == "not finite":
             complaint = "has numbers that are NaN or infinite"
             [*adapter_tensors(policy.module).values()][-1].fill_(torch.inf)
-    save_weights(policy, tmp_path / "bad", adapter=adapter_form(policy.module))
+    save_weights(policy, tmp_path / "bad", base=base_fingerprint(policy.module))
     assert complaint in update(http, tmp_path / "bad", 2, 400)
     assert_equal(served(server), before)
     assert server.service.engine.version == 1

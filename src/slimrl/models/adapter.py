@@ -5,7 +5,7 @@ Knows nothing of training (`models/lora.py`), HTTP or engines. Raises UserError 
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,9 @@ from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.io.regular_file import read_json
 from slimrl.models.device import dtype_name
-from slimrl.models.lora import FINGERPRINT, GIVEN_NAME, AdapterForm, merge_weight
-from slimrl.models.tensor_file import TensorFile
+from slimrl.models.lora import FINGERPRINT, GIVEN_NAME, merge_weight
+from slimrl.models.tensor_file import TensorFile, TensorKind
 
-ShapeAndType = tuple[tuple[int, ...], torch.dtype]  # a tensor's shape and dtype
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MAX_CONFIG_BYTES = 2**20
 FORMATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -75,8 +74,8 @@ def read_adapter(directory: Path, module: nn.Module) -> Adapter:
     config = _read_config(directory)
     rank: Any = config.get("r")
     alpha: Any = config.get("lora_alpha")
-    known = type(rank) is int and type(alpha) in (int, float)  # for `isinstance` a boolean is an `int`
-    if not known or not (1 <= rank <= MAX_RANK and 0 < alpha < MAX_ALPHA):
+    are_numbers = type(rank) is int and type(alpha) in (int, float)  # for `isinstance` a boolean is an `int`
+    if not are_numbers or not (1 <= rank <= MAX_RANK and 0 < alpha < MAX_ALPHA):
         raise UserError(
             f"{directory / CONFIG} has r = {rank} and lora_alpha = {alpha}; both must be positive, r at most "
             f"{MAX_RANK} and lora_alpha below {MAX_ALPHA:.0e}."
@@ -84,31 +83,15 @@ def read_adapter(directory: Path, module: nn.Module) -> Adapter:
     # rsLoRA (2312.03732) divides by the root of the rank.
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
     file = TensorFile(path)
-    form = AdapterForm(rank, scale, file.metadata.get(FINGERPRINT, ""))
-    return make_adapter(path, form, file.kinds, file.read, known_weights(module))
-
-
-def known_weights(module: nn.Module) -> dict[str, Tensor]:
-    """Return the weights that an adapter may change, by name. A tied weight appears under each of its names."""
-    return dict(module.named_parameters(remove_duplicate=False))
-
-
-def make_adapter(
-    source: Path | str,
-    form: AdapterForm,
-    kinds: Mapping[str, ShapeAndType],
-    read: Callable[[], Iterable[tuple[str, Tensor]]],
-    known: Mapping[str, Tensor],
-) -> Adapter:
-    """Build an adapter from tensors with PEFT's names. `kinds` has the tensors' shapes and dtypes. `read` returns the
-    tensors; it is called only after `kinds` was checked against the `known` weights. `form` has the rank and scale.
-    `source` names the adapter in messages. Raises UserError if the adapter does not fit."""
-    places = {name: _place(source, name, kind, known, form.rank) for name, kind in kinds.items()}
+    # A tied weight appears under each of its names.
+    known = dict(module.named_parameters(remove_duplicate=False))
+    places = {name: _place(path, name, kind, known, rank) for name, kind in file.kinds.items()}
     weights = {weight for weight, _ in places.values()}
     if not weights or sorted(places.values()) != sorted((weight, part) for weight in weights for part in "AB"):
-        raise UserError(f"{source} does not have one pair of matrices, lora_A and lora_B, for each adapted layer.")
-    parts = {places[name]: tensor for name, tensor in read()}
-    return Adapter(form.scale, {weight: (parts[weight, "A"], parts[weight, "B"]) for weight in weights}, form.base)
+        raise UserError(f"{path} does not have one pair of matrices, lora_A and lora_B, for each adapted layer.")
+    parts = {places[name]: tensor for name, tensor in file.read()}
+    pairs = {weight: (parts[weight, "A"], parts[weight, "B"]) for weight in weights}
+    return Adapter(scale, pairs, file.metadata.get(FINGERPRINT, ""))
 
 
 @torch.no_grad()
@@ -141,9 +124,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
-def _place(
-    source: Path | str, name: str, kind: ShapeAndType, known: Mapping[str, Tensor], rank: int
-) -> tuple[str, str]:
+def _place(source: Path, name: str, kind: TensorKind, known: Mapping[str, Tensor], rank: int) -> tuple[str, str]:
     """Return the name of the weight that the tensor `name` adapts, and the letter of the matrix: "A" or "B".
 
     Raises UserError if the tensor is neither A nor B of a weight in `known`, if it does not fit the weight and the

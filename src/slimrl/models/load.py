@@ -27,15 +27,7 @@ from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_t
 from slimrl.models.forward.attention import ATTENTION
 from slimrl.models.forward.fused import can_fuse
 from slimrl.models.history import write_history
-from slimrl.models.lora import (
-    AdapterForm,
-    adapt,
-    adapter_tensors,
-    is_adapted,
-    keep_merged,
-    merge_parameters,
-    save_adapter,
-)
+from slimrl.models.lora import adapt, adapter_tensors, is_adapted, keep_merged, merge_parameters, save_adapter
 from slimrl.models.quiet import no_progress_bars
 from slimrl.models.resolve import loadable_name, resolve
 
@@ -139,17 +131,17 @@ def save_policy(
         write_history(temporary, history, directory.name, run)
 
 
-def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter: AdapterForm | None = None) -> None:
-    """Save only the weights, for samplers that load them immediately. With `adapter`, the form of a LoRA adapter, save
-    only that adapter. The directory gets its name only when it is complete. It has no checksums, and may be lost in a
+def save_weights(policy: Policy, directory: Path, leads: bool = True, base: str = "") -> None:
+    """Save only the weights, for samplers that load them immediately. With `base`, the fingerprint of the base model's
+    weights, save only the LoRA adapter. The directory gets its name only when it is complete. It has no checksums, and may be lost in a
     power cut. Raises OSError if the files cannot be written."""
     module: Any = policy.module
-    state = adapter_tensors(module) if adapter else _state_to_save(module, leads)
+    state = adapter_tensors(module) if base else _state_to_save(module, leads)
     if not leads:
         return
     with new_directory(directory, lasts=False) as temporary, no_progress_bars():
-        if adapter:
-            save_adapter(module, state, temporary, policy.source, adapter.base)
+        if base:
+            save_adapter(module, state, temporary, policy.source, base)
         else:
             module.save_pretrained(temporary, state_dict=state)
 

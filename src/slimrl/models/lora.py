@@ -46,16 +46,6 @@ class Linear:
     scale: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterForm:
-    """The properties of an adapter besides its tensors: the `rank` of its pairs, the `scale` of B A, and `base`, the
-    fingerprint of the base model's weights (empty if unknown)."""
-
-    rank: int
-    scale: float
-    base: str = ""
-
-
 def linear_of(layer: Any) -> Linear:
     """Return the matrix, bias and pair of `layer`, which `is_linear` must accept. For an adapted layer, call
     `keep_merged` first."""
@@ -179,12 +169,6 @@ def save_adapter(
     settings = copy.copy(causal.peft_config[NAME])
     settings.inference_mode = True  # as in PEFT's files
     settings.save_pretrained(directory)
-
-
-def adapter_form(module: nn.Module) -> AdapterForm:
-    """Return the rank, scale and base fingerprint of a module's adapter. The module must not be sharded."""
-    A, _, scale = _pair(next(_lora_layers(module))[1])
-    return AdapterForm(A.shape[0], scale, base_fingerprint(module))
 
 
 def base_fingerprint(module: nn.Module) -> str:

@@ -10,7 +10,7 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch.parts import TrainerParts
 from slimrl.models.load import save_weights
-from slimrl.models.lora import adapter_form, is_adapted
+from slimrl.models.lora import base_fingerprint, is_adapted
 from slimrl.trainer.checkpoint import report_write_errors
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.replicas import Replicas
@@ -111,7 +111,8 @@ class PublishedWeights:
         # Send only the adapter to slimrl's own samplers: a sampler at `base_url` may have another base model, and vLLM
         # needs whole weights.
         is_own = inference.backend == "slimrl" and not inference.base_url
-        self._adapter = adapter_form(parts.policy.module) if is_own and is_adapted(parts.policy.module) else None
+        module = parts.policy.module
+        self._base = base_fingerprint(module) if is_own and is_adapted(module) else ""
 
     def publish(self, version: int) -> None:
         """Publish the module's current weights as `version`, unless this version is published already. Raises UserError
@@ -120,5 +121,5 @@ class PublishedWeights:
             return
         path = self._roster.run.sent_weights_of(version)
         with self._ranks.united(), report_write_errors(path):
-            save_weights(self._policy, path, leads=self._ranks.leads, adapter=self._adapter)
+            save_weights(self._policy, path, leads=self._ranks.leads, base=self._base)
         self._newest = version
