@@ -13,9 +13,8 @@ from gguf import GGMLQuantizationType, GGUFWriter
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
-from slimrl.models.gguf import convert
+from slimrl.models.gguf import convert, tie
 from slimrl.models.gguf_header import CHUNK, read_header
-from slimrl.models.gguf_tied import tie
 from slimrl.models.load import load_policy
 from tests.models.gguf_files import Encode, More, write_gguf
 from tests.tiny import tiny_module, tiny_tokenizer

@@ -76,12 +76,6 @@ def test_results_are_written_in_the_order_of_their_calls(template: str | None) -
             write(template, QUESTION, CALLS, *wrong)
 
 
-def test_results_without_ids_are_written_in_the_order_of_the_calls_that_they_name() -> None:
-    results = [said("tool", f"of {name}", name=name) for name in "gf"]
-    text = write(WITH_TOOLS, USER, calling(*(call_of("{}", "", name) for name in "fg")), *results)
-    assert text.index("of f") < text.index("of g")
-
-
 MESSAGES_IF = "{%% for m in messages %%}{%% if %s %%}[{{ m['content'] }}]{%% endif %%}{%% endfor %%}"
 LEAVES_OUT: dict[str, tuple[str, list[Any], str, list[Any]]] = {
     "a call beside text": (

@@ -1,12 +1,13 @@
 """Converts a `.gguf` file to a directory in Hugging Face format, once, in the cache. Knows nothing of chat or training.
 
-`gguf_header.py`, `gguf_metadata.py`, `gguf_tied.py` and `gguf_tokenizer.py` read the file; the package gguf names and
-dequantizes the tensors. The reader of `.gguf` files in transformers is not used, because it differs between versions.
+`gguf_header.py`, `gguf_metadata.py` and `gguf_tokenizer.py` read the file; the package gguf names and dequantizes the
+tensors. The reader of `.gguf` files in transformers is not used, because it differs between versions.
 """
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,8 @@ from transformers import AutoModelForCausalLM
 from slimrl.errors import UserError
 from slimrl.io.cache import build_once, cache_root, say
 from slimrl.io.checksums import file_sha256
-from slimrl.models.gguf_header import GgufHeader, GgufTensor, read_header
+from slimrl.models.gguf_header import GgufHeader, GgufTensor, block_size, read_header, type_name
 from slimrl.models.gguf_metadata import PAIRED, ROPE_TENSORS, build_config
-from slimrl.models.gguf_tied import tie
 from slimrl.models.gguf_tokenizer import build_tokenizer, stop_ids
 from slimrl.models.quiet import no_progress_bars
 
@@ -29,6 +29,11 @@ RECIPE = "gguf-4"
 GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
 # Tensors beside a matrix in NVFP4: a factor of its values, and one with which llama.cpp may quantize a layer's inputs.
 SCALE, INPUT_SCALE = "scale", "input_scale"
+EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+ROWS = 1024  # number of rows of them that are compared, the first of the vocabulary
+# Errors of rounding relative to the values: quantization to b bits per weight errs by 1.3 to 3.5 times 2^-b (measured
+# for 25 types of llama.cpp), and a 16-bit float by 2^-9 at most. Unrelated matrices differ by 1 or more.
+ERROR, FLOAT_ERROR, UNRELATED = 4.0, 2.0**-8, 0.5
 
 
 def convert(path: Path) -> Path:
@@ -146,3 +151,37 @@ def _read(header: GgufHeader, name: str, tensor: GgufTensor, dtype: torch.dtype)
     # Rotary positions pair each row with the row half a head away in Hugging Face, and with its neighbour in llama.cpp.
     pairs: Tensor = values.unflatten(0, (num_heads, -1, 2))
     return pairs.transpose(1, 2).reshape(values.shape)
+
+
+def tie(header: GgufHeader, note: Callable[[str], None] = lambda text: None) -> GgufHeader:
+    """Return the header without the LM head if the head equals the embedding up to rounding: then the copy with more
+    bits per weight stands as the embedding, and `note` receives a line about it. Otherwise return the header unchanged.
+
+    Many small models have one matrix for both. No key of a file says so, and llama.cpp's tools may quantize the copies
+    to different types. Untied, such a model has more parameters to train, and the two copies drift apart.
+    """
+    tensors = dict(header.tensors)
+    copies = [tensors.get(EMBEDDING), tensors.pop(HEAD, None)]
+    found = [copy for copy in copies if copy is not None]
+    if len(found) < 2 or found[0].shape != found[1].shape:
+        return header
+    coarse, fine = sorted(found, key=_bits)
+    exact = _first_rows(header, fine)
+    difference = float((_first_rows(header, coarse) - exact).norm() / exact.norm())
+    if not difference <= min(max(ERROR * 2 ** -_bits(coarse), FLOAT_ERROR), UNRELATED):  # nan for zeros
+        return header
+    stored = " and ".join(f"{copy.name} ({type_name(copy.type)})" for copy in found)
+    note(f"{stored} are one matrix: they differ by rounding alone ({difference:.1%}). Tied; {fine.name} is kept.")
+    return replace(header, tensors=tensors | {EMBEDDING: replace(fine, name=EMBEDDING)})
+
+
+def _bits(tensor: GgufTensor) -> float:
+    """Return the number of bits per weight."""
+    per_block, block_bytes = block_size(tensor.type)
+    return 8 * block_bytes / per_block
+
+
+def _first_rows(header: GgufHeader, matrix: GgufTensor) -> Tensor:
+    num, width = matrix.shape
+    count = min(ROWS, num)
+    return header.read(replace(matrix, shape=(count, width), num_bytes=matrix.num_bytes // num * count))

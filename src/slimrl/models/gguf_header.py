@@ -2,6 +2,9 @@
 
 The reader follows the format's specification (ggml, docs/gguf.md). `gguf.GGUFReader` takes thirty times as long,
 because it creates an array for each word of a vocabulary.
+
+The package gguf knows the types of tensors: the size of their blocks, and how to dequantize them. It is slow to import,
+and only GGUF files need it, so each function imports it.
 """
 
 import mmap
@@ -16,7 +19,6 @@ import torch
 from torch import Tensor
 
 from slimrl.errors import UserError
-from slimrl.models.gguf_types import block_size, dequantize, type_name
 
 VERSIONS = (2, 3)
 ALIGNMENT = 32  # bytes, unless the file has another value
@@ -24,6 +26,9 @@ CHUNK = 1 << 16  # values that are dequantized at once: whole blocks of every ty
 STRING, ARRAY = 8, 9
 # The codes of the other value types -> their letters in the `struct` module.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+# Types of llama.cpp that gguf 0.19 cannot dequantize: code -> values per block, bits per value, step. A block is a
+# float16 scale d, then the integers q, the lowest bits first. A value is d (step q - 1).
+INTEGERS = {41: (128, 1, 2), 42: (64, 2, 1)}  # Q1_0, Q2_0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +155,44 @@ def _parse(path: Path, cursor: _Cursor) -> GgufHeader:
     if max(tensor.start + tensor.num_bytes for tensor in tensors.values()) > len(cursor.content):
         raise ValueError(f"the file ends before its tensors, at byte {len(cursor.content):,}")
     return GgufHeader(path, metadata, tensors)
+
+
+def block_size(kind: int) -> tuple[int, int]:
+    """Return the number of values and the number of bytes in a block of the type. Raises ValueError for an unknown
+    type."""
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    if kind in INTEGERS:
+        values, bits, _ = INTEGERS[kind]
+        return values, 2 + values * bits // 8
+    values, num_bytes = map(int, GGML_QUANT_SIZES[GGMLQuantizationType(kind)])
+    return values, num_bytes
+
+
+def type_name(kind: int) -> str:
+    """Return the name of the type, as in `Q4_K`; its number if it has no name here."""
+    from gguf import GGMLQuantizationType
+
+    names: dict[int, str] = {int(known): known.name for known in GGMLQuantizationType}
+    return names.get(kind, f"number {kind}")
+
+
+def dequantize(stored: np.ndarray, kind: int) -> np.ndarray:
+    """Return the float32 values (N,) of whole blocks, given as bytes (M,). Raises NotImplementedError for a type that
+    holds no weights, such as one for activations."""
+    import gguf
+
+    if kind in INTEGERS:
+        return _read_integers(stored, *INTEGERS[kind])
+    # As one row: gguf calls several operations of numpy for every 16 rows.
+    values: np.ndarray = gguf.dequantize(stored[None], gguf.GGMLQuantizationType(kind))[0]
+    return values
+
+
+def _read_integers(stored: np.ndarray, per_block: int, num_bits: int, step: int) -> np.ndarray:
+    blocks = stored.reshape(-1, 2 + per_block * num_bits // 8)
+    scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
+    bits = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little").reshape(len(blocks), per_block, num_bits)
+    integers = bits @ (1 << np.arange(num_bits))
+    values: np.ndarray = (scales * (step * integers - 1)).ravel().astype(np.float32)
+    return values

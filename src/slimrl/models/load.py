@@ -133,8 +133,8 @@ def save_policy(
 
 def save_weights(policy: Policy, directory: Path, leads: bool = True, base: str = "") -> None:
     """Save only the weights, for samplers that load them immediately. With `base`, the fingerprint of the base model's
-    weights, save only the LoRA adapter. The directory gets its name only when it is complete. It has no checksums, and may be lost in a
-    power cut. Raises OSError if the files cannot be written."""
+    weights, save only the LoRA adapter. The directory gets its name only when it is complete. It has no checksums, and
+    may be lost in a power cut. Raises OSError if the files cannot be written."""
     module: Any = policy.module
     state = adapter_tensors(module) if base else _state_to_save(module, leads)
     if not leads:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from slimrl.io.text import parse_json
 from slimrl.models.chat.python_calls import PythonCall, parse_python_call, python_call
-from slimrl.models.chat.tags import CLOSE, OPEN
+from slimrl.models.chat.thoughts import CLOSE, OPEN
 from slimrl.models.chat.tool_calls import ToolCall, read_calls
 from slimrl.plugins import FORMATS, load
 from slimrl.tools.base import (

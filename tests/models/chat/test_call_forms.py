@@ -7,8 +7,7 @@ from typing import get_args
 import pytest
 
 from slimrl.config.model import ToolCalls
-from slimrl.models.chat.call_forms import FORMS
-from slimrl.models.chat.call_reader import AMBIGUOUS, CallReader
+from slimrl.models.chat.call_reader import AMBIGUOUS, FORMS, CallReader
 from slimrl.models.chat.tool_calls import ToolCall
 
 NAMES = ("search", "add", "math.root")

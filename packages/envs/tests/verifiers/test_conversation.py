@@ -65,7 +65,7 @@ def test_calls_are_read_where_there_are_tools():
     assert read_reply(CALL, has_tools=False, number=1)["content"] == CALL
 
 
-@pytest.mark.parametrize("ids", [("call_5_1", "call_5_0"), ("", ""), ("other", "call_5_0")])
+@pytest.mark.parametrize("ids", [("call_5_1", "call_5_0"), ("other", "call_5_0")])
 def test_results_are_read_in_the_order_of_their_calls(ids):
     async def program(ask):
         shots = [

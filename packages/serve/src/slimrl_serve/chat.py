@@ -4,8 +4,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slimrl.models.chat.tags import OPEN_THOUGHTS
-from slimrl.models.chat.thoughts import opens_thoughts
+from slimrl.models.chat.thoughts import OPEN_THOUGHTS, opens_thoughts
 from slimrl.models.chat.tool_calls import ToolCall
 from slimrl_serve.bodies import ChatBody, ChatMessage, ChatTokensBody, Rendering, Tool
 from slimrl_serve.errors import bad_request

@@ -16,9 +16,8 @@ from typing import Any, cast
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.io.text import is_too_deep, is_writable, parse_json
-from slimrl.models.chat.render import MARKER, with_date
-from slimrl.models.chat.results import in_order_of_calls
-from slimrl.models.chat.tool_template import TEMPLATE_ERRORS, render_tools
+from slimrl.models.chat.render import MARKER, TEMPLATE_ERRORS, render_tools, with_date
+from slimrl.models.chat.tool_calls import in_order_of_calls
 from slimrl_serve.bodies import ChatMessage, Tool, ToolCall
 from slimrl_serve.errors import bad_request
 

@@ -14,15 +14,12 @@ from typing import Any, cast
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
-from slimrl.models.chat.call_forms import FORMS
-from slimrl.models.chat.call_reader import CallReader
+from slimrl.models.chat.call_reader import FORMS, CallReader
 from slimrl.models.chat.encode import TextEncoder, decode_with_marks
 from slimrl.models.chat.excerpt import shorten
-from slimrl.models.chat.render import MARKER, Renderer, names_of
-from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
-from slimrl.models.chat.thoughts import begins_in_thoughts, opens_thoughts
+from slimrl.models.chat.render import MARKER, Renderer, form_of, names_of, render_tools, with_written_calls
+from slimrl.models.chat.thoughts import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS, begins_in_thoughts, opens_thoughts
 from slimrl.models.chat.tool_calls import ToolCall
-from slimrl.models.chat.tool_template import form_of, render_tools, with_written_calls
 from slimrl.types import Message
 
 QUESTION: Message = {"role": "user", "content": "question"}

@@ -1,9 +1,16 @@
-"""Removes reasoning in `<think>` tags from replies. Other players, environments and judges do not see the reasoning."""
+"""Removes reasoning in `<think>` tags from replies. Other players, environments and judges do not see the reasoning.
+
+Defines the tags around thoughts and tool calls, too: a tag inside a tool call is part of an argument.
+"""
 
 import re
 
-from slimrl.models.chat.tags import CALL, CLOSE_THOUGHTS, OPEN_THOUGHTS
-
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+OPEN_THOUGHTS, CLOSE_THOUGHTS = "<think>", "</think>"
+# A call is a JSON object. It ends at the first closing tag outside of JSON strings: a string may contain any tag, and
+# outside of strings JSON has neither "<" nor a backslash. This rule and the possessive `*+` make the search for calls
+# linear. At most two attempts read each character, even if a quotation mark is never closed.
+CALL = re.compile(rf'{OPEN}(?P<call>\s*\{{(?:[^"<\\]++|"(?:[^"\\]++|\\.)*+")*+){CLOSE}', re.DOTALL)
 # Matches a tool call, thoughts up to their closing tag or the end of the reply, or the closing tag of thoughts that the
 # prompt has opened.
 _PART = re.compile(rf"{CALL.pattern}|{OPEN_THOUGHTS}.*?(?:{CLOSE_THOUGHTS}|\Z)|{CLOSE_THOUGHTS}", re.DOTALL)

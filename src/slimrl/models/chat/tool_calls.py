@@ -1,22 +1,24 @@
 """Parses tool calls in the form `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` in replies.
 
 A malformed call stays text, and so does a call inside thoughts. The parser does not know which tools exist: the caller
-must answer calls of unknown tools.
+must answer calls of unknown tools. Sorts the results of parallel calls, too: templates write no ids, so a model can
+match the results with the calls only by their order.
 """
 
 import json
 import re
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from itertools import takewhile
+from typing import Any, TypeVar
 
 from slimrl.io.rows import DECODER
 from slimrl.io.text import is_too_deep
-from slimrl.models.chat.tags import CALL, CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
-from slimrl.models.chat.thoughts import begins_in_thoughts
+from slimrl.models.chat.thoughts import CALL, CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS, begins_in_thoughts
 
+M = TypeVar("M", bound=Mapping[str, Any])
 KEYS = ("arguments", "parameters")  # names for the arguments of a call
 # Matches a call, a malformed call up to the next closing tag, or thoughts.
 _PART = re.compile(
@@ -96,3 +98,41 @@ def call_of(value: Any, keys: Collection[str] = KEYS) -> ToolCall:
     except TypeError as error:
         raise ValueError(str(error)) from error
     return ToolCall(f"call_{uuid.uuid4().hex}", value["name"], written)
+
+
+def in_order_of_calls(messages: Sequence[M]) -> list[M]:
+    """Return the messages, with the results after each reply in the order of that reply's calls.
+
+    If a call or a result has no id, the order is unchanged. Raises ValueError for a result of an unknown call,
+    for two results of one call, and for a call that has no result although a later call of the same reply has one.
+    """
+    ordered: list[M] = []
+    while len(ordered) < len(messages):
+        message = messages[len(ordered)]
+        ordered.append(message)
+        if calls := message.get("tool_calls"):
+            results = list(takewhile(lambda one: one["role"] == "tool", messages[len(ordered) :]))
+            ordered += _sort(calls, results)
+    return ordered
+
+
+def id_text(given: Any) -> str:
+    """Return the id of a call as text; empty if `given` is None."""
+    return "" if given is None else str(given)
+
+
+def _sort(called: Sequence[Mapping[str, Any]], results: list[M]) -> list[M]:
+    calls = [id_text(call.get("id")) for call in called]
+    ids = [id_text(result.get("tool_call_id")) for result in results]
+    if not all(calls) or not all(ids) or len(set(calls)) < len(calls):
+        return results
+    if unknown := [one for one in ids if one not in calls]:
+        raise ValueError(
+            f"a result is of the call `{unknown[0]}`, and the reply before it has only `{'`, `'.join(calls)}`"
+        )
+    if len(set(ids)) < len(ids):
+        twice = next(one for one in ids if ids.count(one) > 1)
+        raise ValueError(f"the call `{twice}` has two results")
+    if missing := [one for one in calls[: max(map(calls.index, ids), default=0)] if one not in ids]:
+        raise ValueError(f"the call `{missing[0]}` has no result, and a later call of the same reply has one")
+    return sorted(results, key=lambda result: calls.index(id_text(result["tool_call_id"])))

@@ -10,7 +10,7 @@ from typing import Any, cast
 from slimrl.errors import UserError
 from slimrl.io.rows import preview
 from slimrl.io.text import parse_json
-from slimrl.models.chat.results import id_text
+from slimrl.models.chat.tool_calls import id_text
 from slimrl.types import ROLES, Message
 
 KEYS = tuple(Message.__annotations__)

@@ -12,7 +12,7 @@ from typing import Any
 from slimrl.errors import UserError
 from slimrl.io.rows import preview
 from slimrl.io.text import is_writable, parse_json
-from slimrl.models.chat.results import in_order_of_calls
+from slimrl.models.chat.tool_calls import in_order_of_calls
 from slimrl.trainer.sft.messages import KEYS, is_empty, read_message, refuse
 from slimrl.types import Message
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from slimrl.errors import RolloutError
 from slimrl.io.text import is_too_deep, parse_json, spans_between
-from slimrl.models.chat.tags import CLOSE, OPEN
+from slimrl.models.chat.thoughts import CLOSE, OPEN
 from slimrl.models.chat.tool_calls import ToolCall, read_calls
 from slimrl.tools.base import ToolError, TypedTool, arguments_of, schema_of
 from slimrl.tools.formats import as_json

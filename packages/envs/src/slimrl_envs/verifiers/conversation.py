@@ -16,8 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from slimrl.errors import RolloutError
-from slimrl.models.chat.results import in_order_of_calls
-from slimrl.models.chat.tool_calls import ToolCall, read_calls
+from slimrl.models.chat.tool_calls import ToolCall, in_order_of_calls, read_calls
 from slimrl.types import Message, Turn
 
 Schema = dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import Any
 
-from slimrl.models.chat.tags import CLOSE, OPEN
+from slimrl.models.chat.thoughts import CLOSE, OPEN
 from slimrl.monitor.findings import Finding
 from slimrl.types import ROLES, Message, Rollout
 from slimrl_tools.check.subjects import note, ok, problem, verdict
