@@ -66,7 +66,8 @@ class Renderer:
         self._mark = mark
         self._day = day
         templates = tokenizer.chat_template
-        self.reads_clock = any(map(reads_clock, templates.values() if isinstance(templates, dict) else [templates]))
+        texts = templates.values() if isinstance(templates, dict) else [templates]
+        self.reads_clock = any(READER in text for text in texts)
         self._gaps: dict[tuple[Any, ...], str] = {}
         self.calls = CallReader("")
         self.end_of_turn = ""  # the text that ends a reply
@@ -190,15 +191,10 @@ def names_of(tools: Sequence[Mapping[str, Any]] | None) -> list[str]:
     return [tool.get("function", tool).get("name", "") for tool in tools or ()]
 
 
-def reads_clock(template: str) -> bool:
-    """Return True if a chat template asks for the date or the time."""
-    return READER in template
-
-
 def with_date(template: str, day: date) -> str:
     """Return a chat template with its clock fixed at midnight of `day`, because a run's prompts must not change from
     day to day. A template that reads no clock is returned unchanged."""
-    if not reads_clock(template):
+    if READER not in template:
         return template
     values = {"%%": "\0", **{name: day.strftime(name) for name in _DIRECTIVES}, "\0": "%"}
     # A macro with this name replaces the function of transformers. The line break after the macro is not rendered.
