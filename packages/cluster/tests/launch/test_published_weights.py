@@ -51,7 +51,7 @@ def test_where_samplers_are_is_what_they_say_and_each_process_has_a_name_of_its_
 
 def test_each_version_is_written_once(tmp_path, monkeypatch):
     saved: list[Path] = []
-    monkeypatch.setattr(weights, "save_weights", lambda policy, path, leads, adapter: saved.append(path))
+    monkeypatch.setattr(weights, "save_weights", lambda policy, path, leads, base: saved.append(path))
     trainer = PublishedWeights(parts_of(tmp_path), roster_of(tmp_path, "trainer"))
     for version in (0, 0, 1):
         trainer.publish(version)
