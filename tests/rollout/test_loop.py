@@ -3,10 +3,12 @@
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from slimrl.errors import UserError
+from slimrl.inference import engine
 from slimrl.io.loop_thread import LoopThread
 from slimrl.rollout.loop import run_episodes
 
@@ -25,6 +27,13 @@ def test_a_thread_that_is_held_is_reported_once_with_its_line(capsys: pytest.Cap
     run_episodes(hold())
     (line,) = capsys.readouterr().err.splitlines()
     assert "held the run for 1 s (test_loop.py:" in line and 'worker = "process"' in line
+
+
+def test_a_long_step_of_the_sampler_is_not_an_environments(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    exec(compile("import time\nasync def sample(): time.sleep(0.3)", engine.__file__, "exec"), names)
+    run_episodes(names["sample"]())
+    assert capsys.readouterr().err == ""
 
 
 def test_a_loop_that_runs_is_not_held_however_long_its_episodes_wait(

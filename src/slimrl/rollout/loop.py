@@ -20,7 +20,8 @@ EPISODES = LoopThread("episodes")
 HELD_S = 30.0  # seconds before an environment that holds the thread is reported
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 OURS = str(Path(__file__).parent)
-WORKER = str(Path(__file__).parent / "worker")  # its waits for a worker process have limits of their own
+# Work that is not an environment's: waits for a worker process, which have limits of their own, and sampling.
+OWN_WORK = tuple(str(Path(__file__).parents[1] / name) for name in ("rollout/worker", "inference"))
 INSTEAD = 'Set `worker = "process"` in its [[orchestrator.env]], where that costs an episode'
 RESUME = "and continue with `--resume`."
 
@@ -50,7 +51,7 @@ class HeldWatch:
         if seconds <= HELD_S:
             return
         stack = traceback.extract_stack(sys._current_frames().get(EPISODES.ident))
-        if any(frame.filename.startswith(WORKER) for frame in stack):
+        if any(frame.filename.startswith(OWN_WORK) for frame in stack):
             self._num_missed = 0
             return
         message = (

@@ -41,7 +41,7 @@ def read_tasks(path: str, test_share: float) -> dict[Split, list[Task]]:
         if lost := [name for name in PROMPTS if name in left_out]:
             raise UserError(f"{where}: `{lost[0]}` holds values of the type {left_out[lost[0]]}, and must be text.")
         _check_row(row, where)
-        split = _split_of(row, where, test_share)
+        split = split_of(row, where, test_share)
         tasks[split].append(Task(f"{split}/{row.get('id', where.rpartition(':')[2])}", row))
     if not any(tasks.values()):
         raise UserError(f"{path} has no rows. Check args.path.")
@@ -103,7 +103,9 @@ def _check_row(row: Mapping[str, Any], where: str) -> None:
         raise UserError(f"{where}: `{given[0]}` ends with a message of the assistant, which leaves nothing to answer.")
 
 
-def _split_of(row: Mapping[str, Any], where: str, test_share: float) -> Split:
+def split_of(row: Mapping[str, Any], where: str, test_share: float) -> Split:
+    """Return the split of a row: the one in its column `split`, else one by a hash of its question. Raise UserError,
+    prefixed with `where`, if there is no such split."""
     given = row.get("split")
     if given in SPLITS:
         return cast(Split, given)

