@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from slimrl.cli import run
+from slimrl.environments.dataset.rows import SPLITS
 from slimrl.environments.find import load_taskset, prepare_taskset, tasks_of
 from slimrl.environments.scripts import demonstrate
-from slimrl.environments.dataset.rows import SPLITS
 from slimrl.errors import UserError
 from slimrl.plugins import COMMANDS, names
 from slimrl.types import Rollout, Taskset, Turn
