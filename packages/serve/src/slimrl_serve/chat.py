@@ -65,7 +65,6 @@ class Chat(TextReply[ChatBody]):
         return {"index": choice.index, "message": message, "finish_reason": self._reason(choice), **extras}
 
     def _read(self, choice: Choice, text: str, done: bool) -> list[str | ToolCall]:
-        """Return the new texts and tool calls of a choice. `text` is the whole text of the choice so far."""
         if not self._tools:
             return [new] if (new := text[choice.shown :]) else []
         if not done:  # any part of it may be a call
@@ -77,7 +76,6 @@ class Chat(TextReply[ChatBody]):
         return [part for part in parts if part]
 
     def _extras(self, choice: Choice, start: int, end: int) -> Plain:
-        """Return the log-probabilities and token ids of the sampled tokens `start..end`, if they were requested."""
         extras = self.token_ids(choice, start, end)
         if self.body.logprobs:
             scores = choice.scores(start, end, self.body.top_logprobs or 0)

@@ -42,7 +42,6 @@ class Completions(TextReply[CompletionBody]):
         return piece | {"finish_reason": choice.finish_reason}
 
     def _piece(self, choice: Choice, start: int, end: int, text: str) -> Plain:
-        """Return the part of a choice with the sampled tokens `start..end`, after the echoed prompt if `start` is 0."""
         piece: Plain = {"index": choice.index, "text": text, "logprobs": None, "finish_reason": None}
         if self.body.logprobs is not None:
             piece["logprobs"] = self._logprobs(choice, start, end, self.body.logprobs)

@@ -116,8 +116,6 @@ class PromptWriter:
 
 
 def _message(message: ChatMessage) -> Plain:
-    """Return a message in the form that templates expect: the content is one text, and the arguments of calls are
-    objects if possible."""
     content = message.content
     if isinstance(content, list):
         content = "".join(part.text for part in content)
@@ -175,14 +173,12 @@ def _as_text(messages: list[Plain], every_call: bool) -> list[Plain]:
 
 
 def _call_text(function: Plain) -> str:
-    """Return a call as a model writes it. Arguments that are not an object keep their original spelling."""
     arguments = function["arguments"]
     spelt = arguments if isinstance(arguments, str) else _dump(arguments)
     return f'{{"name": {_dump(function["name"])}, "arguments": {spelt}}}'
 
 
 def _with_prompt(messages: list[Plain], tools: list[Plain]) -> list[Plain]:
-    """Return the conversation with the functions in its system message. Add a system message if there is none."""
     if not tools:
         return messages
     prompt = TOOL_PROMPT.format(tools="\n".join(_dump(tool["function"]) for tool in tools))

@@ -98,7 +98,6 @@ def _as_api_error(request: Request, error: Exception) -> ApiError:
 
 
 def _explain(errors: Sequence[Any]) -> tuple[str, str]:
-    """Return one message for the errors that pydantic found, and the name of the wrong field."""
     # Each branch of a union reports an error. The error with the longest path is probably in the intended branch. A
     # class name in a path means a branch.
     first = max(errors, key=lambda error: len(error["loc"]))

@@ -185,17 +185,14 @@ class TextReply(Reply[G]):
         return {"token_ids": choice.token_ids[start:end], "token_versions": versions}
 
     def _head(self, kind: int) -> Plain:
-        """Return the fields that every reply (`kind` 0) and every piece (`kind` 1) has."""
         model = self.service.name
         return {"id": self.request_id, "object": self.KINDS[kind], "created": self.created, "model": model}
 
     def _prompt(self) -> Plain:
-        """Return the token ids of the prompt, if they were requested and there is only one prompt."""
         one = self.body.return_token_ids and len(self.prompts) == 1
         return {"prompt_token_ids": self.prompts[0]} if one else {}
 
     def _usage(self) -> Plain:
-        """Return the token counts of the reply; a prompt counts once for all its choices."""
         prompt, sampled = sum(map(len, self.prompts)), sum(len(choice.token_ids) for choice in self.choices)
         cached = sum(choice.sequence.cached for choice in self.choices[:: self.body.n or 1])
         return {

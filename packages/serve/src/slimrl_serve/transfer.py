@@ -50,7 +50,6 @@ class WeightTransfer:
         return read_weights(directory, module)
 
     def _apply(self, engine: Engine, weights: New, version: int) -> None:
-        """Copy checked weights into the module, and publish them as `version`."""
         module = self._service.policy.module
         if isinstance(weights, Adapter):
             self._base.put(weights, engine, module, version)

@@ -106,7 +106,6 @@ class EngineThread:
         return await asyncio.wrap_future(self._put(function))
 
     def _put(self, function: Callable[[Engine], T]) -> "Future[T]":
-        """Queue a function that the thread runs between two steps, and return the future of its result."""
         future: Future[T] = Future()
         self._commands.put((function, future))
         if self.ended:  # read after the put, so that either this thread or the engine's thread sees the command
@@ -149,8 +148,6 @@ class EngineThread:
             self._refuse_commands()
 
     def _advance(self, engine: Engine) -> None:
-        """Run the waiting commands and one step of the engine. If this fails, the running jobs fail, but the thread
-        continues."""
         try:
             self._obey(engine)
             if engine.busy and not self._stopping:
@@ -165,7 +162,6 @@ class EngineThread:
             engine.publish(engine.version)  # clears the cache, which the failed step may have left half written
 
     def _obey(self, engine: Engine) -> None:
-        """Run the waiting commands. If there is nothing to compute, wait for a command first."""
         idle = not engine.busy
         while idle or not self._commands.empty():
             function, future = self._commands.get()
@@ -179,7 +175,6 @@ class EngineThread:
                 future.set_exception(error)
 
     def _step(self, engine: Engine) -> None:
-        """Step the engine, and wake the jobs that finished or stream a new token."""
         engine.step(MAX_PREFILL)
         awake = []
         for request, job in list(self._open.items()):
@@ -208,8 +203,6 @@ class EngineThread:
         self._wake(list(jobs))
 
     def _wake(self, jobs: list[Job]) -> None:
-        """Wake the tasks of all these jobs with one call into the event loop."""
-
         def report() -> None:
             for job in jobs:
                 if job.is_done:

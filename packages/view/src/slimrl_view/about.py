@@ -90,7 +90,6 @@ def last_change(run: Path) -> float:
 
 
 def _is_live(run: Path, updated: float) -> bool:
-    """Return True if a run seems to be active: its last change is recent, and was not the final summary or result."""
     files = RunDir(run)
     if _mtime(files.summary) >= _mtime(files.metrics) > 0 or _mtime(files.results) >= updated > 0:
         return False

@@ -104,7 +104,6 @@ def _rollout(run: Run, key: str) -> dict[str, Any]:
 
 
 def _reference(run: Run) -> dict[str, Any] | None:
-    """Return the reference curves that a plug-in has recorded for the run's recipe; None if no plug-in has any."""
     found = (load(REFERENCES, name, "the reference")(run.directory.path) for name in names(REFERENCES))
     return next((curves for curves in found if curves), None)
 
@@ -123,7 +122,6 @@ def _selection(query: Query) -> Selection:
 
 
 def _number(query: Query, name: str) -> int | None:
-    """Return a whole number from the query; None if it is missing. Raises UserError for other values."""
     text = query.get(name, "")
     if not text:
         return None

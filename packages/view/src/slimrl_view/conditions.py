@@ -75,7 +75,6 @@ def _order(sort: str, by: Clause, ties: str) -> Clause:
 
 
 def _column(name: str) -> Clause:
-    """Return the SQL of a field. Raises UserError if it is unknown."""
     if name.startswith(METRIC):
         metric = name.removeprefix(METRIC).encode("utf-8", "replace").decode()
         if '"' in metric or "\\" in metric:

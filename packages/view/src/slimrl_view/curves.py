@@ -68,8 +68,6 @@ class Growing(Generic[Value]):
 
 
 class _Series:
-    """The metrics of one file: the number of its lines, its last step, and the steps and values of each metric."""
-
     def __init__(self) -> None:
         self.num_lines = 0
         self.last_step: int | None = None
@@ -136,7 +134,6 @@ def _describe(metric: Metric) -> Json:
 
 
 def _float(value: float | None) -> float:
-    """Return the value; nan for None and for a whole number that is too large for a float."""
     try:
         return math.nan if value is None else float(value)
     except OverflowError:

@@ -70,8 +70,6 @@ def _record(path: Path, place: Place) -> Json:
 
 
 def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
-    """Return the tokens, the segments, the decoded text, and a note if this text differs from the run's text. Raises
-    UserError without a tokenizer."""
     path = find_tokenizer(run)
     if path is None:
         raise UserError(NO_TOKENIZER)

@@ -165,7 +165,6 @@ def _stamp(file: RolloutFile) -> tuple[str, int]:
 
 
 def _forget(connection: sqlite3.Connection, path: str) -> None:
-    """Remove a file and its rollouts from the index."""
     for (file,) in connection.execute("SELECT id FROM files WHERE path = ?", (path,)).fetchall():
         for table in ("rollouts", "texts"):
             connection.execute(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", (file << 32, (file + 1 << 32) - 1))
@@ -202,7 +201,6 @@ def _read(connection: sqlite3.Connection, path: str, file: RolloutFile, stamp: t
 
 
 def _rows(opened: IO[bytes], file: RolloutFile, number: int) -> Iterator[Json]:
-    """Yield the columns of each complete line of a file; an empty dict for a damaged line."""
     begin = 0
     for line, raw in enumerate(opened):
         if not raw.endswith(b"\n"):  # the line is still incomplete

@@ -36,7 +36,6 @@ def encodable(text: str) -> str:
 
 
 def _parse(line: bytes) -> Any:
-    """Return the JSON of a line with texts that are `encodable`."""
     try:
         return from_json(line)  # three times as fast as json.loads, and refuses halves of surrogate pairs
     except ValueError:
@@ -79,7 +78,6 @@ def _columns(record: Mapping[str, Any]) -> Json:
 
 
 def _excerpt(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the first characters of the last message; an empty text without a message."""
     return str(messages[-1]["content"])[:EXCERPT_CHARS] if messages else ""
 
 

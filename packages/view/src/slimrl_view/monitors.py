@@ -46,7 +46,6 @@ class Monitors:
 
 
 def _config(run: Path) -> MonitorsConfig:
-    """Return the run's settings of its monitors; the defaults if they are unreadable."""
     try:
         return MonitorsConfig.model_validate(Settings(run).get("monitors") or {})
     except ValidationError:
@@ -59,7 +58,6 @@ def _look(health: Health, record: Json) -> None:
 
 
 def _numbers(record: Json) -> dict[str, float]:
-    """Return the metrics of a line; a null value is nan."""
     found = {name: value for name, value in record.items() if "/" in name and name != "monitor/alarms"}
     return {name: math.nan if value is None else float(value) for name, value in found.items() if _is_number(value)}
 

@@ -146,7 +146,6 @@ class Index:
         return {row["task"]: _row(row) for row in rows}
 
     def _files(self) -> list[tuple[str, int, int, int]]:
-        """Return the name and the step of each file that was read, and the numbers of its lines and damaged lines."""
         with connect(self.path) as connection:
             found = connection.execute("SELECT name, step, lines, damaged FROM files ORDER BY name").fetchall()
         return [(row["name"], row["step"], row["lines"], row["damaged"]) for row in found]
@@ -181,7 +180,6 @@ def _matching_ids(path: Path, changes: int, scope: Clause, where: Clause, order:
 
 
 def _scope(connection: sqlite3.Connection, file: str) -> Clause:
-    """Return the condition for rollouts of the training or an evaluation. Raises Missing for an unknown file."""
     if file == TRAIN:
         return Clause("held_out = 0")
     found = connection.execute("SELECT id FROM files WHERE name = ?", (file,)).fetchone()

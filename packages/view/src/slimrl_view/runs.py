@@ -102,7 +102,6 @@ def _runs_within(path: Path) -> list[Path]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return a name for each path: its last component, with a number from the second equal name on."""
     counts = Counter[str]()
     names = []
     for name in (_plain(path.name) for path in paths):
@@ -112,7 +111,6 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """Return the name without characters that need an escape in an address or a file name."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip(".") or "run"
 
 

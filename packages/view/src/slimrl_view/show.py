@@ -45,7 +45,6 @@ def show(args: argparse.Namespace) -> int:
 
 
 def _has_display() -> bool:
-    """Return True if a browser can show a window here: not in an ssh session, and not on a machine without a screen."""
     if os.environ.get("SSH_CONNECTION"):
         return False
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

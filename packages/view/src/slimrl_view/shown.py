@@ -83,6 +83,5 @@ def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
 
 
 def _last_step(run: Path) -> int:
-    """Return the last training step by a run's settings; 0 if it is unknown."""
     last_step = Settings(run).get("max_steps")
     return last_step if isinstance(last_step, int) and 0 < last_step < 10**12 else 0

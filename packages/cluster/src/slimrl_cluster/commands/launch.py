@@ -73,8 +73,6 @@ def run_launch(argv: Sequence[str]) -> int:
 
 
 def _batch_script(config: RLConfig, words: Sequence[str], options: argparse.Namespace, directory: Path) -> str:
-    """Return the text of the script. It runs `slimrl rl WORDS` in `directory`, and follows the `options` of `slimrl
-    launch`. Raises UserError if the nodes have too few GPUs for the settings."""
     _check_gpus(config, options)
     lines = [
         "#!/bin/bash",
@@ -93,7 +91,6 @@ def _batch_script(config: RLConfig, words: Sequence[str], options: argparse.Name
 
 
 def _sbatch_options(options: argparse.Namespace, directory: Path) -> list[str]:
-    """Return the options for sbatch. The job reserves whole nodes, because Ray uses all resources of a node."""
     return [
         "--job-name=slimrl",
         f"--nodes={options.nodes}",

@@ -38,7 +38,6 @@ class Router:
         self._sent.pop(name, None)
 
     def _num_held(self, name: str, blocks: Sequence[int]) -> int:
-        """Return the number of blocks at the start of `blocks` that were already sent to the replica `name`."""
         sent = self._sent.get(name, OrderedDict())
         return next((place for place, block in enumerate(blocks) if block not in sent), len(blocks))
 

@@ -48,7 +48,6 @@ def with_announced_date(model: ModelConfig, trainer: Facts) -> ModelConfig:
 
 
 def _digest(config: RLConfig) -> str:
-    """Return a digest of the settings that must be equal in trainer and orchestrator."""
     settings = config.model_dump(
         exclude={"output_dir": True, "resume": True, "inference": {"port"}, "deployment": {"host"}}
     )

@@ -87,7 +87,6 @@ def find_status(output_dir: Path) -> RunStatus:
 
 
 def _find_process(run: RunDir) -> str:
-    """Return the process that holds the run's lock, such as "process 4711"; an empty text if no process holds it."""
     if not run.lock.is_file():
         return ""
     if pid := holder_of(run.lock):
@@ -129,7 +128,6 @@ def _summary(run: RunDir, runs: bool) -> tuple[int, int, str]:
 
 
 def _activity(run: RunDir, facts: Facts) -> str:
-    """Return a text about the current activity of a living part."""
     wait = _read(wait_path(run, facts["part"]))
     if wait and str(wait.get("pid")) == facts["pid"]:
         return f"waits for the {wait['for']}'s {wait['what']}, for {time.time() - wait['since']:.0f} s"
@@ -146,7 +144,6 @@ def _find_missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> 
 
 
 def _notes(run: RunDir, started: Mapping[str, Any], runs: bool) -> Iterator[str]:
-    """Yield notes about dead programs, a long silence, and the directory of the logs."""
     if started.get("deaths"):
         yield f"{started['deaths']} of its programs have died so far, and were started again"
     # A resumed run keeps its old metrics file until its trainer has loaded, so the time of the programs' file counts,

@@ -161,13 +161,10 @@ class Supervision:
         return any(part in self._joined - present and not one.end for part, one in zip(PAIR, self._pair, strict=True))
 
     def _present(self, members: Mapping[str, Facts]) -> set[str]:
-        """Return which of trainer and orchestrator are in the run now: among `members` on a cluster, else by their
-        files."""
         on_cluster = {facts["part"] for facts in members.values()}
         return on_cluster | {part for part in PAIR if file_members(self._run, part)}
 
     def _replace_dead_samplers(self) -> None:
-        """Restart dead samplers. Raises UserError if they die too often, or refuse their settings."""
         for number, program in [*self._samplers.items()]:
             if not (end := program.end):
                 continue
@@ -206,7 +203,6 @@ class Supervision:
             self._note(f"ended {sampler.name}, which is not wanted any more")
 
     def _start_sampler(self, number: int) -> Program:
-        """Start the sampler `number`, counted from 0, on its share of `inference_gpu_ids` if they are set."""
         words, gpus = [*SLIMRL, "inference", *self._argv], self._config.inference_gpu_ids
         if gpus:
             own = gpus[number * self._share : (number + 1) * self._share]
@@ -217,7 +213,6 @@ class Supervision:
         return self._programs.start(f"sampler-{number}", words, needs)
 
     def _show(self) -> None:
-        """Print the new output of the parts: the trainer's lines unchanged, the orchestrator's lines with its name."""
         for program, start in zip(self._pair, ("", "orchestrator: "), strict=True):
             for line in program.new_lines():
                 self._note(f"{start}{line}")

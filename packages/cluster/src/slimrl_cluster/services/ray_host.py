@@ -114,7 +114,6 @@ def node_address() -> str:
 
 
 def _cluster() -> str:
-    """Return the address of this cluster's head."""
     return str(_ray().get_runtime_context().gcs_address)
 
 

@@ -75,7 +75,6 @@ class RayProgram:
         self._cluster.remove_member(self.name)
 
     def _take(self, answer: Any) -> None:
-        """Process the node's answer to the last request, and then ask the node whether the program has ended."""
         if not self._has_started:
             pid, address = answer
             self.process, self._has_started = f"{pid} on {address}", True
@@ -89,7 +88,6 @@ class RayProgram:
         self._began = self._said = time.monotonic()
 
     def _wait_on(self) -> None:
-        """Log a long wait, and end the program after the time limit."""
         now = time.monotonic()
         waited = f"{self._silence}, for {now - self._began:.0f} s"
         if not self._has_started and now - self._began > self._patience_s:
@@ -218,7 +216,6 @@ class RayPrograms:
         return program
 
     def _host(self, needs: Needs, strategy: Any) -> Any:
-        """Create an actor that starts and reserves resources on a node, as soon as a node has enough free resources."""
         options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "scheduling_strategy": strategy, "max_restarts": 0}
         words = str(self.logs), os.getcwd(), self._environment, needs.cpus < 1
         return self.ray.remote(ProgramHost).options(**options).remote(*words)

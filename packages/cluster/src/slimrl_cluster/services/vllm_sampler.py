@@ -124,8 +124,6 @@ def vllm_environment() -> dict[str, str]:
 
 
 def _python_of(program: str) -> str:
-    """Return the path of the Python interpreter beside vLLM's program. Raises UserError if the program or the
-    interpreter is missing."""
     found = shutil.which(Path(program).expanduser())
     if found is None:
         raise UserError(
@@ -163,7 +161,6 @@ def _plugin_directory() -> Path:
 
 
 def _cache_bytes(model_path: Path, num_slots: int, seq_len: int, dtype: str) -> int:
-    """Return the size in bytes of vLLM's key-value cache for `num_slots` sequences."""
     sizes: Any = read_json(model_path / "config.json", MAX_JSON_BYTES)
     if missing := [key for key in ("num_attention_heads", "hidden_size", "num_hidden_layers") if key not in sizes]:
         raise UserError(

@@ -135,7 +135,6 @@ class Roster:
         return found
 
     def _facts(self) -> Facts:
-        """Return the facts that every part announces."""
         return {"part": self.own, "pid": str(os.getpid()), "host": platform.node()}
 
     def _announce(self, file: IO[str], facts: Facts) -> None:
@@ -234,7 +233,6 @@ def _lock_within(file: IO[str], seconds: float) -> bool:
 
 
 def _lock(file: IO[str], kind: int) -> bool:
-    """Try once to lock the file; `kind` is LOCK_SH or LOCK_EX. Return False if another process holds the lock."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -82,7 +82,6 @@ class WeightsEngine(WeightTransferEngine[WeightTransferInitInfo, WeightsInfo]): 
         """No-op: nothing is open between updates."""
 
     def _check_shapes(self, source: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise UserError unless `shapes` has the names and shapes of the model's tensors."""
         own, new = (self._without_copies(of) for of in (_shapes_of(_files(self._model_directory())), shapes))
         if new != own:
             name = min(name for name in own | new if own.get(name) != new.get(name))

@@ -52,7 +52,6 @@ class Guard:
             await self._hand_on(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
-        """Return the reason to refuse a request, judged by its head; None if it is accepted."""
         size = len(scope["raw_path"]) + len(scope["query_string"])
         size += sum(len(name) + len(value) + HEADER_BYTES for name, value in scope["headers"])
         if size > MAX_HEAD_BYTES:
@@ -71,7 +70,6 @@ class Guard:
         return None
 
     async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the whole body, and then let the application answer."""
         body, held, more = bytearray(), 0, True
         try:
             while more:
