@@ -12,7 +12,7 @@ This is the directory of a run. The directory of an evaluation has only the file
     checkpoints/step_10/  weights/step_10/     the state to resume from, and the Hugging Face weights
     warmup/                                    the directory of the warm-up, with the same layout
     logs/                                      the logs of a run in several processes
-    transport/batches/step_9.safetensors       the batch of a step, for the trainer
+    transport/batches/step_9.json              the batch of a step, for the trainer
     transport/weights/step_10/                 the weights of a version, for samplers
 """
 
@@ -64,7 +64,7 @@ class RunDir:
 
     def batch_of(self, step: int) -> Path:
         """Return the path of the batch of a step, for a trainer in another process."""
-        return self.batches / f"step_{step}.safetensors"
+        return self.batches / f"step_{step}.json"
 
     def sent_weights_of(self, version: int) -> Path:
         """Return the path of the weights of a version, for samplers in other processes."""

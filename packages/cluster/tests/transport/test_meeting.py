@@ -211,5 +211,5 @@ def test_batches_and_weights_of_the_past_are_dropped(tmp_path: Path) -> None:
     assert newest_version(run) == 10
     drop_before(run.batches, 10)
     drop_before(run.sent_weights, 1)
-    assert [path.name for path in run.batches.iterdir()] == ["step_10.safetensors"]
+    assert [path.name for path in run.batches.iterdir()] == ["step_10.json"]
     assert not run.sent_weights_of(0).exists() and run.sent_weights_of(1).exists()

@@ -4,7 +4,7 @@
     transport/inference-0.json              {"pid": "4712", "host": "desk", "address": "http://127.0.0.1:8000", ...}
     transport/orchestrator.json             {"pid": "4713", "host": "desk", ...}
     transport/waits/trainer.json            `slimrl status` reads here for which part the trainer waits
-    transport/batches/step_7.safetensors    the batch of training step 7, by the orchestrator
+    transport/batches/step_7.json           the batch of training step 7, by the orchestrator
     transport/weights/step_7/               the weights after 7 steps, by the trainer; the sampler reads them
 
 A part holds a lock on its own file while it lives. The operating system releases the lock when the process dies, for
