@@ -1,6 +1,7 @@
 """The batch script of `slimrl launch --slurm`: what it asks SLURM for, and its logic, run for real with programs that
 stand for SLURM, Ray and slimrl."""
 
+import io
 import os
 import random
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -35,11 +37,13 @@ def free_job_id() -> int:
     raise AssertionError("no port is free")
 
 
-def write_script(tmp_path: Path, *more: str) -> Path:
-    script = tmp_path / "job.sh"
+def write_script(tmp_path: Path, *more: str, programs: str = str(PROGRAMS)) -> Path:
+    """Write a script that finds the stand-ins in the directories `programs` first."""
+    script, printed = tmp_path / "job.sh", io.StringIO()
     words = ["--slurm", "@", str(FILE), "--output_dir", str(tmp_path / "a run"), "--gpus_per_node", "2", "--time", "60"]
-    setup = ["--setup", f'export PATH={PROGRAMS}:"$PATH"']
-    assert run(["launch", *words, *setup, *more, "-o", str(script)]) == 0
+    with redirect_stdout(printed):
+        assert run(["launch", *words, *more]) == 0
+    script.write_text(printed.getvalue().replace("export PATH=", f"export PATH={programs}:"))
     return script
 
 
@@ -105,8 +109,7 @@ def start(jobs: list[Job], tmp_path: Path, script: Path, num_nodes: int = 3, **v
 
 
 def test_options_for_sbatch(tmp_path: Path) -> None:
-    more = ["--nodes", "4", "--sbatch", "--partition=gpu", "--sbatch", "--qos=high"]
-    text = write_script(tmp_path, *more).read_text()
+    text = write_script(tmp_path, "--nodes", "4").read_text()
     lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
     assert lines == [
         "--job-name=slimrl",
@@ -121,8 +124,6 @@ def test_options_for_sbatch(tmp_path: Path) -> None:
         "--open-mode=append",
         "--requeue",
         "--signal=B:USR1@120",
-        "--partition=gpu",
-        "--qos=high",
     ]
     assert text.startswith("#!/bin/bash\n#SBATCH ")
 
@@ -162,8 +163,8 @@ def test_the_head_takes_an_address_that_other_nodes_see(jobs: list[Job], tmp_pat
     for name, line in (("getent", "127.0.1.1 STREAM n1"), ("hostname", "127.0.0.1 fd00::2")):
         (own / name).write_text(f"#!/bin/bash\necho '{line}'\n")
         (own / name).chmod(0o755)
-    words = "--orchestrator.sampling.stop", given, "--setup", f'export PATH={own}:"$PATH"'
-    job = start(jobs, tmp_path, write_script(tmp_path, *words), num_nodes=1, STATUS="7", RAY_HEAD_IP="")
+    script = write_script(tmp_path, "--orchestrator.sampling.stop", given, programs=f"{own}:{PROGRAMS}")
+    job = start(jobs, tmp_path, script, num_nodes=1, STATUS="7", RAY_HEAD_IP="")
     status, output = job.end()
     assert status == 7 and "the run ended with status 7" in output
     assert " --node-ip-address=127.0.0.1 " in job.calls[1]
@@ -225,13 +226,12 @@ def test_a_node_that_cannot_start_ray_ends_the_job(role: str, jobs: list[Job], t
 
 @pytest.mark.nightly
 def test_nodes_that_do_not_come_are_told(jobs: list[Job], tmp_path: Path) -> None:
-    script = write_script(tmp_path, "--nodes", "2")
+    script = write_script(tmp_path, "--nodes", "2", programs=f"{tmp_path}/bin:{PROGRAMS}")
     script.write_text(script.read_text().replace("START_TIMEOUT_S=600", "START_TIMEOUT_S=8"))
     # Only one of the two workers that SLURM promises is started by the stand-in.
     (tmp_path / "bin").mkdir()
     fewer = (PROGRAMS / "srun").read_text().replace("num=1\n", 'num=1\nset -- "${@/--ntasks=2/--ntasks=1}"\n')
     (tmp_path / "bin/srun").write_text(fewer)
     (tmp_path / "bin/srun").chmod(0o755)
-    script.write_text(script.read_text().replace(f"export PATH={PROGRAMS}:", f"export PATH={tmp_path}/bin:{PROGRAMS}:"))
     status, output = start(jobs, tmp_path, script, num_nodes=3).end()
     assert status == 1 and "2 of 3 nodes had joined Ray" in output

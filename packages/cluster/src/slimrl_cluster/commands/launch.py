@@ -8,13 +8,12 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl.io.files import replace_file
 from slimrl.launch.open_dir import refuse_run
 from slimrl.launch.start import check_data_files, check_model_names
 from slimrl.launch.tasksets import check_environments
@@ -23,9 +22,9 @@ JOB = Path(__file__).with_name("slurm_job.sh")
 BY_RAY = ("--deployment.type", "ray", "--deployment.address", "auto")
 START_TIMEOUT_S = 600  # seconds until every node must have joined Ray
 GRACE_S = 120  # the run is stopped and the job requeued this many seconds before the time limit
-USAGE = "slimrl launch --slurm @ FILE [--key VALUE ...] --gpus_per_node N --time TIME [--nodes N] [-o SCRIPT]"
+USAGE = "slimrl launch --slurm @ FILE [--key VALUE ...] --gpus_per_node N --time TIME [--nodes N] > SCRIPT"
 ABOUT = """\
-Writes a batch script for SLURM that runs `slimrl rl @ FILE ...` over the nodes of a job: it starts Ray on all of them
+Prints a batch script for SLURM that runs `slimrl rl @ FILE ...` over the nodes of a job: it starts Ray on all of them
 (the extra `ray`), waits until all are in, runs the command on the first node, and ends Ray. FILE and the settings are
 those of `slimrl rl`, and are checked now; put `launch --slurm` in the place of `rl`. Nothing is submitted.
 """
@@ -35,21 +34,17 @@ slimrl is installed in, whose programs the script puts first on the PATH. Two mi
 ends the run, and puts the job back into the queue if the run has written a checkpoint since it started; SLURM does the
 same when a node dies. The next start goes on by `--resume`, and so does the script when you submit it again.
 
-  slimrl launch --slurm @ examples/reverse_text/rl.toml --nodes 4 --gpus_per_node 8 --time 04:00:00 -o job.sh
-  sbatch job.sh
+  slimrl launch --slurm @ examples/reverse_text/rl.toml --nodes 4 --gpus_per_node 8 --time 04:00:00 > job.sh
+  sbatch --partition=gpu job.sh
 
 Laptop, one host, SLURM, Kubernetes: docs/cluster.md.
 """
-MAY_HAVE_DASHES = ("--setup", "--sbatch")  # options whose values may begin with dashes
 
 
 def run_launch(argv: Sequence[str]) -> int:
-    """Check a run's settings as `rl` does, and write or print the batch script. Return the exit status. Raises
-    UserError if the settings are invalid, or if the output file exists."""
-    words = iter(argv)
-    options, settings = _parser().parse_known_args(
-        [f"{word}={next(words, '')}" if word in MAY_HAVE_DASHES else word for word in words]
-    )
+    """Check a run's settings as `rl` does, and print the batch script. Return the exit status. Raises UserError if the
+    settings are invalid."""
+    options, settings = _parser().parse_known_args(argv)
     if not options.slurm:
         raise UserError(
             "launch needs --slurm, the kind of batch system that it writes a script for. For Kubernetes change "
@@ -61,19 +56,12 @@ def run_launch(argv: Sequence[str]) -> int:
     check_environments(config, make=False)
     if not config.resume:  # with `resume`, the script continues an existing run
         refuse_run(Path(config.output_dir))
-    text = _batch_script(config, settings, options, Path.cwd())
-    if not options.output:
-        print(text, end="")
-        return 0
-    if options.output.exists():
-        raise UserError(f"{options.output} exists, and is not overwritten. Delete it, or give -o another name.")
-    replace_file(options.output, [text.encode()], chosen_by="-o")
-    print(f"wrote {options.output}. Submit it: sbatch {shlex.quote(str(options.output))}")
+    _check_gpus(config, options)
+    print(_batch_script(config, settings, options, Path.cwd()), end="")
     return 0
 
 
 def _batch_script(config: RLConfig, words: Sequence[str], options: argparse.Namespace, directory: Path) -> str:
-    _check_gpus(config, options)
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {option}" for option in _sbatch_options(options, directory)),
@@ -84,7 +72,6 @@ def _batch_script(config: RLConfig, words: Sequence[str], options: argparse.Name
         f"output_dir={shlex.quote(config.output_dir)}",
         f"command=({shlex.join(['slimrl', 'rl', *words, *BY_RAY])})",
         f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"',
-        *options.setup,
         "",
     ]
     return "\n".join(lines) + "\n" + JOB.read_text(encoding="utf-8")
@@ -104,13 +91,14 @@ def _sbatch_options(options: argparse.Namespace, directory: Path) -> list[str]:
         "--open-mode=append",
         "--requeue",
         f"--signal=B:USR1@{GRACE_S}",
-        *options.sbatch,
     ]
 
 
 def _check_gpus(config: RLConfig, options: argparse.Namespace) -> None:
     """Raise UserError if the settings need more GPUs than the nodes have. A trainer rank needs one GPU. A sampler needs
     `gpus_per_sampler` GPUs on one node."""
+    if options.nodes < 1 or options.gpus_per_node < 0:
+        raise UserError("launch needs --nodes of 1 or more, and --gpus_per_node of 0 or more.")
     deployment, there = config.deployment, options.nodes * options.gpus_per_node
     num_samplers = 0 if config.inference.base_url else deployment.num_samplers
     needed = num_samplers * deployment.gpus_per_sampler + deployment.num_trainers
@@ -134,30 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add = parser.add_argument
     add("--slurm", action="store_true", help="the kind of batch system, the only one so far")
-    add("--nodes", type=_whole(1), default=1, metavar="N", help="nodes of the job; 1 if not given")
+    add("--nodes", type=int, default=1, metavar="N", help="nodes of the job; 1 if not given")
     about = "GPUs of each; 0 for nodes without"
-    add("--gpus_per_node", "--gpus-per-node", type=_whole(0), required=True, metavar="N", help=about)
+    add("--gpus_per_node", "--gpus-per-node", type=int, required=True, metavar="N", help=about)
     about = "time limit, as sbatch reads it: 90 (minutes), 04:00:00, 2-00:00:00; over five minutes"
-    add("--time", type=_line, required=True, help=about)
-    about = 'a line for the script before anything is started, such as "module load cuda"; again for another'
-    add("--setup", type=_line, action="append", default=[], metavar="LINE", help=about)
-    about = 'any other option of sbatch, such as "--partition=gpu"; again for another. Options given so count most'
-    add("--sbatch", type=_line, action="append", default=[], metavar="OPTION", help=about)
-    about = "where to write the script; without it, it is printed"
-    add("-o", "--output", type=Path, metavar="FILE", help=about)
+    add("--time", required=True, help=about)
     return parser
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit()) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"found {text or 'nothing'}, expected a whole number of {least} or more")
-        return int(text)
-
-    return read
-
-
-def _line(text: str) -> str:
-    if not text or "\n" in text:
-        raise argparse.ArgumentTypeError("one line must follow")
-    return text
