@@ -12,7 +12,7 @@ from packages.serve.tests.conftest import connected, serving
 from slimrl.config.reading.load import load
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
-from slimrl_serve.bodies import Body, ChatBody, CompletionBody, TokenizeBody
+from slimrl_serve.bodies import IGNORED, OFF, Body, ChatBody, CompletionBody, TokenizeBody
 from slimrl_serve.command import InferenceServer
 from slimrl_serve.http.server import listen
 from slimrl_serve.json_route import MAX_BODY_BYTES
@@ -167,40 +167,13 @@ BODIES: dict[str, dict[str, Any]] = {
     "/tokenize": {"prompt": "a"},
     "/update_weights": {"weight_dir": "/nope", "version": 1},
 }
-CONSTRAINTS: dict[str, Any] = {
-    "guided_whitespace_pattern": " ",
-    "structural_tag": "{}",
-    "structured_outputs": {"json": {"allOf": [{"type": "string", "pattern": ".*[ab]{9}.*a.*"}]}},
-    "response_format": {"type": "json_object"},
-    "frequency_penalty": 0.5,
-    "repetition_penalty": 1.1,
-    "logit_bias": {"5": 1},
-    "min_tokens": 3,
-    "best_of": 3,
-    "bad_words": ["no"],
-    "allowed_token_ids": [5, 6],
-    "use_beam_search": True,
-    "length_penalty": 2.0,
-    "truncate_prompt_tokens": 3,
-    "logits_processors": ["x"],
-    "thinking_token_budget": 10,
-}
-OF_CHATS: dict[str, Any] = {
-    "functions": [{"name": "f"}],
-    "parallel_tool_calls": False,
-    "function_call": "auto",
-    "reasoning_effort": "low",
-    "modalities": ["audio"],
-    "web_search_options": {},
-    "chat_template": "{{ messages }}",
-}
+CONSTRAINT = {"json": {"allOf": [{"type": "string", "pattern": ".*[ab]{9}.*a.*"}]}}
 
 
 @pytest.mark.parametrize("path", BODIES)
 def test_what_would_constrain_a_reply_is_refused_by_name_and_unless_it_is_null(http: httpx.Client, path: str) -> None:
-    fields = {"a_field_of_tomorrow": 1}
-    if "v1" in path:
-        fields |= CONSTRAINTS | (OF_CHATS if "chat" in path else {})
+    fields = dict.fromkeys(["a_field_of_tomorrow", "structured_outputs", *OFF], CONSTRAINT)
+    del fields["stream"]  # a field of its own of chat and completions
     for name, value in fields.items():
         for place in ("", "sampling_params.") if path == GENERATE else ("",):
             inner = {name: value}
@@ -223,33 +196,19 @@ def test_a_misspelt_field_is_answered_with_the_right_one(http: httpx.Client, wro
     assert (f"Did you mean `{right}`?" in message or not right) and len(message) < 200
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"user": "me", "metadata": {"run": "1"}, "store": True, "service_tier": "flex", "safety_identifier": "x"},
-        {"prompt_cache_key": "x", "prediction": {"type": "content", "content": "x"}, "priority": 3, "request_id": "x"},
-        {"spaces_between_special_tokens": True, "bad_words": [], "use_beam_search": False, "length_penalty": 1},
-        {"logit_bias": {}, "frequency_penalty": 0, "repetition_penalty": 1.0},
-        {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": False}},
-    ],
-    ids=str,
-)
-def test_what_changes_no_reply_is_let_pass(http: httpx.Client, extra: dict[str, Any]) -> None:
+def test_what_changes_no_reply_is_let_pass(http: httpx.Client) -> None:
     for path in (COMPLETIONS, CHAT, f"{CHAT}/tokens"):
-        reply = http.post(path, json={**BODIES[path], **extra})
-        assert reply.status_code == 200, reply.text
+        for extra in (OFF, dict.fromkeys(IGNORED, {"any": "value"})):
+            reply = http.post(path, json={**BODIES[path], **extra})
+            assert reply.status_code == 200, reply.text
 
 
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
         (CompletionBody, {"prompt": MANY}),
-        (CompletionBody, {"prompt": [MANY]}),
         (CompletionBody, {"prompt": [[1, None]] * 1000}),
         (CompletionBody, {"prompt": "a", "stop": MANY}),
-        (CompletionBody, {"prompt": "a", "stop_token_ids": MANY}),
-        (ChatBody, {"messages": MANY}),
-        (ChatBody, {"messages": [{"role": "user", "content": MANY}]}),
         (ChatBody, {"messages": [{**USER[0], "tool_calls": MANY}]}),
         (ChatBody, {"messages": USER, "tools": MANY}),
         (TokenizeBody, {"messages": MANY}),

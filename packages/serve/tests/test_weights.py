@@ -152,14 +152,6 @@ def test_weights_with_checksums_are_compared_with_them(tmp_path: Path) -> None:
         read_weights(tmp_path, Layer())
 
 
-def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
-    for name in ("a.safetensors", "b.safetensors"):
-        save_file({"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}, tmp_path / name)
-    (tmp_path / INDEX).write_text('{"weight_map": {"weight": "a.safetensors", "bias": "b.safetensors"}}')
-    with pytest.raises(UserError, match="in several files"):
-        read_weights(tmp_path, nn.Linear(2, 2))
-
-
 def test_an_update_replaces_every_tensor_and_the_version(tiny_dir: Path, tmp_path: Path) -> None:
     weights = {name: 1.5 * tensor for name, tensor in load_file(tiny_dir / NAME).items()}
     save_file(weights, tmp_path / NAME, metadata={"format": "pt"})

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,28 +32,25 @@ QUESTIONS = {
 }
 
 
-def lm_eval(server: InferenceServer, path: Path, rows: dict[str, str], tasks: Sequence[str], *flags: str, **more: Any):
-    """Run lm-eval on these questions and answers; its output is in the directory."""
-    questions = path / "questions.jsonl"
-    lines = [json.dumps({"question": question, "answer": answer}) for question, answer in rows.items()]
+def test_scores_are_the_engines(server: InferenceServer, reference: Reference, tiny_dir: Path, tmp_path: Path) -> None:
+    questions = tmp_path / "questions.jsonl"
+    lines = [json.dumps({"question": question, "answer": answer}) for question, answer in QUESTIONS.items()]
     questions.write_text("\n".join(lines), encoding="utf-8")
-    for name in tasks:
-        task = {"task": name, "dataset_kwargs": {"data_files": {"test": str(questions)}}, **COMMON, **TASKS[name]}
-        (path / f"{name}.yaml").write_text(json.dumps(task), encoding="utf-8")
-    arguments = {"model": "tiny", "base_url": f"{server.address}/v1/completions", "max_length": 512, "max_retries": 1}
+    for name, task in TASKS.items():
+        settings = {"task": name, "dataset_kwargs": {"data_files": {"test": str(questions)}}, **COMMON, **task}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    arguments = {
+        "model": "tiny", "base_url": f"{server.address}/v1/completions", "max_length": 512, "max_retries": 1,
+        "num_concurrent": 2, "tokenizer_backend": "huggingface", "tokenizer": tiny_dir,
+    }  # fmt: skip
     command = [
-        *(sys.executable, "-m", "lm_eval", "--model", "local-completions", "--tasks", ",".join(tasks)),
-        *("--model_args", ",".join(f"{name}={value}" for name, value in (arguments | more).items())),
-        *("--include_path", str(path), "--output_path", str(path), "--batch_size", "3", *flags),
+        *(sys.executable, "-m", "lm_eval", "--model", "local-completions", "--tasks", ",".join(TASKS)),
+        *("--model_args", ",".join(f"{name}={value}" for name, value in arguments.items())),
+        *("--include_path", str(tmp_path), "--output_path", str(tmp_path), "--batch_size", "3", "--log_samples"),
     ]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(path)}
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=170)
     assert result.returncode == 0, result.stdout + result.stderr
-
-
-def test_scores_are_the_engines(server: InferenceServer, reference: Reference, tiny_dir: Path, tmp_path: Path) -> None:
-    own = {"num_concurrent": 2, "tokenizer_backend": "huggingface", "tokenizer": tiny_dir}
-    lm_eval(server, tmp_path, QUESTIONS, [*TASKS], "--log_samples", **own)
     samples = {}
     for task in TASKS:
         (path,) = tmp_path.rglob(f"samples_{task}_*.jsonl")
