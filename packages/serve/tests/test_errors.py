@@ -198,7 +198,7 @@ def test_a_misspelt_field_is_answered_with_the_right_one(http: httpx.Client, wro
 
 def test_what_changes_no_reply_is_let_pass(http: httpx.Client) -> None:
     for path in (COMPLETIONS, CHAT, f"{CHAT}/tokens"):
-        for extra in (OFF, dict.fromkeys(IGNORED, {"any": "value"})):
+        for extra in (OFF, dict.fromkeys(IGNORED, "any")):
             reply = http.post(path, json={**BODIES[path], **extra})
             assert reply.status_code == 200, reply.text
 
