@@ -20,11 +20,9 @@ def test_a_run_is_described_by_the_settings_that_it_keeps(tmp_path):
     write_config(load(RLConfig, argv.split(), {}), tmp_path / "run")
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 4, "reward/mean": 1}\n')
     found = described(tmp_path / "run")
-    wanted = {"command": "rl", "model": "m", "algorithm": "grpo", "seed": 3, "max_steps": 9, "step": 4}
+    wanted = {"command": "rl", "algorithm": "grpo", "seed": 3, "max_steps": 9, "step": 4}
     wanted |= {"environments": ["reverse-text", "wordle"]}
     assert {name: found[name] for name in wanted} == wanted
-    assert ["trainer.loss.type", "grpo"] in found["settings"]
-    assert ["orchestrator.env.1.id", "wordle"] in found["settings"]
 
 
 def test_seeds_of_one_experiment_have_the_same_key(tmp_path):
@@ -45,15 +43,7 @@ def test_runs_without_settings_are_shown_and_are_not_seeds_of_each_other(tmp_pat
     (tmp_path / "b" / "config.toml").write_text("not [ toml")
     found = [described(tmp_path / name) for name in ("a", "b")]
     assert found[0]["config_key"] != found[1]["config_key"]
-    assert (found[1]["model"], found[1]["settings"], found[1]["environments"]) == ("", [], [])
-
-
-def test_secrets_are_not_shown(tmp_path):
-    run = make_run(tmp_path / "run")
-    more = 'api_key = "abc"\nlist = ["sk-abcdefghijklmnopqrstuvwx1"]\nurl = "http://me:pw@host/"\nmax_tokens = 3\n'
-    (run / "config.toml").write_text((run / "config.toml").read_text() + "[judge]\n" + more)
-    shown = [value for name, value in described(run)["settings"] if name.startswith("judge.")]
-    assert shown == ["[key]", "[key]", "[key]", "3"]
+    assert (found[1]["algorithm"], found[1]["environments"]) == ("", [])
 
 
 def test_a_run_is_live_while_it_writes_and_has_no_summary(tmp_path):

@@ -12,7 +12,6 @@ from slimrl.config.reading.saved import HEADER, NO_RECIPE, by_dotted_key
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
 from slimrl.io.run_dir import RunDir
-from slimrl.io.secrets import HIDDEN, has_secret, names_secret
 from slimrl_view.curves import Curves
 from slimrl_view.runs import NamedRun
 
@@ -46,10 +45,6 @@ class Settings:
         listed = found if isinstance(found, list) else [found]
         return [str(one.get("name") or one.get("id", "")) for one in listed if isinstance(one, Mapping)]
 
-    def in_words(self) -> list[list[str]]:
-        """Return a pair for each setting: its dotted path, and its value as text. Secrets are replaced by `[key]`."""
-        return [[path, _show(path, value)] for path, value in by_dotted_key(self.tree).items()]
-
     def key(self) -> str:
         """Return a digest of the command and the recipe's settings. It is equal for runs that differ only in their
         seeds."""
@@ -61,36 +56,27 @@ class Settings:
 def describe(run: NamedRun, curves: Curves) -> Json:
     """Return the entry for a run in the page's list of runs."""
     settings = Settings(run.path)
-    step, max_steps, updated = curves.last_step(), settings.get("max_steps"), last_change(run.path)
-    algorithm = settings.get("trainer.loss.type")
     return {
         "id": run.id,
         "name": run.path.name,
         "path": run.shown,
         "command": settings.command,
-        "model": str(settings.get("model.name") or ""),
         "environments": settings.environments(),
-        "algorithm": str(algorithm or ""),
+        "algorithm": str(settings.get("trainer.loss.type") or ""),
         "seed": settings.get("seed"),
-        "max_steps": max_steps,
-        "step": step,
-        "live": _is_live(run.path, updated),
-        "updated": int(updated),
-        "settings": settings.in_words(),
+        "max_steps": settings.get("max_steps"),
+        "step": curves.last_step(),
+        "live": _is_live(run.path),
         # A run without settings counts as a separate experiment.
-        "config_key": settings.key() if settings.tree else hashlib.sha256(str(run.path).encode()).hexdigest()[:16],
+        "config_key": settings.key() if settings.tree else str(run.path),
     }
 
 
-def last_change(run: Path) -> float:
-    """Return the time of the last change of the run's metrics, rollouts or results, in seconds."""
+def _is_live(run: Path) -> bool:
     files = RunDir(run)
     newest = max(files.rollouts.glob("*.jsonl"), default=files.rollouts)
-    return max(map(_mtime, (files.metrics, files.warmup.metrics, newest, files.held_out, files.summary)))
-
-
-def _is_live(run: Path, updated: float) -> bool:
-    files = RunDir(run)
+    updated = max(map(_mtime, (files.metrics, files.warmup.metrics, newest, files.held_out, files.summary)))
+    # The last change must be recent, and not the final summary or result.
     if _mtime(files.summary) >= _mtime(files.metrics) > 0 or _mtime(files.results) >= updated > 0:
         return False
     return time.time() - updated < SILENT_S
@@ -101,8 +87,3 @@ def _mtime(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _show(path: str, value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return HIDDEN if names_secret(path.rpartition(".")[2]) or has_secret(text) else text

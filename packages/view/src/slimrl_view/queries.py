@@ -117,12 +117,11 @@ class Index:
         return {"total": total, "matched": len(rows), "groups": [*map(_group, page)]}
 
     def group(self, name: str, file: str) -> Json:
-        """Return the rollouts of a group with their metrics. Raises Missing for an unknown name."""
+        """Return the rollouts of a group. Raises Missing for an unknown name."""
         rows = self._select(f"grp = ? AND {{scope}} ORDER BY file, line LIMIT {MAX_GROUP_ROWS}", (name,), file)
         if not rows:
             raise Missing(f"there is no group {name!r:.200} in {file}.")
-        found = [*map(_row_with_metrics, rows)]
-        return {"rows": found, "metric_names": sorted({name for row in found for name in row["metrics"]})}
+        return {"rows": [*map(_row, rows)]}
 
     def task(self, task: str) -> Json:
         """Return all rollouts of a task, from all steps and evaluations."""
@@ -192,10 +191,6 @@ def _scope(connection: sqlite3.Connection, file: str) -> Clause:
 def _row(row: sqlite3.Row) -> Json:
     key = f"{row['name']}:{row['step']}:{row['line']}"
     return {"key": key, "file": row["name"], "group": row["grp"], **{name: row[name] for name in COLUMNS}}
-
-
-def _row_with_metrics(row: sqlite3.Row) -> Json:
-    return _row(row) | {"metrics": json.loads(row["metrics"])}
 
 
 def _group(row: sqlite3.Row) -> Json:

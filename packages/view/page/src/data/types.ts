@@ -30,15 +30,12 @@ export interface Run {
   name: string;
   path: string;
   command: string;
-  model: string;
   environments: string[];
   algorithm: string;
   seed: number | null;
   max_steps: number | null;
   step: number | null;
   live: boolean;
-  updated: number;
-  settings: [string, string][];
   config_key: string;
 }
 
@@ -139,7 +136,6 @@ export interface Row {
   version: Num;
   excerpt: string;
   prompt: string;
-  metrics?: Record<string, Num>;
 }
 
 export type Facets = Record<string, Record<string, number>>;
@@ -175,7 +171,6 @@ export interface GroupsAnswer {
 
 export interface GroupAnswer {
   rows: Row[];
-  metric_names: string[];
 }
 
 export interface Message {
