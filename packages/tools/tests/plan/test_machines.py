@@ -44,7 +44,7 @@ def test_each_gpu_has_its_own_capacity(two_gpus: None, tmp_path: Path, words: li
     places = {one.device: one for one in plan.places}
     assert places[place].capacity == (80e9 if name.endswith("(Large)") else 8e9)
     assert "cuda:0" not in places or places["cuda:0"].capacity == 8e9
-    assert name in "\n".join(full_report(plan, []))
+    assert name in "\n".join(full_report(plan))
 
 
 def test_a_model_on_the_cpu_is_planned_by_the_cpu_where_there_are_gpus(two_gpus: None, tmp_path: Path) -> None:

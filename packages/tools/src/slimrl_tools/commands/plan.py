@@ -12,7 +12,7 @@ from slimrl.models.device import set_threads
 from slimrl_tools.plan.devices import find_machine
 from slimrl_tools.plan.measure import measure, this_machine
 from slimrl_tools.plan.plan import make_planner, what_is_left
-from slimrl_tools.plan.report import full_report, proposals
+from slimrl_tools.plan.report import full_report
 from slimrl_tools.system import load_note, own_memory
 
 
@@ -39,8 +39,7 @@ def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namesp
         plan = planner.on(machine)
         if options.measures and not plan.cannot_fit:
             plan = planner.on(machine, measure(plan))
-    found = proposals(planner, plan) if plan.tightest.may_not_fit else []
-    print(*full_report(plan, found), sep="\n")
+    print(*full_report(plan), sep="\n")
     if load:
         print(load)
     return int(plan.cannot_fit)

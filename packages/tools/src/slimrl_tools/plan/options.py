@@ -16,7 +16,7 @@ PAGE = """\
 usage: slimrl plan @ FILE [--key VALUE ...] [--on DEVICES] [--no-measure]
 
 Says what a run takes before it begins: memory by part on each device, disk, the time of a step and of the whole run,
-what most of the time goes to, and, where it does not fit, what to change and how much each change saves. FILE and the
+what most of the time goes to, and, where it does not fit, which settings save memory. FILE and the
 settings are those of `slimrl rl` or `slimrl sft`; put `plan` in the place of `rl`.
 
 Nothing is loaded and no weights are downloaded. It prints two numbers for memory: the expected one, and the largest,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -107,10 +106,6 @@ class Planner:
         config = self.config
         if isinstance(config, RLConfig):
             config = place(config, lambda text: None, num_gpus=machine.num_gpus)
-        return self.placed(config, machine, speeds)
-
-    def placed(self, config: Configs, machine: Machine, speeds: Speeds | None = None) -> Plan:
-        """Return the plan of a run without `auto` in its settings. Without `speeds`, estimate them."""
         micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
 
         def processes(demand: Demand) -> dict[str, list[ProcessMemory]]:
@@ -119,7 +114,7 @@ class Planner:
                 by_device.setdefault(one.device, []).append(one)
             return by_device
 
-        def place(device: str, found: Sequence[ProcessMemory], worst: Sequence[ProcessMemory]) -> Place:
+        def place_on(device: str, found: Sequence[ProcessMemory], worst: Sequence[ProcessMemory]) -> Place:
             is_cpu = device == "cpu"
             capacity = machine.memory * (1 - KEPT_FREE) if is_cpu else machine.device_at(device).memory
             # Each process on a GPU has its own CUDA context, which `ProcessMemory.base` includes.
@@ -129,7 +124,7 @@ class Planner:
 
         demand = demand_of(config, self.shape, self.workload.rows(micro), machine)
         worst = processes(demand_of(config, self.shape, worst_rows(config), machine))
-        places = tuple(place(device, found, worst[device]) for device, found in processes(demand).items())
+        places = tuple(place_on(device, found, worst[device]) for device, found in processes(demand).items())
         known = speeds or rough_speeds(demand, machine.device, self.workload)
         times, disk = times_of(config, demand, self.workload, known), [*demand.disk_parts(self.workload)]
         return Plan(config, machine, demand, self.workload, places, disk, times, known)
@@ -151,18 +146,6 @@ def what_is_left(config: RLConfig) -> RLConfig:
         return config
     warmup = config.warmup.model_copy(update={"max_steps": 0})
     return config.model_copy(update={"max_steps": max(0, config.max_steps - progress.step), "warmup": warmup})
-
-
-def with_settings(config: Configs, changes: dict[str, object]) -> Configs:
-    """Return the settings with the values in `changes`, which maps dotted keys to values."""
-
-    def replaced(config: Any, path: Sequence[str], value: object) -> Any:
-        first, *rest = path
-        return config.model_copy(update={first: replaced(vars(config)[first], rest, value) if rest else value})
-
-    for key, value in changes.items():
-        config = replaced(config, key.split("."), value)
-    return config
 
 
 def compute_of(config: Configs, machine: Machine) -> Compute:
