@@ -4,8 +4,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import psutil
@@ -13,7 +13,6 @@ from huggingface_hub import constants
 from packaging.requirements import Requirement
 
 import slimrl
-from slimrl.errors import install_hint
 from slimrl.io.cache import cache_root
 from slimrl.io.http import HttpError, Peer, ask_once
 from slimrl.io.secrets import redact
@@ -34,12 +33,12 @@ OFFLINE = "Packaged models, directories and `.gguf` files need no Hub; HF_HUB_OF
 
 
 def software() -> Iterator[Finding]:
-    """Examine Python, slimrl's packages, and its extras."""
+    """Examine Python, and the packages of slimrl."""
     here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {sys.prefix}"
     yield Finding("slimrl", Level.OK, f"{version_of('slimrl')} in {Path(slimrl.__file__).parent}")
     yield Finding("Python", Level.OK, here)
-    yield core_finding()
-    yield extras_finding(sorted(metadata("slimrl").get_all("Provides-Extra") or ()))
+    yield Finding("packages", Level.OK, ", ".join(f"{name} {version_of(name)}" for name in SHOWN))
+    yield optional_finding(requires("slimrl") or ())
 
 
 def version_of(name: str) -> str:
@@ -50,51 +49,15 @@ def version_of(name: str) -> str:
         return ""
 
 
-def requirements_of(name: str, extra: str = "") -> Iterator[Requirement]:
-    """Yield the requirements of an installed package on this platform. With `extra`, yield only the requirements that
-    this pip extra adds. If a requirement itself has extras, such as `slimrl-serve[server]`, also yield the requirements
-    of these extras. Yield nothing if the package is not installed."""
-    for one in map(Requirement, (version_of(name) and requires(name)) or ()):
-        if _applies(one, extra) and not (extra and _applies(one, "")):
-            yield one
-            for inner in sorted(one.extras):
-                yield from requirements_of(one.name, inner)
-
-
-def _applies(one: Requirement, extra: str) -> bool:
-    return one.marker is None or one.marker.evaluate({"extra": extra})
-
-
-def faults_of(extra: str = "") -> list[str]:
-    """Return a text for each unmet requirement of slimrl, such as `torch is 2.9, and >=2.13 is wanted` or `rich is
-    missing`. With `extra`, check only the requirements of this pip extra."""
-    faults = []
-    for one in requirements_of("slimrl", extra):
-        if not (found := version_of(one.name)):
-            faults.append(f"{one.name} is missing")
-        elif not one.specifier.contains(found, prereleases=True):
-            faults.append(f"{one.name} is {found}, and {one.specifier} is wanted")
-    return faults
-
-
-def core_finding() -> Finding:
-    """Return a finding on whether the core's packages are installed in the required versions."""
-    if faults := faults_of():
-        remedy = "`pip install --upgrade slimrl`, or in a checkout `uv sync --inexact`"
-        return Finding("packages", Level.PROBLEM, "; ".join(faults), remedy)
-    shown = ", ".join(f"{name} {version_of(name)}" for name in SHOWN)
-    num_others = len([*requirements_of("slimrl")]) - len(SHOWN)
-    return Finding("packages", Level.OK, f"{shown} and {num_others} others, as slimrl wants them")
-
-
-def extras_finding(extras: Sequence[str]) -> Finding:
-    """Return a finding on which `extras` are installed, with all their requirements in the required versions."""
-    lacking = [extra for extra in extras if faults_of(extra)]
-    found = {"installed": [extra for extra in extras if extra not in lacking], "not installed": lacking}
+def optional_finding(requirements: Iterable[str]) -> Finding:
+    """Return a finding on which optional packages are installed: those that `requirements` of slimrl has for an
+    extra."""
+    optional = {one.name for one in map(Requirement, requirements) if one.marker and "extra" in str(one.marker)}
+    found = {"installed": list[str](), "not installed": list[str]()}
+    for name in sorted(optional):
+        found["installed" if version_of(name) else "not installed"].append(name)
     text = "; ".join(f"{word}: {', '.join(names)}" for word, names in found.items() if names)
-    return Finding(
-        "extras", Level.OK, text, f"Install those that you need: {install_hint(lacking[0])}" if lacking else ""
-    )
+    return Finding("extras", Level.OK, text, "docs/install.md lists the extras." if found["not installed"] else "")
 
 
 def memory() -> Iterator[Finding]:
