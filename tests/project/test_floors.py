@@ -95,7 +95,6 @@ PLUGIN_FLOORS = {
     "slimrl_tools.curves": 1,
     "slimrl_tools.doctor": 1,
     "slimrl_tools.plan": 1,
-    "slimrl_tools.play": 1,
     "slimrl_tools.prime_rl": 1,
     "slimrl_tools.sharing": 2,
     "slimrl_tools.commands": 3,
