@@ -1,8 +1,8 @@
-"""Checks an environment's opening messages, the tools in these messages, and the expert's tool calls."""
+"""Checks an environment's opening messages, and the tools in these messages."""
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -13,8 +13,6 @@ from slimrl_tools.check.subjects import note, ok, problem, verdict
 from slimrl_tools.check.trial import Played
 
 NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
-# A tool result that is an error, in each format: in tags, as a native tool message, and printed by a program.
-ERROR = re.compile(r"(?:<(?:result|output)>\n)?(Error: [^\n]*)")
 SCHEMA_REMEDY = "Take `slimrl.tools.base.schema_of`, which makes a schema of a typed function."
 TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 
@@ -110,17 +108,6 @@ def tools_finding(tools: Sequence[Any], played: Sequence[Played]) -> Finding:
         if len(one.rollout.turns) > 1 and not any(text.strip() for text in _answers(one.rollout)):
             return problem("tools", f"{one.what} is answered by an empty message")
     return ok("tools", f"{len(tools)} with schemas; {len(played)} wrong calls are answered by messages")
-
-
-def expert_calls(played: Sequence[Played]) -> Iterator[Finding]:
-    """Yield a note on the first tool call of the expert that returned an error, if there is such a call."""
-    for one in played:
-        for message in one.rollout.messages[len(one.opening) :]:
-            if message["role"] in ("user", "tool") and (error := ERROR.match(message["content"])):
-                text = f"a call of the expert was answered by `{error[1]:.200}` on task `{one.task.id:.60}`"
-                remedy = "Mend the call, unless the expert is to show mistakes too: a warm-up learns it."
-                yield note("expert's calls", text, remedy)
-                return
 
 
 def _answers(rollout: Rollout) -> list[str]:

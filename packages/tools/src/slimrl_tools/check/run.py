@@ -59,8 +59,7 @@ class Check:
 
     def _check_tasks(self) -> Sequence[Task]:
         """Check the tasks, and return the tasks to play. Return no tasks if their faults prevent any episode."""
-        # Look for crashes only in a worker process. A crash in this process would stop the check, and `check_tasks`
-        # must measure the first call in this process.
+        # Look for crashes only in a worker process: a crash in this process would stop the check.
         if self.trial.taskset is not self.here:
             self.findings += tasks.crash_of_tasks(self.trial.taskset)
             if self._is_broken("crash"):
@@ -85,8 +84,6 @@ class Check:
             if tools := messages.tools_of(openings[0]):
                 yield messages.tools_finding(tools, [one for one in played if one.kind == "call"])
         played = [one for one in played if one.kind != "call"]
-        by_expert = [one for one in played if one.kind == "script" and one.what == EXPERT]
-        yield from messages.expert_calls(by_expert)
         yield from rewards.reward_findings(played, EXPERT in self.trial.taskset.scripts)
         yield from course.failure_findings(played)
         yield from course.end_findings(played, self.trial.limits.max_turns)
@@ -104,7 +101,7 @@ class Check:
             self.findings.append(verdict("isolated", fault))
             if not self._is_broken("ids", "json", "crash"):
                 self.findings += self._check_places(samples)
-        self.findings += course.time_findings(again)
+        self.findings.append(course.blocking_finding(again))
 
     def _check_places(self, samples: Sequence[Played]) -> Iterator[Finding]:
         """Compare episodes in this process with episodes in a worker process, and with episodes on tasks stored as

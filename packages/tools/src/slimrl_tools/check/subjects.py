@@ -10,7 +10,6 @@ from slimrl.monitor.findings import Finding, Level
 REMEDIES = {
     # Tasks.
     "tasks": "Give a list of `slimrl.Task`s, or take other arguments (`--args`).",
-    "time of tasks": "Make them once and keep them: they are asked for several times.",
     "ids": "Number the tasks, or name each after what it holds.",
     "json": "Hold texts, numbers, lists and dictionaries with texts as keys, and nothing else.",
     "splits": "Let a hash of the task decide its split, or keep the seeds of a generator far apart.",
@@ -20,7 +19,6 @@ REMEDIES = {
     # Messages and tools.
     "opening": "Begin with a system or user message, and end with what the policy is to answer.",
     "tools": "Answer a call that cannot be made with a message that says why, as `slimrl.tools.base` does.",
-    "expert's calls": "",
     # Rewards.
     "expert": "Mend the script or the environment: an expert's episode must not fail.",
     "random play": "The reward does not tell right from wrong: mend it.",
@@ -40,7 +38,6 @@ REMEDIES = {
     "isolated": "Make a new episode in each `environment(task)`, and keep what belongs to it in that object alone.",
     "worker": "Use no `hash()` of texts, process ids or addresses, and nothing that only one process has.",
     "blocking": "Await what waits (`asyncio.sleep`, an async client), and hand long work to `asyncio.to_thread`.",
-    "time of a step": "",
 }
 # The texts of findings without a fault.
 FINE = {

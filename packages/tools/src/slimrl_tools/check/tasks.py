@@ -1,7 +1,6 @@
 """Checks an environment's tasks: their ids, their data, and whether every call and process gives the same tasks."""
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,6 @@ from slimrl_tools.check.subjects import note, ok, problem, verdict
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 HASH_SEEDS = ("1", "2")
-LONG_S = 5.0  # seconds for all splits; `tasks` is called several times before a run starts
 Tasks = Mapping[Split, Sequence[Task]]
 
 
@@ -34,21 +32,10 @@ def crash_of_tasks(taskset: Taskset) -> Iterator[Finding]:
 def check_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], list[Finding]]:
     """Return the tasks of each split, and the findings on them. If the tasks are invalid, the only finding is a problem
     of the subject `tasks`."""
-    began = time.perf_counter()
     found, first = _read_tasks(taskset)
-    first_s = time.perf_counter() - began
     if first.level is Level.PROBLEM:
         return found, [first]
-    began = time.perf_counter()
     again, second = _read_tasks(taskset)
-    again_s = time.perf_counter() - began
-    took = f"{first_s:.2f} s for all splits, {again_s:.2f} s at the next call"
-    if again_s >= LONG_S:
-        time_of_tasks = problem("time of tasks", took)
-    elif first_s >= LONG_S:
-        time_of_tasks = note("time of tasks", took, "What takes long belongs into `prepare()`, or into a file.")
-    else:
-        time_of_tasks = ok("time of tasks", took)
     if second.level is Level.PROBLEM:
         repeated = problem("same tasks", f"a second call failed: {second.found}", second.remedy)
     else:
@@ -57,7 +44,7 @@ def check_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], list[Finding]
     faults = ((task.id, _json_fault(task.data)) for task in chain(*found.values()))
     of_data = next((f"the data of task `{name:.80}` {fault}" for name, fault in faults if fault), "")
     shared = verdict("splits", _shared_fault(found))
-    return found, [first, time_of_tasks, verdict("ids", _double_ids(found)), verdict("json", of_data), shared, repeated]
+    return found, [first, verdict("ids", _double_ids(found)), verdict("json", of_data), shared, repeated]
 
 
 def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Finding:
