@@ -6,7 +6,7 @@
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +19,12 @@ from slimrl.config.reading.saved import NO_RECIPE, flat_settings, read_run_confi
 from slimrl.errors import UserError, nearest
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.metrics import select_held_out_rewards
-from slimrl.monitor.panels import Panel
 from slimrl.monitor.plots import (
     BLUE,
     FEW,
     GREEN,
     INK,
     ORANGE,
-    choose_panels,
     draw_points,
     draw_training,
     save_figure,
@@ -59,8 +57,8 @@ def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = (
 
 
 def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = ()) -> Figure:
-    """Return a figure of the `metrics`, by default of the metrics in a training plot. Raises UserError for a run
-    without metrics, and for a metric that no run has."""
+    """Return a figure of the `metrics`. By default, draw one run's training plot, or the rewards of several runs.
+    Raises UserError for a run without metrics, and for a metric that no run has."""
     groups = group_runs(run_dirs)
     known = {name for group in groups for run in group.runs for name in run}
     for name in metrics:
@@ -68,17 +66,18 @@ def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = ()) -> Figure:
             raise UserError(f"no run has the metric `{name}`.{nearest(name, known)}")
     if len(run_dirs) == 1 and not metrics:
         return draw_training(groups[0].runs[0], groups[0].label)
-    panels = [Panel(name, (name,)) for name in metrics] or _default_panels(groups)
-    columns = min(3, len(panels))
-    rows = math.ceil(len(panels) / columns)
+    shown = metrics or _default_metrics(known)
+    columns = min(3, len(shown))
+    rows = math.ceil(len(shown) / columns)
     figure = Figure(figsize=(max(7.2, 4.4 * columns), 3.1 * rows + 0.5), layout="constrained")
     cells = iter(figure.subplots(rows, columns, squeeze=False).flat)
     handles = {}
-    for panel in panels:
+    for name in shown:
         axes = next(cells)
         for number, group in enumerate(groups):
-            _draw_group(axes, group, panel.names[0], number)
-        _style(axes, panel)
+            _draw_group(axes, group, name, number)
+        style_axes(axes)
+        axes.set_title(name, loc="left", fontsize=9.5, color=INK)
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles[label] = handle
     for unused in cells:
@@ -108,16 +107,12 @@ def _group_key(run_dir: Path) -> str:
     return json.dumps([config.command, settings], sort_keys=True, default=str)
 
 
-def _default_panels(groups: Sequence[Group]) -> list[Panel]:
-    """Return one panel per metric: first the rewards, then the metrics of a training plot."""
-    every: dict[str, Series] = {name: series for group in groups for run in group.runs for name, series in run.items()}
-    rewards = [name for name in ("reward/mean", *sorted(select_held_out_rewards(every))) if name in every]
-    return [Panel(name, (name,)) for name in rewards] + [
-        Panel(name if len(panel.names) > 1 else panel.title, (name,), panel.log, panel.exact)
-        for panel in choose_panels(every)
-        for name in panel.names
-        if name in every
-    ]
+def _default_metrics(known: Collection[str]) -> list[str]:
+    """Return the rewards among the names of metrics, or without rewards the supervised losses."""
+    rewards = [name for name in ("reward/mean", *sorted(select_held_out_rewards(known))) if name in known]
+    if found := rewards or [name for name in ("sft/loss", "sft/val_loss") if name in known]:
+        return found
+    raise UserError(f"no run has a reward. Name a metric with `--metric`: {', '.join(sorted(known))}.")
 
 
 def _draw_group(axes: Axes, group: Group, name: str, number: int) -> None:
@@ -144,13 +139,3 @@ def _draw_group(axes: Axes, group: Group, name: str, number: int) -> None:
     if len(having) > 1:
         low, high = smoothed_RS.min(axis=0), smoothed_RS.max(axis=0)
         axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-
-
-def _style(axes: Axes, panel: Panel) -> None:
-    positive = any((np.asarray(line.get_ydata(), dtype=float) > 0).any() for line in axes.lines)
-    if panel.log and positive:
-        axes.set_yscale("log", nonpositive="mask")
-    elif panel.exact:
-        axes.yaxis.set_major_formatter("{x:.1e}")
-    style_axes(axes)
-    axes.set_title(panel.title, loc="left", fontsize=9.5, color=INK)
