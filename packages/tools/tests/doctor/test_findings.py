@@ -32,9 +32,6 @@ def check(found: Finding, expected: Expected) -> None:
         (devices.dtype_finding("bfloat16", {"bfloat16": 850, "float32": 170}), (OK, "bfloat16, since; 5.0 times", "")),
         (devices.dtype_finding("bfloat16", {}), (OK, "bfloat16, which this GPU computes", "")),
         (devices.dtype_finding("float32", {}), (OK, "float32, as this GPU does not", "")),
-        (devices.threads_finding(8, 0.0), (OK, "8", "")),
-        (devices.threads_finding(8, 2.5), (NOTE, "2.5 cores", "--model.num_threads 2")),
-        (devices.threads_finding(8, 0.5), (NOTE, "0.5 cores", "--model.num_threads 1")),
     ],
 )
 def test_measurements_are_told(found: Finding, expected: Expected) -> None:

@@ -9,8 +9,8 @@ from slimrl_tools.curves.overlay import PICTURE, plot_runs
 EPILOG = """\
 One run is drawn as its own training.png: the reward, and what else matters. Several are drawn one over the other, a
 panel for each reward, or for each metric that is named; runs whose settings differ in the seed alone are one line,
-their mean, in a band that reaches from the lowest to the highest. Faint lines are the values as they were logged, thick ones are smoothed. A run may still
-be going on.
+their mean, in a band that reaches from the lowest to the highest. Faint lines are the values as they were logged, thick
+ones are smoothed. A run may still be going on.
 
   slimrl plot outputs/reverse_text
   slimrl plot outputs/a outputs/b --metric reward/mean --metric loss/entropy

@@ -68,17 +68,20 @@ def run_translate(argv: Sequence[str]) -> int:
 
 
 def _toml(translation: Translation, name: str) -> str:
-    """Return the text of the translated file."""
     tree: dict[str, Any] = {}
     for one in translation.settings:
-        _set(tree, one.path, one.value)
+        section = tree
+        for key in one.path[:-1]:
+            section = section.setdefault(key, {})
+        if one.value != {}:  # the header of a section sets nothing
+            section[one.path[-1]] = one.value
     header = f"# slimrl {translation.command}, translated from {name}, which was written for prime-rl."
-    return "\n".join([header, *toml_lines(tree)]) + "\n"
+    return "\n".join([header, *toml_lines(_with_lists(tree))]) + "\n"
 
 
-def _set(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set the value at `path` in nested dictionaries. The elements of a list are stored under their indices."""
-    for key in path[:-1]:
-        tree = tree.setdefault(key, {})
-    if value != {}:  # the header of a section sets nothing
-        tree[path[-1]] = value
+def _with_lists(value: Any) -> Any:
+    """Return nested settings with a list in place of each section whose keys are indices."""
+    if not isinstance(value, dict):
+        return value
+    items = {key: _with_lists(item) for key, item in value.items()}
+    return [items[key] for key in sorted(items, key=int)] if items and all(map(str.isdecimal, items)) else items

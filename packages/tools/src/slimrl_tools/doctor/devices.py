@@ -13,7 +13,7 @@ from slimrl.models.device import NARROW, TOKENS, WIDE, choose_device, choose_dty
 from slimrl.models.native import ops
 from slimrl.models.native.build import compile_kernels, find_compiler, first_error
 from slimrl.monitor.findings import Finding, Level
-from slimrl_tools.system import cpu_limit, load_note
+from slimrl_tools.system import load_note
 
 GB = 1e9
 TIMEOUT_S = 10.0  # time limit of nvidia-smi
@@ -33,7 +33,8 @@ def compute() -> Iterator[Finding]:
     yield Finding("device", Level.OK, f"{device}: {why}; another by --model.device")
     yield dtype_finding(dtype_name(choice.dtype), choice.gflops)
     if device.type == "cpu":
-        yield threads_finding(torch.get_num_threads(), cpu_limit())
+        text = f"{torch.get_num_threads()}; a container of fewer cores needs --model.num_threads"
+        yield Finding("threads", Level.OK, text)
     remedy = "End them, or wait (`top` lists them); the speeds above are measured beside them."
     yield Finding("load", Level.NOTE, load, remedy) if load else Finding("load", Level.OK, "the cores are free")
 
@@ -48,15 +49,6 @@ def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
     ratio = gflops["bfloat16"] / gflops["float32"]
     text = f"{dtype}, since bfloat16 is {ratio:.1f} times as fast in {PRODUCT} (GFLOP/s: {speeds})"
     return Finding("number format", Level.OK, text)
-
-
-def threads_finding(num_threads: int, limit: float) -> Finding:
-    """Return a finding that compares `num_threads` with a container's `limit` in cores. A `limit` of 0 means no
-    limit."""
-    if 0 < limit < num_threads:
-        text = f"{num_threads} threads, and this container may use {limit:g} cores: they wait for each other"
-        return Finding("threads", Level.NOTE, text, f"--model.num_threads {max(1, int(limit))}")
-    return Finding("threads", Level.OK, f"{num_threads}; more or fewer by --model.num_threads")
 
 
 def kernels() -> Iterator[Finding]:
