@@ -1,11 +1,10 @@
-"""Reads the resources that this process may use: memory, disk and CPU cores.
+"""Reads the resources that this process may use: memory and CPU cores.
 
 A container or a batch system may limit a process's memory by control groups. In all functions, `root` is the directory
 that contains `proc` and `sys`.
 """
 
 import os
-import shutil
 from pathlib import Path
 
 import psutil
@@ -37,12 +36,6 @@ def usable_memory(root: Path = ROOT) -> tuple[float, str]:
     is the machine's total memory."""
     total, limit = float(psutil.virtual_memory().total), memory_limit(root)
     return (limit, "a control group (memory.max)") if 0 < limit < total else (total, "")
-
-
-def free_disk(output_dir: Path) -> float:
-    """Return the free bytes on the disk of `output_dir`, which may not exist yet."""
-    there = next(path for path in (output_dir.absolute(), *output_dir.absolute().parents) if path.exists())
-    return float(shutil.disk_usage(there).free)
 
 
 def own_memory() -> float:

@@ -57,7 +57,7 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
     keep_freed_memory()
     try:
         planner = make_planner(left, own_memory())
-        plan = planner.on(this_machine(Path(config.output_dir), config.model.device))
+        plan = planner.on(this_machine(config.model.device))
         if speeds := recall_speeds(plan):
             plan = planner.on(plan.machine, speeds)
         refusal = explain_refusal(plan) if plan.cannot_fit else ""

@@ -39,7 +39,7 @@ from slimrl_tools.plan.plan import Plan, training_device
 from slimrl_tools.plan.shape import build_module, read_model_config
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Workload, row_of, sample_of
-from slimrl_tools.system import ROOT, free_disk, usable_memory
+from slimrl_tools.system import usable_memory
 
 COPIED = 1 << 26  # bytes copied to measure the memory bandwidth; more than the CPU's caches hold
 Seconds = dict[str, float]  # by the field names of `Speeds`; unmeasured speeds are absent
@@ -49,15 +49,15 @@ MOST_PACK = 1536  # tokens of the measured pack: enough for matrix products to r
 SHARE = 0.8  # share of a device's memory: the times of a model that needs more are estimated
 
 
-def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> Machine:
+def this_machine(device: str = "auto") -> Machine:
     """Return a description of this machine for a run with `model.device` = `device`. If the run uses the CPU, the CPU's
-    speeds are measured in a fraction of a second. `root` is the parent directory of `proc` and `sys`."""
-    memory, limit = usable_memory(root)
-    disk, gpus = free_disk(output_dir), _gpus()
+    speeds are measured in a fraction of a second."""
+    memory, limit = usable_memory()
+    gpus = _gpus()
     if gpus and device != "cpu":
         counts = Counter(gpu.name for gpu in gpus)
         name = f"this machine, {', '.join(f'{num} x {name}' for name, num in counts.items())}"
-        machine = Machine(name, gpus[0], len(gpus), memory, disk, limit, gpus)
+        machine = Machine(name, gpus[0], len(gpus), memory, limit, gpus)
         return replace(machine, device=machine.device_at(device))
     flops = {name: 1e9 * gflops for name, gflops in choose_dtype(torch.device("cpu")).gflops.items()}
     source = torch.zeros(COPIED // 4)
@@ -65,7 +65,7 @@ def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> M
     copy_s = min(_timed(lambda: target.copy_(source)) for _ in range(4))
     cpu = Device("CPU", "cpu", memory, 2 * COPIED / copy_s, flops["bfloat16"], flops["float32"])
     # List the GPUs, too, because a teacher may use a GPU.
-    return Machine(f"this machine, {torch.get_num_threads()} cores", cpu, 0, memory, disk, limit, gpus)
+    return Machine(f"this machine, {torch.get_num_threads()} cores", cpu, 0, memory, limit, gpus)
 
 
 def _gpus() -> tuple[Device, ...]:

@@ -1,4 +1,4 @@
-"""Predicts the memory of a run's processes, its disk use and its time on a machine, and whether the run fits."""
+"""Predicts the memory of a run's processes and its time on a machine, and whether the run fits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +54,6 @@ class Plan:
     demand: Demand
     workload: Workload
     places: tuple[Place, ...]
-    disk: Sequence[Part]
     times: Times
     speeds: Speeds
 
@@ -83,11 +82,6 @@ class Plan:
         """Return the expected `memory/peak_gb`: the tensors on a GPU, or the whole process on a CPU."""
         trainer = self.trainer
         return (trainer.peak if trainer.device == "cpu" else trainer.tensors) / 1e9
-
-    @property
-    def disk_bytes(self) -> float:
-        """Return the largest use of the disk in bytes."""
-        return sum(part.bytes for part in self.disk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +120,8 @@ class Planner:
         worst = processes(demand_of(config, self.shape, worst_rows(config), machine))
         places = tuple(place_on(device, found, worst[device]) for device, found in processes(demand).items())
         known = speeds or rough_speeds(demand, machine.device, self.workload)
-        times, disk = times_of(config, demand, self.workload, known), [*demand.disk_parts(self.workload)]
-        return Plan(config, machine, demand, self.workload, places, disk, times, known)
+        times = times_of(config, demand, self.workload, known)
+        return Plan(config, machine, demand, self.workload, places, times, known)
 
 
 def make_planner(config: Configs, base: float) -> Planner:

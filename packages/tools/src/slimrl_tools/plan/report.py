@@ -18,13 +18,13 @@ ADVICE = (
 
 
 def two_lines(plan: Plan) -> list[str]:
-    """Return a plan in two lines: the memory and disk, and the time."""
+    """Return a plan in two lines: the memory, and the time."""
     place, trainer, times = plan.tightest, plan.trainer, plan.times
     beyond = f", {_gb(place.most)} if every conversation fills seq_len" if place.most > 1.05 * place.expected else ""
     phase = f"{NAMES[trainer.widest]} {_gb(trainer.inside(trainer.widest))}"
     return [
         f"plan: {_gb(place.expected)} of {_gb(place.capacity)} of {_device(place, plan)}{beyond} "
-        f"(weights and optimizer {_gb(trainer.inside('always'))}, {phase}); disk {_gb(plan.disk_bytes)}",
+        f"(weights and optimizer {_gb(trainer.inside('always'))}, {phase})",
         f"plan: about {_duration(times.step_s)} a step, {_duration(times.run_s)} to the end "
         f"({_source(plan)}; most goes to {times.bottleneck})",
     ]
@@ -44,7 +44,7 @@ def explain_refusal(plan: Plan) -> str:
 
 def full_report(plan: Plan) -> Iterator[str]:
     """Yield all lines of the report."""
-    shape, config, free = plan.demand.shape, plan.config, plan.machine.disk
+    shape, config = plan.demand.shape, plan.config
     is_rl = isinstance(config, RLConfig)
     trained = "an adapter" if plan.demand.is_adapter else "all weights"
     apart = isinstance(config, RLConfig) and config.deployment.are_apart
@@ -58,11 +58,6 @@ def full_report(plan: Plan) -> Iterator[str]:
     # Ranks with equal memory are shown once.
     for _, equal in itertools.groupby(plan.places, key=lambda place: (place.expected, len(place.processes))):
         yield from _place_lines(plan, [*equal])
-    yield "disk"
-    yield from (_row(part.name, part.bytes) for part in plan.disk)
-    short = ", which is not enough" if 0 < free < plan.disk_bytes else ""
-    yield _row("together", plan.disk_bytes) + (f" of {_gb(free)} free{short}" if free else "")
-    yield ""
     times, workload = plan.times, plan.workload
     yield f"time ({_source(plan)}; {workload.source})"
     sampled = f", {workload.num_sampled:,.0f} of them sampled" if is_rl else ""
