@@ -3,13 +3,13 @@
 import json
 import re
 from collections.abc import Sequence
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Any
 
 from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl.monitor.findings import Finding
 from slimrl.types import ROLES, Message, Rollout
-from slimrl_tools.check.subjects import note, ok, problem, verdict
+from slimrl_tools.check.subjects import ok, problem, verdict
 from slimrl_tools.check.trial import Played
 
 NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
@@ -23,10 +23,6 @@ def opening_finding(openings: Sequence[Sequence[Message]]) -> Finding:
         if fault := opening_fault(messages):
             roles = ", ".join(message["role"] for message in messages)
             return problem("opening", f"{fault} (roles: {roles:.100})")
-    for messages in openings:
-        if same := next((one["role"] for one, two in pairwise(messages) if one["role"] == two["role"] != "tool"), ""):
-            text = f"two messages of the role `{same}` follow each other, which some chat templates refuse"
-            return note("opening", text, "Make them one, for Mistral's and Gemma's templates.")
     return verdict("opening", "")
 
 

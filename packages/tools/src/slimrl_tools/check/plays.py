@@ -1,7 +1,7 @@
 """Plays the episodes of a check: scripts, useless replies, and replays of some episodes under other conditions."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
@@ -97,11 +97,9 @@ async def play_beside(trial: Trial, alone: Sequence[Played]) -> list[tuple[Playe
     return found
 
 
-async def play_all(
-    trial: Trial, samples: Sequence[Played], taskset: Taskset, change: Callable[[Task], Task] = lambda task: task
-) -> list[Played]:
-    """Replay each sample with the given `taskset`. `change` maps the task of a sample to the task to play."""
-    return [await trial.replay(one, taskset, change(one.task)) for one in samples]
+async def play_all(trial: Trial, samples: Sequence[Played], taskset: Taskset) -> list[Played]:
+    """Replay each sample with the given `taskset`."""
+    return [await trial.replay(one, taskset) for one in samples]
 
 
 def spread(items: Sequence[T], num: int) -> list[T]:

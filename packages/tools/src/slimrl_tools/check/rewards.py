@@ -24,7 +24,7 @@ def reward_findings(played: Sequence[Played], has_expert: bool) -> Iterator[Find
     scripts = _by_player([one for one in played if one.kind == "script" and one.is_finished])
     constant = scripts.get(CONSTANT, {})
     if expert := scripts.get(EXPERT, {}):
-        yield (found := _expert_finding(expert, scripts))
+        yield (found := _expert_finding(expert))
         if found.level is not Level.PROBLEM:  # rewards of the expert are needed for a comparison
             yield _random_finding(expert, scripts.get(RANDOM))
             if constant:
@@ -55,24 +55,15 @@ def _by_player(played: Sequence[Played]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _expert_finding(expert: ByTask, scripts: Mapping[str, ByTask]) -> Finding:
-    """Return a finding on whether the expert earns a reward. If another script earns more, the finding is only a note:
-    this script may know more than the policy, or the expert may show mistakes on purpose."""
+def _expert_finding(expert: ByTask) -> Finding:
     rewards = expert.values()
     text = f"earns {fmean(rewards):.3g} on average of {len(rewards)} tasks ({min(rewards):.3g} to {max(rewards):.3g})"
     if max(rewards) <= NOISE:
         return problem("expert", f"{text}: nothing", "Whoever does all right must be rewarded: mend either of them.")
-    leads = {name: _difference(others, expert) for name, others in scripts.items() if name != EXPERT}
-    better = {name: lead.mean for name, lead in leads.items() if lead and _is_above_zero(lead)}
-    if not better:
-        return ok("expert", text)
-    name = max(better, key=lambda one: better[one])
-    remedy = "A warm-up learns from the expert: let it play as well as it can, unless it is to show mistakes too."
-    return note("expert", f"{text}, and the script `{name}` {better[name]:.3g} more", remedy)
+    return ok("expert", text)
 
 
 def _random_finding(expert: ByTask, random: ByTask | None) -> Finding:
-    """Return a finding on whether the expert earns more than random play."""
     subject = "random play"
     if random is None:
         remedy = 'Add a script "random", which knows the form and nothing else: what is learnt begins above it.'
@@ -87,7 +78,6 @@ def _random_finding(expert: ByTask, random: ByTask | None) -> Finding:
 
 
 def _constant_finding(expert: ByTask, constant: ByTask) -> Finding:
-    """Return a finding on whether a constant answer to all tasks earns much."""
     earned, possible = fmean(constant.values()), _mean_over(expert, constant)
     text = f"the best one earns {earned:.3g} on average, the expert {possible:.3g}"
     if earned > CONSTANT_SHARE * possible:

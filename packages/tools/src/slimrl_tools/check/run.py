@@ -3,10 +3,8 @@
 A check is skipped if it depends on something broken: episodes need tasks, and a failed episode has no valid reward.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from slimrl.environments.scripts import EXPERT
 from slimrl.errors import UserError
@@ -89,8 +87,7 @@ class Check:
         yield from course.end_findings(played, self.trial.limits.max_turns)
 
     def _check_course(self, samples: Sequence[Played]) -> None:
-        """Check whether episodes can be repeated. Replay some of them alone, beside another episode, in a worker
-        process, and on tasks that were stored as JSON."""
+        """Check whether episodes can be repeated alone, beside another episode, and in a worker process."""
         again = run_episodes(play_again(self.trial, samples))
         pairs = [(first, other) for first, *others in again for other in others]
         fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")
@@ -104,20 +101,14 @@ class Check:
         self.findings.append(course.blocking_finding(again))
 
     def _check_places(self, samples: Sequence[Played]) -> Iterator[Finding]:
-        """Compare episodes in this process with episodes in a worker process, and with episodes on tasks stored as
-        JSON."""
-        play = partial(play_all, self.trial, samples)
-        here = run_episodes(play(self.here))
+        """Compare episodes in this process with episodes in a worker process, which gets the tasks as JSON."""
+        here = run_episodes(play_all(self.trial, samples, self.here))
         try:
-            there = run_episodes(play(self.worker()))
+            there = run_episodes(play_all(self.trial, samples, self.worker()))
             fault = course.deviation(zip(here, there, strict=True), "in another process, {who} gave {what}")
             yield verdict("worker", fault)
         except UserError as error:
             yield problem("worker", str(error))
-        read = run_episodes(play(self.here, lambda task: Task(task.id, json.loads(json.dumps(task.data)))))
-        text = "a task that was written to JSON and read again ({who}) gave {what}"
-        if fault := course.deviation(zip(here, read, strict=True), text):
-            yield problem("json", fault, "Take lists where the data has tuples: JSON knows no other.")
 
     def _is_broken(self, *subjects: str) -> bool:
         return any(one.subject in subjects and one.level is Level.PROBLEM for one in self.findings)

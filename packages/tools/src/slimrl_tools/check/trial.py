@@ -99,9 +99,9 @@ class Trial:
             )
         return Played("script", name, task, rollout)
 
-    async def replay(self, first: Played, taskset: Taskset | None = None, task: Task | None = None) -> Played:
-        """Play an episode with the replies of `first`. The default is the trial's taskset, and the task of `first`."""
-        spec = self._spec(taskset or self.taskset, task or first.task)
+    async def replay(self, first: Played, taskset: Taskset | None = None) -> Played:
+        """Play an episode with the task and the replies of `first`. The default is the trial's taskset."""
+        spec = self._spec(taskset or self.taskset, first.task)
         rollout, hold_s = await _with_longest_hold(run_episode(spec, self._context(first.replies)))
         return Played(first.kind, first.what, spec.task, rollout, hold_s)
 
