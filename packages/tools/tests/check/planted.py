@@ -51,7 +51,7 @@ FAULTS = {
     "tool says nothing": "tools",
     "tool with an odd schema": "tools",
 }
-FAULTS_OF_PROCESSES = {"hashed tasks": "other process", "of its process": "worker", "exits": "crash"}
+FAULTS_OF_PROCESSES = {"hashed tasks": "same tasks", "of its process": "worker", "exits": "crash"}
 
 
 class Double(Taskset):

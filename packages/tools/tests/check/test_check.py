@@ -30,7 +30,7 @@ FILE = planted.__file__
 def checked(taskset: Any, num_examples: int = 2, timeout_s: float = 1.5) -> list[Finding]:
     """What is found where all places are this process."""
     trial = Trial(taskset, CHAT, LimitsConfig(episode_timeout_s=timeout_s), seed=0)
-    places = taskset, lambda: taskset, lambda seed: taskset
+    places = taskset, lambda: taskset, lambda: taskset
     return Check(trial, *places, "train", num_examples).run()
 
 

@@ -60,7 +60,6 @@ def test_memory_bounds_what_can_be_trained(limit: float, expected: Expected, mon
         ("disk", 0.5, True, (PROBLEM, "0.5", "--output_dir")),
         ("disk", 50, False, (NOTE, "cannot be written to", "--output_dir")),
         ("cache", 50, False, (PROBLEM, "cannot be written to", "SLIMRL_CACHE")),
-        ("shared memory", 0.06, True, (NOTE, "0.06 GB", "--shm-size")),
     ],
 )
 def test_room_is_told(
@@ -68,10 +67,8 @@ def test_room_is_told(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(0, 0, free * GB))
     monkeypatch.setattr("os.access", lambda path, mode: is_writable)
-    monkeypatch.setattr(machine, "SHARED", Path("/"))
     findings = {one.subject: one for one in machine.storage()}
     check(findings[subject], expected)
-    assert ("shared memory" in findings) == (free < 0.5)
 
 
 def test_a_hub_that_does_not_answer_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,18 +134,14 @@ def test_why_no_gpu_is_used_is_told(
 @pytest.mark.parametrize(
     ("capability", "has_bf16", "expected"),
     [
-        ((9, 0), True, (OK, "card 0, 79.0 of 80.0 GB free; driver 580.1", "")),
+        ((9, 0), True, (OK, "card 0, 79.0 of 80.0 GB free; capability 9.0", "")),
         ((7, 5), False, (NOTE, "no bfloat16", "Ampere")),
         ((6, 0), False, (PROBLEM, "too old", "--model.device cpu")),
     ],
 )
 def test_gpus_are_looked_at_as_pytorch_has_them(
-    capability: tuple[int, int], has_bf16: bool, expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capability: tuple[int, int], has_bf16: bool, expected: Expected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text('#!/bin/sh\necho "H100, 580.1, 81559 MiB, 9.0"\necho "H100, 580.1, 81559 MiB, 9.0"\n')
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     fakes = {
         "is_available": lambda: True,
         "device_count": lambda: 2,

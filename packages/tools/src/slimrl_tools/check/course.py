@@ -40,7 +40,6 @@ def failure_findings(played: Sequence[Played]) -> Iterator[Finding]:
 
 
 def _subject_of(failed: Played) -> str:
-    """Return the subject of the finding on a failed episode."""
     failure = failed.rollout.failure
     if failure in FAILURES:
         return FAILURES[failure]
@@ -90,7 +89,6 @@ def blocking_finding(plays: Sequence[Sequence[Played]]) -> Finding:
 
 
 def _difference(first: Played, other: Played) -> str:
-    """Describe the first difference between two episodes."""
     one, two = first.rollout, other.rollout
     if one.failure != two.failure:
         outcomes = (f"{it.failure}: {it.failure_detail:.120}" if it.failure else "no failure" for it in (one, two))

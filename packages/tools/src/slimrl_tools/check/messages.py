@@ -107,7 +107,6 @@ def tools_finding(tools: Sequence[Any], played: Sequence[Played]) -> Finding:
 
 
 def _answers(rollout: Rollout) -> list[str]:
-    """Return the texts of the messages between the first and the second reply."""
     roles = [message["role"] for message in rollout.messages]
     following = rollout.messages[roles.index("assistant") + 1 :]
     return [message["content"] for message in takewhile(lambda message: message["role"] != "assistant", following)]

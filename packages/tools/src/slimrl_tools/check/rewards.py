@@ -48,7 +48,6 @@ def reward_findings(played: Sequence[Played], has_expert: bool) -> Iterator[Find
 
 
 def _by_player(played: Sequence[Played]) -> dict[str, dict[str, float]]:
-    """Return the rewards by player (a script or a reply) and by task id."""
     found: dict[str, dict[str, float]] = {}
     for one in played:
         found.setdefault(one.what, {})[one.task.id] = one.rollout.reward
@@ -124,6 +123,5 @@ def _mean_over(expert: ByTask, tasks: ByTask) -> float:
 
 
 def _difference(rewards: ByTask, others: ByTask) -> Estimate | None:
-    """Return the mean of `rewards` minus `others` over their common tasks; None if they have no common task."""
     both = [task for task in rewards if task in others]
     return paired_difference([rewards[task] for task in both], [others[task] for task in both]) if both else None

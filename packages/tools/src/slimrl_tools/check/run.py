@@ -31,13 +31,13 @@ class Check:
     """The check of the environment in `trial`, on `num_examples` tasks of a split.
 
     `here` is the environment in this process. `worker` starts the environment in a worker process, and `elsewhere` in a
-    process with the given Python hash seed. Both functions raise UserError if the start fails.
+    process with another Python hash seed. Both functions raise UserError if the start fails.
     """
 
     trial: Trial
     here: Taskset
     worker: Callable[[], Taskset]
-    elsewhere: Callable[[str], Taskset]
+    elsewhere: Callable[[], Taskset]
     split: Split
     num_examples: int
     findings: list[Finding] = field(default_factory=list)
@@ -69,14 +69,13 @@ class Check:
         # Another process sends its tasks as JSON, and rejects duplicate ids.
         if self._is_broken("ids", "json"):
             self.trial = replace(self.trial, taskset=self.here)
-        elif not self._is_broken("same tasks"):
-            self.findings.append(tasks.processes_finding(given, self.elsewhere))
+        else:
+            self.findings.append(tasks.repeated_finding(given, self.elsewhere))
         if not given[self.split]:
             raise UserError(f"there are no tasks in split = {self.split}; choose another `--split`.")
         return given[self.split]
 
     def _report(self, played: Sequence[Played]) -> Iterator[Finding]:
-        """Yield the findings on opening messages, tools, rewards and failures."""
         if openings := [*openings_of(played).values()]:
             yield messages.opening_finding(openings)
             if tools := messages.tools_of(openings[0]):

@@ -142,8 +142,6 @@ def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
 
 @dataclass
 class _Game:
-    """An episode that a person plays."""
-
     taskset: Taskset
     task: Task
     terminal: Terminal

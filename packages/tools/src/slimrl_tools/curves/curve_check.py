@@ -97,7 +97,6 @@ def _recipe_of(run_dir: Path) -> tuple[Recipe, list[Difference]]:
 
 
 def _compare_rewards(recipe: Recipe, series: Mapping[str, Series]) -> Finding:
-    """Compare a run's curve of rewards with its band, over the steps that run and recipe have in common."""
     steps, own_S = series[REWARD]
     recorded_S, values_RS = recipe.align(REWARD)
     shared_S = np.intersect1d(steps, recorded_S)

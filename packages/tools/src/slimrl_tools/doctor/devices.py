@@ -74,13 +74,13 @@ def kernels() -> Iterator[Finding]:
 
 def gpu() -> Iterator[Finding]:
     """Examine the GPUs that the driver reports, and check whether PyTorch can use them."""
+    if torch.cuda.is_available():
+        yield from map(card_finding, range(torch.cuda.device_count()))
+        return
     smi = shutil.which("nvidia-smi")
     shown = _lines_of(smi, f"--query-gpu={QUERY}", "--format=csv,noheader") if smi else []
     cards = "; ".join(shown)
-    if torch.cuda.is_available():
-        driver = shown[0].split(", ")[1] if shown else "unknown"
-        yield from (card_finding(number, driver) for number in range(torch.cuda.device_count()))
-    elif not shown:
+    if not shown:
         yield Finding("GPU", Level.OK, "none: everything is computed on the CPU")
     elif not torch.version.cuda:
         text = f"the driver shows {cards}, and this PyTorch is built for CPUs"
@@ -91,7 +91,7 @@ def gpu() -> Iterator[Finding]:
         yield Finding("GPU", Level.PROBLEM, text, f"Look at CUDA_VISIBLE_DEVICES; else {older}")
 
 
-def card_finding(number: int, driver: str) -> Finding:
+def card_finding(number: int) -> Finding:
     """Return a finding on the properties of GPU `number`, and on whether slimrl can use it."""
     free, total = torch.cuda.mem_get_info(number)
     capability = torch.cuda.get_device_capability(number)
@@ -100,7 +100,7 @@ def card_finding(number: int, driver: str) -> Finding:
     subject = f"GPU {number}"
     text = (
         f"{torch.cuda.get_device_name(number)}, {free / GB:.1f} of {total / GB:.1f} GB free, compute capability "
-        f"{'.'.join(map(str, capability))}, driver {driver}"
+        f"{'.'.join(map(str, capability))}"
     )
     if capability < MIN_CAPABILITY:
         return Finding(subject, Level.PROBLEM, f"{text}: too old for PyTorch's builds", "--model.device cpu")
@@ -110,6 +110,5 @@ def card_finding(number: int, driver: str) -> Finding:
 
 
 def _lines_of(*command: str) -> list[str]:
-    """Return the lines that a program prints, or no lines if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     return done.stdout.strip().splitlines() if done.returncode == 0 else []

@@ -27,7 +27,6 @@ BYTES_PER_WEIGHT = 14  # in full fine-tuning: weights, gradients, and the optimi
 SPARE = 1.5e9  # bytes for the program itself and the key-value cache of a small model
 LOW_MEMORY = 4e9
 LOW_DISK, FULL_DISK = 10e9, 1e9  # the first recipe leaves about 6 GB
-SHARED, LOW_SHARED = Path("/dev/shm"), 0.5e9
 HUB_TIMEOUT_S = 3.0
 OFFLINE = "Packaged models, directories and `.gguf` files need no Hub; HF_HUB_OFFLINE=1 makes runs say so at once."
 
@@ -78,12 +77,9 @@ def memory() -> Iterator[Finding]:
 
 
 def storage() -> Iterator[Finding]:
-    """Examine the free space for runs, for the cache and in shared memory."""
+    """Examine the free space for runs and for the cache."""
     yield disk_finding("disk", Path.cwd(), "--output_dir")
     yield disk_finding("cache", cache_root(), "the variable SLIMRL_CACHE")
-    if SHARED.is_dir() and (free := shutil.disk_usage(SHARED).free) < LOW_SHARED:
-        remedy = "Start the container with `--shm-size 8g` before you train on several GPUs or sample with vLLM."
-        yield Finding("shared memory", Level.NOTE, f"{free / GB:.2f} GB free in {SHARED}", remedy)
 
 
 def disk_finding(subject: str, directory: Path, chosen_by: str) -> Finding:

@@ -209,7 +209,6 @@ def _environments(config: RLConfig) -> list[Part]:
 
 
 def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
-    """Return the processes of the trainer's ranks, each with its shard (FSDP2)."""
     ids = config.trainer_gpu_ids
     num = len(ids) or config.deployment.num_trainers
     others = [] if isinstance(config.teacher, ModelTeacherConfig) else demand.reference_parts()
@@ -222,7 +221,6 @@ def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemo
 
 
 def _samplers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
-    """Return the processes that sample; none if an external server samples."""
     inference, ids, many = config.inference, config.inference_gpu_ids, config.deployment.num_samplers
     if inference.base_url:
         return []

@@ -278,5 +278,4 @@ def samples_of(outline: Iterable[Sequence[int]]) -> Iterator[Sample]:
 
 
 def _has_one_turn(env_id: str, args: Mapping[str, Any]) -> bool:
-    """Return True if the environment's id and `args` imply that an episode is over after the first reply."""
     return env_id.partition(":")[0].replace("_", "-") in ONE_TURN and not args.get("tools")

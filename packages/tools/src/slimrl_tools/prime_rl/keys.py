@@ -118,5 +118,4 @@ def _rename(key: str, rule: Rule, found: Found) -> Outcome:
 
 
 def _text(text: str) -> str:
-    """Replace each `$NAME` in a text of the table with the text NAME of the section [texts]."""
     return Template(text).substitute(CONTENT["texts"])

@@ -213,5 +213,4 @@ def first_of(found: Found, key: str) -> Outcome:
 
 
 def _bare(name: Any) -> str:
-    """Return the name of an environment without its owner and version."""
     return str(name).rsplit("/", 1)[-1].partition("@")[0]
