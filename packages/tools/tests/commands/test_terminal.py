@@ -55,19 +55,6 @@ def test_bytes_that_are_no_text_are_replaced(monkeypatch: pytest.MonkeyPatch) ->
     assert Terminal().read({}) == "a\ufffd"
 
 
-def test_a_pipe_gets_plain_text_with_what_was_typed(made: Callable[[str], Terminal], capsys) -> None:
-    terminal = made("my reply\n\n")
-    terminal.message("user", "[bold]asked[/bold]\nin two lines")
-    terminal.read({})
-    assert capsys.readouterr().out.splitlines() == [
-        "--- user ---",
-        "[bold]asked[/bold]",
-        "in two lines",
-        "--- you ---",
-        "my reply",
-    ]
-
-
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_a_message_cannot_repaint_the_screen(is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setenv("TERM", "xterm")

@@ -13,7 +13,8 @@ from slimrl_tools.check.trial import Played
 
 RANDOM = "random"
 NOISE = 1e-9  # tolerance for sums of rewards
-COPY_SHARE = 0.5  # share of the expert's reward that a copied prompt must not reach
+# The subject for each kind of useless replies, and the share of the expert's reward that they must not reach.
+USELESS = {"nothing": ("doing nothing", 0.0), "garbage": ("pay of garbage", 1.0), "copy": ("copying", 0.5)}
 CONSTANT_SHARE = 0.3  # a constant answer above this share of the expert's reward is worth a note
 ByTask = Mapping[str, float]
 
@@ -33,16 +34,7 @@ def reward_findings(played: Sequence[Played], has_expert: bool) -> Iterator[Find
         remedy = 'Add `scripts = {"expert": ...}`: it shows that tasks can be done, and a warm-up learns from it.'
         yield note("expert", "there is none, so it is not known that a right answer pays", remedy)
     whole = [one for one in played if not one.rollout.failure]
-    if silent := [one for one in whole if one.kind == "nothing"]:
-        leads = [(one.rollout.reward - constant.get(one.task.id, 0.0), one.rollout.reward) for one in silent]
-        best = silent[leads.index(max(leads))]
-        reward, subject = best.rollout.reward, "doing nothing"
-        text = f"{best.what} earns {reward:.3g} on task `{best.task.id:.60}`"
-        if reward <= NOISE:
-            yield ok(subject, f"earns {reward:.3g} at most")
-        else:
-            yield _blind_finding(subject, text, reward, constant.get(best.task.id, 0.0))
-    for kind, subject, share in (("garbage", "pay of garbage", 1.0), ("copy", "copying", COPY_SHARE)):
+    for kind, (subject, share) in USELESS.items():
         if useless := [one for one in whole if one.kind == kind]:
             yield _useless_finding(subject, _by_player(useless), expert, constant, share)
 
@@ -93,20 +85,16 @@ def _useless_finding(
     name, rewards = max(by_reply.items(), key=lambda item: fmean(item[1].values()))
     best = fmean(rewards.values())
     text = f"`{name}` earns {best:.3g} on average, the most of {len(by_reply)}"
-    if not expert:
+    if expert:
+        possible = _mean_over(expert, rewards)
+        text = f"{text}; the expert {possible:.3g}"
+    elif share:
         found = f"{text}; without an expert there is nothing to compare it with"
         return note(subject, found) if best > NOISE else ok(subject, found)
-    possible = _mean_over(expert, rewards)
-    text = f"{text}; the expert {possible:.3g}"
-    if best <= NOISE or best < share * possible - NOISE:
+    if best <= NOISE or (share and best < share * possible - NOISE):
         return ok(subject, text)
-    return _blind_finding(subject, text, best, fmean(constant.get(task, 0.0) for task in rewards))
-
-
-def _blind_finding(subject: str, text: str, reward: float, constant: float) -> Finding:
-    """Return a finding on the reward of a useless reply. It is only a note if the script `constant` earns as much on
-    the same tasks, because every evaluation shows the reward of this script."""
-    if reward > constant + NOISE:
+    # Every evaluation shows the reward of the script `constant`.
+    if best > fmean(constant.get(task, 0.0) for task in rewards) + NOISE:
         return problem(subject, text)
     return note(subject, f"{text}, as the script `{CONSTANT}` does: learn more than that")
 

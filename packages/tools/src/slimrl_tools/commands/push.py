@@ -34,9 +34,9 @@ def run_push(argv: Sequence[str]) -> int:
     name: str = arguments.repository
     if name.count("/") != 1:
         raise UserError(f"{name!r} can be no repository. Write it as `OWNER/NAME`.")
-    source = find_source(arguments.source)
+    weights, run_dir = find_source(arguments.source)
     with TemporaryDirectory(prefix="slimrl-push-") as directory:
-        stage(source, name, Path(directory))
+        stage(weights, run_dir, name, Path(directory))
         _show(staged_files(Path(directory)))
         if arguments.dry_run:
             kind = "private" if arguments.private else "public"

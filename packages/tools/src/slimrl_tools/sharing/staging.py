@@ -1,7 +1,6 @@
 """Collects the files for `slimrl push` in a directory, as links or as texts without secrets, directories and hosts."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from slimrl.errors import UserError
@@ -17,39 +16,30 @@ ADAPTER_CONFIG, BASE = "adapter/adapter_config.json", "base_model_name_or_path"
 MAX_TEXT_BYTES = 2**26
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The directory of a step's weights, and the directory of the run that saved them. `run_dir` is None if that run is
-    missing."""
-
-    weights: Path
-    run_dir: Path | None
-
-
-def find_source(path: Path) -> Source:
-    """Find the weights at a path: the path itself, or the target of `weights/latest` in a run. Raises UserError if
-    there are no weights."""
+def find_source(path: Path) -> tuple[Path, Path | None]:
+    """Return the directory of the weights at a path, and of the run that saved them, None if this run is missing. The
+    path is a run, of which `weights/latest` is taken, or weights. Raises UserError if there are no weights."""
     path = path.expanduser()
     if (path / "config.json").is_file():
         run_dir = path.resolve().parents[1]
-        return Source(path.resolve(), run_dir if RunDir(run_dir).settings.is_file() else None)
+        return path.resolve(), run_dir if RunDir(run_dir).settings.is_file() else None
     latest = path / "weights" / "latest"
     if found := [latest] if latest.is_dir() else step_directories(path / "weights"):
-        return Source(found[-1].resolve(), path.resolve())
+        return found[-1].resolve(), path.resolve()
     what = "does not exist" if not path.exists() else "is neither a run with weights nor a directory of weights"
     raise UserError(
         f"{path} {what}. Name a run's directory, or its `weights/step_N`, as in `slimrl push RUN OWNER/NAME`."
     )
 
 
-def stage(source: Source, repository: str, stage_dir: Path) -> None:
+def stage(weights: Path, run_dir: Path | None, repository: str, stage_dir: Path) -> None:
     """Stage the files of an upload to `repository` in the empty directory `stage_dir`. Weights without a README.md get
     a model card beside them, unless their run is missing. Raises UserError for damaged weights."""
-    weights, base = source.weights, ""
     check_sums(weights)
-    if source.run_dir:
-        base = read_facts(source.run_dir, weights).base.best_name
-        write_card(source.run_dir, weights)
+    base = ""
+    if run_dir:
+        base = read_facts(run_dir, weights).base.best_name
+        write_card(run_dir, weights)
     for path in sorted(weights.rglob("*")):
         place = path.relative_to(weights)
         # The Hub computes checksums of its own.
