@@ -2,13 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from typing import TypeVar
 
 from slimrl.environments.scripts import EXPERT
-from slimrl.errors import RolloutError
 from slimrl.io.user_code import call_user_code
 from slimrl.types import Message, Task, Taskset
 from slimrl_tools.check.hostile import GENERAL, NOTHING, replies_in_tags, tags_of
@@ -54,10 +52,8 @@ async def play_useless(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Pl
         if best := _best([one for one in scripts if len(one.rollout.turns) > 1], task, [EXPERT]):
             later = {f"{what} after a good reply": text for what, text in in_tags.items()}
             await play(short, "garbage", task, later, best.replies[:1])
-        copies = {"a copy of the last message": opening[-1]["content"]}
-        with suppress(RolloutError):  # if the episode cannot start, the episodes above record the reason
-            copies["a copy of the prompt"] = await short.read(task)
-        await play(short, "copy", task, copies)
+        prompt = "\n".join(message["content"] for message in opening)
+        await play(short, "copy", task, {"a copy of the prompt": prompt, "a copy of its end": opening[-1]["content"]})
     for opening in [*openings_of(found).values()][:1]:
         if (tools := tools_of(opening)) and not any(map(schema_fault, tools)):
             await play(short, "call", tasks[0], wrong_calls(tools))

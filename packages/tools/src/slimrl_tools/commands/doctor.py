@@ -22,7 +22,7 @@ from slimrl_tools.findings import findings_table, has_problem, summary
 PLUGIN_LIMIT_S = 30.0
 ABOUT = """\
 Looks at this machine: versions, device and number format with their measured speed, kernels, GPUs, memory, disk, the
-packaged model, the Hub, isolation and search. For each it prints the choice of slimrl and the reason,
+packaged model, isolation and search. For each it prints the choice of slimrl and the reason,
 and behind an arrow the repair or an alternative. Nothing is downloaded, and nothing is started but small probes; the
 kernels are compiled if they are not yet.
 
@@ -67,7 +67,6 @@ PROBES = (
     Probe("memory", partial(call, "slimrl_tools.doctor.machine:memory")),
     Probe("storage", partial(call, "slimrl_tools.doctor.machine:storage"), is_core=True),
     Probe("model", partial(call, "slimrl_tools.doctor.machine:model")),
-    Probe("hub", partial(call, "slimrl_tools.doctor.machine:hub"), 8.0),  # a name server may be slow
 )
 
 

