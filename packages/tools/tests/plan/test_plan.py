@@ -70,13 +70,6 @@ def test_ranks_share_an_update_and_a_reference_costs_time(large: Path) -> None:
     assert "the teacher's scores" in taught.times.step
 
 
-def test_what_cannot_fit_is_told(large: Path) -> None:
-    plan = on(settings(large), "a100x1")
-    assert plan.cannot_fit
-    assert verdict(plan).startswith("It does not fit")
-    assert on(settings(large, "--model.lora.rank", "16"), "a100x1").fits
-
-
 def test_memory_at_most_is_that_of_full_conversations() -> None:
     config = settings(MODEL, "--seq_len", "128")
     (place,) = on(config, cpu(64)).places
