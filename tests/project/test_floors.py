@@ -115,7 +115,7 @@ BUDGETS = {
     "slimrl_sandbox": 1_870,
     "slimrl_search": 3_140,
     "slimrl_serve": 2_590,
-    "slimrl_tools": 6_070,
+    "slimrl_tools": 5_380,
     "slimrl_view": 1_900,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.
