@@ -108,7 +108,6 @@ def spread(items: Sequence[T], num: int) -> list[T]:
 
 
 def _is_hopeless(played: Sequence[Played]) -> bool:
-    """Return True if so many episodes hung or crashed that further episodes would only take time."""
     return sum(one.is_breakdown for one in played) >= MAX_BREAKDOWNS
 
 

@@ -70,5 +70,4 @@ def level_half(values: Sequence[float], error: float, num_comparisons: int) -> f
 
 
 def _quantile(freedom: float, num_comparisons: float) -> float:
-    """Return Student's two-sided quantile for the probability `CHANCE / num_comparisons`."""
     return student_quantile(freedom, 1 - CHANCE / 2 / num_comparisons)

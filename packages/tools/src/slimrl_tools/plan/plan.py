@@ -236,7 +236,6 @@ def _samplers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemo
 
 
 def _devices(ids: Sequence[int], num: int) -> list[str]:
-    """Return one device per process: the GPUs `ids`, or without GPUs `num` times the CPU."""
     return [f"cuda:{gpu}" for gpu in ids] or ["cpu"] * num
 
 

@@ -106,7 +106,6 @@ def _place_lines(plan: Plan, places: Sequence[Place]) -> Iterator[str]:
 
 
 def _source(plan: Plan) -> str:
-    """Return the source of the times, and a note if they are for a CPU without the C++ kernels."""
     compute = plan.demand.compute
     lacks_kernels = compute.kind == "cpu" and not compute.has_kernels
     return plan.speeds.source + (", without the C++ kernels" if lacks_kernels else "")

@@ -241,7 +241,6 @@ def from_assumption(config: RLConfig | SFTConfig) -> Workload:
 
 
 def _cut(samples: Iterable[Sample], seq_len: int) -> Iterator[Sample]:
-    """Cut the samples to `seq_len` tokens, and omit samples that have no trained token left."""
     for one in samples:
         if any(one.loss_mask_T[:seq_len]):
             yield sample_of(one.token_ids_T[:seq_len], one.loss_mask_T[:seq_len], one.advantages_T[0])
