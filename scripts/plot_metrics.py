@@ -13,7 +13,7 @@ import check_installed  # noqa: F401  # ends the script where slimrl is missing
 
 from slimrl_search.scripts.live import show
 from slimrl_search.services.server import run_script
-from slimrl_tools.curves.overlay import PICTURE, plot_runs
+from slimrl_tools.commands.plot import PICTURE, plot_run
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,8 +25,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--no-show", action="store_true", help="write the file, and do not open it")
     arguments = parser.parse_args(argv)
     picture = arguments.output or arguments.run / PICTURE
-    plot_runs([arguments.run], picture)
-    print(picture)
+    print(plot_run(arguments.run, picture))
     if not arguments.no_show:
         show(picture, lambda text: print(text, file=sys.stderr))
     return 0

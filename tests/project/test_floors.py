@@ -95,7 +95,6 @@ PLUGIN_FLOORS = {
     "slimrl_tools.curves": 1,
     "slimrl_tools.doctor": 1,
     "slimrl_tools.plan": 1,
-    "slimrl_tools.play": 1,
     "slimrl_tools.prime_rl": 1,
     "slimrl_tools.sharing": 2,
     "slimrl_tools.commands": 3,
@@ -116,7 +115,7 @@ BUDGETS = {
     "slimrl_sandbox": 1_870,
     "slimrl_search": 3_140,
     "slimrl_serve": 2_590,
-    "slimrl_tools": 6_070,
+    "slimrl_tools": 5_380,
     "slimrl_view": 1_900,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.

@@ -3,7 +3,7 @@
 from slimrl.plugins import Command
 
 PLAN = Command(
-    "say beforehand what a run takes, in memory, on disk and in time",
+    "say beforehand what a run takes, in memory and in time",
     run="slimrl_tools.plan.options:run_plan_words",
     computes=True,
 )
@@ -40,4 +40,4 @@ CHECK = Command(
     settings="slimrl.config.check:CheckConfig",
     switches=("--json",),
 )
-PLOT = Command("draw the metrics of runs, several over one another", run="slimrl_tools.commands.plot:run_plot")
+PLOT = Command("draw the metrics of a run", run="slimrl_tools.commands.plot:run_plot")

@@ -62,30 +62,29 @@ def played(argv: list[str], typed: str) -> str:
 
 
 def test_a_whole_game_of_reverse_text() -> None:
-    seen = played([*REVERSE, "--task", "train/w5b4o3t"], "<reversed_text>\nt3o4b5w\n</reversed_text>\n\nn\n")
+    seen = played([*REVERSE, "--task", "train/w5b4o3t"], "<reversed_text>\nt3o4b5w\n</reversed_text>\n\n")
     assert "`reverse-text`: reverse a text character by character" in seen
     assert re.search(r"Task \d+ of train\n--- system ---\nReverse the text", seen)
     assert "train/w5b4o3t" not in seen.partition("The episode is over")[0]  # an id may be the answer
     assert "--- user ---\nw5b4o3t\n--- you ---\n<reversed_text>\nt3o4b5w\n</reversed_text>\n" in seen
     assert "The episode is over. Reward: 1 (task train/w5b4o3t)\n  exact   1\n  tagged  1\n" in seen
-    assert seen.endswith("Another task? (Enter for yes, n for no)\n")
+    assert seen.count("\nTask ") == 2  # the next one follows
 
 
 def test_the_expert_shows_how_and_the_game_goes_on() -> None:
-    seen = played([*REVERSE, "--task", "train/w5b4o3t"], "/expert\n/again\n/help\na\n\n")
+    seen = played([*REVERSE, "--task", "train/w5b4o3t"], "/expert\n/help\na\n\n/quit\n")
     assert "--- expert ---\n<reversed_text>t3o4b5w</reversed_text>\n" in seen
-    assert seen.count("--- user ---\nw5b4o3t\n") == 2  # once more by /again, and not by the expert
+    assert seen.count("--- user ---\nw5b4o3t\n") == 1
     assert seen.count("show how a scripted expert") == 2
     assert "Reward: 0 (task" in seen
 
 
 @pytest.mark.slow
 def test_tasks_follow_one_another_and_several_turns_earn_what_they_earn(own: str) -> None:
-    seen = played(["--id", own], "/expert\n" + "a\n\nb\n\n\n" * 5)
+    seen = played(["--id", own], "/expert\n" + "a\n\nb\n\n" * 5)
     assert 'Own has no script "expert"' in seen and "you said a" in seen
     assert "That earned +0.25, 0.25 so far." in seen
     assert "The episode is over. Reward: 0.75 (task train/" in seen and "  turns  2\n" in seen
-    assert seen.count("Another task?") == 4
     begun = sorted(line for line in seen.splitlines() if line.startswith("Task "))
     assert begun == [f"Task {n} of train" for n in range(5)]
 
@@ -110,9 +109,8 @@ def test_a_failing_episode_says_why_and_is_closed(
     fault: str, reason: str, own: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit_s = "0.2" if fault == "hangs" else "30"  # the others must not run into it on a busy machine
-    seen = played(["--id", own, "--args.fault", fault, "--episode_timeout_s", limit_s], "a\n\nn\n")
+    seen = played(["--id", own, "--args.fault", fault, "--episode_timeout_s", limit_s], "a\n\n")
     assert f"The episode failed; training would drop it ({reason}" in seen
-    assert seen.endswith("Another task? (Enter for yes, n for no)\n")
     await_closed(capsys)
 
 
@@ -121,7 +119,6 @@ def test_a_failing_episode_says_why_and_is_closed(
 def test_leaving_in_the_middle_closes_the_episode(typed: str, own: str, capsys: pytest.CaptureFixture[str]) -> None:
     seen = played(["--id", own], typed)
     assert "Reward:" not in seen
-    assert "Another task?" not in seen
     await_closed(capsys)
 
 

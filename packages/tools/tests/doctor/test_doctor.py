@@ -33,7 +33,7 @@ def broken() -> list[Finding]:
 def test_the_machine_is_looked_at() -> None:
     findings, _ = look(all_probes())
     levels = {one.subject: one.level for one in findings}
-    own = {"slimrl", "Python", "packages", "extras", "device", "number format", "memory", "disk", "cache", "hub"}
+    own = {"slimrl", "Python", "packages", "extras", "device", "number format", "memory", "disk", "cache"}
     assert {*own, "packaged model", *names(OF_PLUGINS)} <= levels.keys()
     assert levels["packages"] is Level.OK
 

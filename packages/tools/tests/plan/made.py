@@ -45,7 +45,7 @@ def planner(config: RLConfig | SFTConfig) -> Planner:
 
 
 def cpu(gigabytes: float) -> Machine:
-    return Machine("a CPU", Device("CPU", "cpu", gigabytes * 1e9, 2e10, 1e12, 2e11), 0, gigabytes * 1e9, 1e12)
+    return Machine("a CPU", Device("CPU", "cpu", gigabytes * 1e9, 2e10, 1e12, 2e11), 0, gigabytes * 1e9)
 
 
 def on(config: RLConfig | SFTConfig, machine: str | Machine) -> Plan:

@@ -21,10 +21,9 @@ from slimrl_tools.findings import findings_table, has_problem, summary
 
 PLUGIN_LIMIT_S = 30.0
 ABOUT = """\
-Looks at this machine: versions, device and number format with their measured speed, kernels, GPUs, memory, disk, the
-packaged model, the Hub, isolation and search. For each it prints the choice of slimrl and the reason,
-and behind an arrow the repair or an alternative. Nothing is downloaded, and nothing is started but small probes; the
-kernels are compiled if they are not yet.
+Looks at this machine: versions, device and number format with their measured speed, kernels, GPUs, memory, disk and
+the packaged model. For each it prints the choice of slimrl and the reason, and behind an arrow the repair or an
+alternative. Nothing is downloaded; the kernels are compiled if they are not yet.
 
 ok       as it should be
 note     it works, and could be better, or one feature is not here
@@ -67,7 +66,6 @@ PROBES = (
     Probe("memory", partial(call, "slimrl_tools.doctor.machine:memory")),
     Probe("storage", partial(call, "slimrl_tools.doctor.machine:storage"), is_core=True),
     Probe("model", partial(call, "slimrl_tools.doctor.machine:model")),
-    Probe("hub", partial(call, "slimrl_tools.doctor.machine:hub"), 8.0),  # a name server may be slow
 )
 
 

@@ -1,8 +1,7 @@
-"""The `plan` command: predicts the memory, disk and time of a run before anything is loaded."""
+"""The `plan` command: predicts the memory and time of a run before anything is loaded."""
 
 from argparse import Namespace
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
@@ -11,8 +10,8 @@ from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.models.device import set_threads
 from slimrl_tools.plan.devices import find_machine
 from slimrl_tools.plan.measure import measure, this_machine
-from slimrl_tools.plan.plan import make_planner, what_is_left
-from slimrl_tools.plan.report import full_report, proposals
+from slimrl_tools.plan.plan import make_planner
+from slimrl_tools.plan.report import full_report
 from slimrl_tools.system import load_note, own_memory
 
 
@@ -20,12 +19,6 @@ def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namesp
     """Print the plan of a run on this machine, or on the machine `options.on`. Returns 1 if the run does not fit this
     machine, else 0."""
     config = resolved.config
-    if isinstance(config, RLConfig) and config.resume:
-        config = what_is_left(config)
-        if not config.max_steps:
-            steps = resolved.config.max_steps
-            print(f"Nothing is left to do: the run in {config.output_dir} has made its {steps} steps.")
-            return 0
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())
     if options.on:
@@ -35,12 +28,11 @@ def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namesp
         plan, load = planner.on(find_machine(options.on)), ""
     else:
         load = load_note(torch.get_num_threads())
-        machine = this_machine(Path(config.output_dir), config.model.device)
+        machine = this_machine(config.model.device)
         plan = planner.on(machine)
         if options.measures and not plan.cannot_fit:
             plan = planner.on(machine, measure(plan))
-    found = proposals(planner, plan) if plan.tightest.may_not_fit else []
-    print(*full_report(plan, found), sep="\n")
+    print(*full_report(plan), sep="\n")
     if load:
         print(load)
     return int(plan.cannot_fit)

@@ -5,9 +5,12 @@ stored. If an environment fails, the episode stops, and the command prints the r
 """
 
 import asyncio
+import contextlib
+import io
 import math
 import random
-from collections.abc import Callable, Coroutine, Sequence
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,21 +21,73 @@ from slimrl.environments.scripts import demonstrate
 from slimrl.errors import RolloutError, UserError
 from slimrl.launch.tasksets import environment_to_play, load_tasksets
 from slimrl.models.chat.excerpt import shorten
+from slimrl.monitor.console import RunConsole
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
 from slimrl.types import Environment, Message, Task, Taskset, Turn
-from slimrl_tools.play.terminal import QUIT, Terminal
+
+with contextlib.suppress(ImportError):  # some builds of Python lack readline
+    import readline  # noqa: F401  # its import alone gives `input` line editing with the arrow keys
 
 T = TypeVar("T")
-HELP, AGAIN, EXPERT = "/help", "/again", "/expert"
+HELP, EXPERT, QUIT = "/help", "/expert", "/quit"
 CHARACTERS = 4  # of a token, roughly: the limit of an excerpt is in tokens, and there may be no tokenizer here
 HELP_TEXT = f"""\
 Type what the policy would write, with its tags. An empty line ends your reply, and so does Ctrl-D.
-  {AGAIN}   show what you are to answer once more
   {EXPERT}  show how a scripted expert does this task, from its beginning
   {HELP}    show this
-  {QUIT}    leave; so does Ctrl-D where you have typed nothing, and Ctrl-C
-A reply that is to begin with a slash begins with two."""
+  {QUIT}    leave; so does Ctrl-D where you have typed nothing, and Ctrl-C"""
+
+
+class Terminal:
+    """The screen and keyboard of one person. Input that is not typed by hand is printed, too, so that a log is
+    complete. Raises UserError if standard input is closed."""
+
+    def __init__(self) -> None:
+        if sys.stdin is None:
+            raise UserError("there is no keyboard to read from: standard input is closed.")
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")
+        self._console = RunConsole()
+        self._typed_by_hand = sys.stdin.isatty()
+
+    def note(self, text: str, style: str = "") -> None:
+        """Print a text that is not part of the episode."""
+        self._console.note(text, style)
+
+    def message(self, role: str, text: str) -> None:
+        """Print a message with its role as the title."""
+        self.note(f"--- {role} ---", "bold")
+        self.note(text)
+
+    def read(self, actions: Mapping[str, Callable[[], object]]) -> str | None:
+        """Read a reply, which ends at an empty line or Ctrl-D. Return None after `/quit` and at the end of the input. A
+        line with a command in `actions` runs this command, and discards the lines of the reply before it."""
+        lines: list[str] = []
+        while (line := self._line("... " if lines else "> ")) is not None or lines:
+            word = (line or "").strip()
+            # A command is also recognised within a reply: otherwise `/quit` would be sent to the environment.
+            if word == QUIT:
+                return None
+            if word in actions:
+                lines.clear()
+                actions[word]()
+            elif line and word:
+                lines.append(line)
+            elif lines:
+                reply = "\n".join(lines)
+                if not self._typed_by_hand:  # a typed reply is on the screen already
+                    self.message("you", reply)
+                return reply
+        return None
+
+    def _line(self, prompt: str) -> str | None:
+        try:
+            return input(prompt if self._typed_by_hand else "").rstrip("\r\n")
+        except EOFError:
+            if self._typed_by_hand:
+                self.note("")  # ends the line of the prompt
+            return None
 
 
 def run_play(resolved: Resolved[PlayConfig]) -> int:
@@ -49,17 +104,15 @@ def run_play(resolved: Resolved[PlayConfig]) -> int:
         )
     terminal.note(taskset.purpose or config.id, "bold")
     terminal.note(f"{len(tasks)} tasks in {config.split}. You are the policy: what follows is all that it reads.")
-    terminal.note(_help_text(taskset))
+    terminal.note(HELP_TEXT)
     with asyncio.Runner() as runner:
-        for place, task in enumerate(tasks):
+        for task in tasks:
             # An id may reveal the answer, so it is shown only after the episode.
             terminal.note(f"\nTask {found.index(task)} of {config.split}", "bold")
             # asyncio handles Ctrl-C only while its event loop runs. It runs while the environment answers, not while
             # the person types.
             game = _Game(taskset, task, terminal, runner, config.episode_timeout_s)
             if not game.play():
-                break
-            if place + 1 < len(tasks) and not terminal.agrees("Another task?"):
                 break
     return 0
 
@@ -87,16 +140,8 @@ def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
     return [first, *(task for task in order if task is not first)]
 
 
-def _help_text(taskset: Taskset) -> str:
-    """Return the help text. It mentions the expert only if the environment has an expert."""
-    lines = HELP_TEXT.split("\n")
-    return "\n".join(line for line in lines if EXPERT not in line or EXPERT[1:] in taskset.scripts)
-
-
 @dataclass
 class _Game:
-    """An episode that a person plays."""
-
     taskset: Taskset
     task: Task
     terminal: Terminal
@@ -104,8 +149,8 @@ class _Game:
     timeout_s: float
 
     def play(self) -> bool:
-        """Play the episode. Return False if the person left it, and True if it finished or failed. The environment is
-        closed in any case, also after Ctrl-C."""
+        """Play the episode. Return True if it finished, and False if the person left it or it failed. The environment
+        is closed in any case, also after Ctrl-C."""
         try:
             environment = self._wait(_make(self.taskset, self.task))
             try:
@@ -114,19 +159,19 @@ class _Game:
                 self._wait(close_episode(environment))
         except RolloutError as error:
             self.terminal.note(f"The episode failed; training would drop it ({error.reason}): {error.detail}", "red")
-            return True
+            return False
 
     def _converse(self, environment: Environment) -> bool:
-        messages, reward = self._show(self._wait(start_episode(environment))), 0.0
+        self._show(self._wait(start_episode(environment)))
+        reward = 0.0
         actions: dict[str, Callable[[], object]] = {
-            HELP: lambda: self.terminal.note(_help_text(self.taskset)),
-            AGAIN: lambda: self._show(messages),
+            HELP: lambda: self.terminal.note(HELP_TEXT),
             EXPERT: self._show_expert,
         }
         while (reply := self.terminal.read(actions)) is not None:
             turn = self._wait(step_episode(environment, reply))
             reward += turn.reward
-            messages = self._show(turn.messages)
+            self._show(turn.messages)
             if turn.done:
                 self._show_result(reward, turn)
                 return True
@@ -134,10 +179,9 @@ class _Game:
                 self.terminal.note(f"That earned {turn.reward:+.3g}, {reward:.3g} so far.", "bold")
         return False
 
-    def _show(self, messages: Sequence[Message]) -> list[Message]:
+    def _show(self, messages: Sequence[Message]) -> None:
         for message in messages:
             self.terminal.message(message["role"], as_read(message))
-        return list(messages)
 
     def _show_expert(self) -> None:
         try:

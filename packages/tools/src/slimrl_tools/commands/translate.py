@@ -4,15 +4,13 @@ key."""
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from slimrl.config.reading.load import resolve
 from slimrl.config.reading.names import names_of, print_note
 from slimrl.config.reading.sources import from_file
 from slimrl.config.run import COMMANDS
-from slimrl.errors import UserError, visible
-from slimrl.io.files import replace_file
+from slimrl.errors import visible
 from slimrl.io.secrets import redact
 from slimrl_tools.prime_rl.dialect import PRIME_RL, Translation
 from slimrl_tools.toml_text import toml_lines
@@ -24,13 +22,12 @@ another default here. A key that cannot be done stops the translation: remove it
 
 `slimrl rl @ THEIR.toml` reads such a file directly, and prints the same lists.
 
-  slimrl translate rl.toml -o mine.toml
+  slimrl translate rl.toml > mine.toml
 """
 
 
 def run_translate(argv: Sequence[str]) -> int:
-    """Run `slimrl translate FILE`: print the translated file, or write it to the path of `-o`, and print the lists of
-    keys."""
+    """Run `slimrl translate FILE`: print the translated file, and the lists of keys to standard error."""
     parser = argparse.ArgumentParser(
         prog="slimrl translate",
         description="Translates a settings file of prime-rl into one of slimrl's.",
@@ -38,12 +35,7 @@ def run_translate(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", help="the settings file, in TOML, YAML or JSON")
-    parser.add_argument("-o", "--output", help="where to write the translation; without it, it is printed")
     args = parser.parse_args(argv)
-    output = Path(args.output) if args.output else None
-    if output and output.exists():
-        raise UserError(f"{output} exists, and is not overwritten. Give -o another name, or delete it.")
-
     source = from_file(args.file)
     # Only files of `sft` have a section `data`.
     command = "sft" if any(one.path[0] == "data" for one in source) else "rl"
@@ -58,27 +50,25 @@ def run_translate(argv: Sequence[str]) -> int:
         print(redact(visible(line)), file=sys.stderr)
     translation.refuse_impossible(args.file)
     resolve(config_class, translation.settings, {}, names)
-    text = _toml(translation, args.file)
-    if output:
-        replace_file(output, [text.encode()], chosen_by="-o")
-        print(f"wrote {output}: slimrl {command} @ {output}")
-    else:
-        print(text, end="")
+    print(_toml(translation, args.file), end="")
     return 0
 
 
 def _toml(translation: Translation, name: str) -> str:
-    """Return the text of the translated file."""
     tree: dict[str, Any] = {}
     for one in translation.settings:
-        _set(tree, one.path, one.value)
+        section = tree
+        for key in one.path[:-1]:
+            section = section.setdefault(key, {})
+        if one.value != {}:  # the header of a section sets nothing
+            section[one.path[-1]] = one.value
     header = f"# slimrl {translation.command}, translated from {name}, which was written for prime-rl."
-    return "\n".join([header, *toml_lines(tree)]) + "\n"
+    return "\n".join([header, *toml_lines(_with_lists(tree))]) + "\n"
 
 
-def _set(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set the value at `path` in nested dictionaries. The elements of a list are stored under their indices."""
-    for key in path[:-1]:
-        tree = tree.setdefault(key, {})
-    if value != {}:  # the header of a section sets nothing
-        tree[path[-1]] = value
+def _with_lists(value: Any) -> Any:
+    """Return nested settings with a list in place of each section whose keys are indices."""
+    if not isinstance(value, dict):
+        return value
+    items = {key: _with_lists(item) for key, item in value.items()}
+    return [items[key] for key in sorted(items, key=int)] if items and all(map(str.isdecimal, items)) else items

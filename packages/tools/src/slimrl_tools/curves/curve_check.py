@@ -24,9 +24,9 @@ from slimrl_tools.curves.tolerance import Band, curve_band, level_half
 
 REWARD = "reward/mean"
 Verdict = Literal["behaves", "differs", "void"]
-BEFORE, RISE = "before RL", "rise by RL"
+BEFORE = "before RL"
 # Each compared number is a weighted sum of a run's first and last evaluation, with these two factors.
-QUANTITIES = {BEFORE: (1, 0), "after RL": (0, 1), RISE: (-1, 1)}
+QUANTITIES = {BEFORE: (1, 0), "after RL": (0, 1), "rise by RL": (-1, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CurveCheck:
-    """The result of the comparison of a run with its recipe. `blind` is True if the recorded runs differ so much that a
-    run without learning could pass."""
+    """The result of the comparison of a run with its recipe."""
 
     recipe: Recipe
     verdict: Verdict
     num_steps: int
     differences: Sequence[Difference]
     findings: Sequence[Finding]
-    blind: bool
 
     @property
     def outside(self) -> list[Finding]:
@@ -76,19 +74,16 @@ def check_curve(run_dir: Path) -> CurveCheck:
 
 def compare(recipe: Recipe, differs: Sequence[Difference], series: Mapping[str, Series]) -> CurveCheck:
     """Compare a run's metrics with a recipe, given the differences between their settings."""
-    is_whole = series[REWARD][0][-1] + 1 >= recipe.num_steps and "max_steps" not in {one.key for one in differs}
-    reward = _compare_rewards(recipe, series)
-    levels = list(_compare_held_out(recipe, series, is_whole, "eval.num_examples" in {one.key for one in differs}))
-    outside = [one for one in (reward, *levels) if one.direction != "inside"]
-    void, is_blind = any(not one.loose for one in differs), curve_band(recipe.align(REWARD)[1]).is_blind
-    return CurveCheck(
-        recipe=recipe,
-        verdict="void" if void else "differs" if outside else "behaves",
-        num_steps=len(series[REWARD][0]),
-        differences=differs,
-        findings=(reward, *levels),
-        blind=is_blind and not any(RISE in one.what and one.low > 0 for one in levels),
-    )
+    keys = {one.key for one in differs}
+    findings = [_compare_rewards(recipe, series)]
+    if "eval.num_examples" not in keys:  # otherwise the run was evaluated on other tasks
+        is_whole = series[REWARD][0][-1] + 1 >= recipe.num_steps and "max_steps" not in keys
+        findings += _compare_held_out(recipe, series, is_whole)
+    is_outside = any(one.direction != "inside" for one in findings)
+    verdict: Verdict = "differs" if is_outside else "behaves"
+    if not all(one.loose for one in differs):
+        verdict = "void"
+    return CurveCheck(recipe, verdict, len(series[REWARD][0]), differs, findings)
 
 
 def _recipe_of(run_dir: Path) -> tuple[Recipe, list[Difference]]:
@@ -102,7 +97,6 @@ def _recipe_of(run_dir: Path) -> tuple[Recipe, list[Difference]]:
 
 
 def _compare_rewards(recipe: Recipe, series: Mapping[str, Series]) -> Finding:
-    """Compare a run's curve of rewards with its band, over the steps that run and recipe have in common."""
     steps, own_S = series[REWARD]
     recorded_S, values_RS = recipe.align(REWARD)
     shared_S = np.intersect1d(steps, recorded_S)
@@ -117,18 +111,15 @@ def _compare_rewards(recipe: Recipe, series: Mapping[str, Series]) -> Finding:
     return Finding(REWARD, float(smoothed_S[at]), float(band.low_S[at]), float(band.high_S[at]), int(shared_S[at]))
 
 
-def _compare_held_out(
-    recipe: Recipe, series: Mapping[str, Series], is_whole: bool, other_tasks: bool
-) -> Iterator[Finding]:
+def _compare_held_out(recipe: Recipe, series: Mapping[str, Series], is_whole: bool) -> Iterator[Finding]:
     """Compare the held-out reward before RL with its band. If `is_whole`, also compare the reward after RL and the
-    increase. If `other_tasks`, the run was evaluated on other tasks than the recorded runs."""
+    increase."""
     names = select_held_out_rewards(recipe.curves)
     modes = {name: found for name in names if (found := evaluations_of(series, name))}
     kinds = QUANTITIES if is_whole else (BEFORE,)
     for kind, (name, pair) in itertools.product(kinds, modes.items()):
         values, errors = zip(*(_quantity(kind, seed) for seed in recipe.evaluations(name)), strict=True)
-        extra = fmean(errors) if other_tasks else 0.0
-        middle, half = fmean(values), level_half(values, fmean(errors), extra, len(modes) * len(kinds))
+        middle, half = fmean(values), level_half(values, fmean(errors), len(modes) * len(kinds))
         yield Finding(f"{name}, {kind}", _quantity(kind, pair)[0], middle - half, middle + half)
 
 

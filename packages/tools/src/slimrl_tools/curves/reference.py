@@ -92,7 +92,6 @@ def all_recipes() -> tuple[Recipe, ...]:
 
 
 def _parse(text: str) -> Recipe:
-    """Parse the text of a band file."""
     content = json.loads(text)
     curves = {
         name: [

@@ -42,12 +42,6 @@ class Band:
         """Return the upper edge."""
         return self.mid_S + self.half
 
-    @property
-    def is_blind(self) -> bool:
-        """Return True if a constant curve, with the first value of `mid_S`, would stay inside the band. Such a band
-        cannot show that a run learns."""
-        return bool(np.abs(self.mid_S - self.mid_S[0]).max() <= self.half)
-
 
 def curve_band(values_RS: np.ndarray) -> Band:
     """Return the band of one metric from the curves of two or more recorded runs. Its width is the same at all
@@ -66,19 +60,14 @@ def curve_band(values_RS: np.ndarray) -> Band:
     return Band(np.nanmean(smoothed_RS, axis=0), max(half, MIN_HALF * min(1.0, scale)), reach)
 
 
-def level_half(values: Sequence[float], error: float, extra: float, num_comparisons: int) -> float:
+def level_half(values: Sequence[float], error: float, num_comparisons: int) -> float:
     """Return the largest allowed distance of a further run from the mean of `values`, which has one quantity, such as
-    the held-out reward after RL, of each recorded run. `error` is the standard error of one value.
-
-    `extra` is an additional standard error. It is 0 if the run was evaluated on the same tasks as the recorded runs,
-    because their difficulty is the same.
-    """
+    the held-out reward after RL, of each recorded run. `error` is the standard error of one value."""
     freedom = len(values) - 1
     pooled = (PRIOR * error**2 + freedom * float(np.var(values, ddof=1))) / (PRIOR + freedom)
     width = _quantile(PRIOR + freedom, num_comparisons)
-    return max(MIN_HALF, width * math.sqrt(pooled * (1 + 1 / len(values)) + extra**2))
+    return max(MIN_HALF, width * math.sqrt(pooled * (1 + 1 / len(values))))
 
 
 def _quantile(freedom: float, num_comparisons: float) -> float:
-    """Return Student's two-sided quantile for the probability `CHANCE / num_comparisons`."""
     return student_quantile(freedom, 1 - CHANCE / 2 / num_comparisons)

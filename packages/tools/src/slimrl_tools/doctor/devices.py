@@ -13,7 +13,7 @@ from slimrl.models.device import NARROW, TOKENS, WIDE, choose_device, choose_dty
 from slimrl.models.native import ops
 from slimrl.models.native.build import compile_kernels, find_compiler, first_error
 from slimrl.monitor.findings import Finding, Level
-from slimrl_tools.system import cpu_limit, load_note
+from slimrl_tools.system import load_note
 
 GB = 1e9
 TIMEOUT_S = 10.0  # time limit of nvidia-smi
@@ -33,7 +33,8 @@ def compute() -> Iterator[Finding]:
     yield Finding("device", Level.OK, f"{device}: {why}; another by --model.device")
     yield dtype_finding(dtype_name(choice.dtype), choice.gflops)
     if device.type == "cpu":
-        yield threads_finding(torch.get_num_threads(), cpu_limit())
+        text = f"{torch.get_num_threads()}; a container of fewer cores needs --model.num_threads"
+        yield Finding("threads", Level.OK, text)
     remedy = "End them, or wait (`top` lists them); the speeds above are measured beside them."
     yield Finding("load", Level.NOTE, load, remedy) if load else Finding("load", Level.OK, "the cores are free")
 
@@ -48,15 +49,6 @@ def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
     ratio = gflops["bfloat16"] / gflops["float32"]
     text = f"{dtype}, since bfloat16 is {ratio:.1f} times as fast in {PRODUCT} (GFLOP/s: {speeds})"
     return Finding("number format", Level.OK, text)
-
-
-def threads_finding(num_threads: int, limit: float) -> Finding:
-    """Return a finding that compares `num_threads` with a container's `limit` in cores. A `limit` of 0 means no
-    limit."""
-    if 0 < limit < num_threads:
-        text = f"{num_threads} threads, and this container may use {limit:g} cores: they wait for each other"
-        return Finding("threads", Level.NOTE, text, f"--model.num_threads {max(1, int(limit))}")
-    return Finding("threads", Level.OK, f"{num_threads}; more or fewer by --model.num_threads")
 
 
 def kernels() -> Iterator[Finding]:
@@ -82,13 +74,13 @@ def kernels() -> Iterator[Finding]:
 
 def gpu() -> Iterator[Finding]:
     """Examine the GPUs that the driver reports, and check whether PyTorch can use them."""
+    if torch.cuda.is_available():
+        yield from map(card_finding, range(torch.cuda.device_count()))
+        return
     smi = shutil.which("nvidia-smi")
     shown = _lines_of(smi, f"--query-gpu={QUERY}", "--format=csv,noheader") if smi else []
     cards = "; ".join(shown)
-    if torch.cuda.is_available():
-        driver = shown[0].split(", ")[1] if shown else "unknown"
-        yield from (card_finding(number, driver) for number in range(torch.cuda.device_count()))
-    elif not shown:
+    if not shown:
         yield Finding("GPU", Level.OK, "none: everything is computed on the CPU")
     elif not torch.version.cuda:
         text = f"the driver shows {cards}, and this PyTorch is built for CPUs"
@@ -99,7 +91,7 @@ def gpu() -> Iterator[Finding]:
         yield Finding("GPU", Level.PROBLEM, text, f"Look at CUDA_VISIBLE_DEVICES; else {older}")
 
 
-def card_finding(number: int, driver: str) -> Finding:
+def card_finding(number: int) -> Finding:
     """Return a finding on the properties of GPU `number`, and on whether slimrl can use it."""
     free, total = torch.cuda.mem_get_info(number)
     capability = torch.cuda.get_device_capability(number)
@@ -108,7 +100,7 @@ def card_finding(number: int, driver: str) -> Finding:
     subject = f"GPU {number}"
     text = (
         f"{torch.cuda.get_device_name(number)}, {free / GB:.1f} of {total / GB:.1f} GB free, compute capability "
-        f"{'.'.join(map(str, capability))}, driver {driver}"
+        f"{'.'.join(map(str, capability))}"
     )
     if capability < MIN_CAPABILITY:
         return Finding(subject, Level.PROBLEM, f"{text}: too old for PyTorch's builds", "--model.device cpu")
@@ -118,6 +110,5 @@ def card_finding(number: int, driver: str) -> Finding:
 
 
 def _lines_of(*command: str) -> list[str]:
-    """Return the lines that a program prints, or no lines if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     return done.stdout.strip().splitlines() if done.returncode == 0 else []

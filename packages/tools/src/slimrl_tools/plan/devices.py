@@ -39,16 +39,14 @@ class Machine:
     """A host with or without GPUs. A run computes on `device`, which is one of the GPUs or the CPU.
 
     `gpus` has the GPUs in the order of their indices, if they differ. Otherwise it is empty, and all GPUs are like
-    `device`. `memory` is the main memory that a run may use, in bytes. `disk` is the free space for the run's
-    directory, in bytes; 0 means unknown. `limit` names the source of the memory limit; it is empty if the limit is the
-    machine's total memory.
+    `device`. `memory` is the main memory that a run may use, in bytes. `limit` names the source of the memory limit; it
+    is empty if the limit is the machine's total memory.
     """
 
     name: str
     device: Device
     num_gpus: int
     memory: float
-    disk: float = 0.0
     limit: str = ""
     gpus: tuple[Device, ...] = ()
 

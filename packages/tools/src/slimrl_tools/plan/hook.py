@@ -15,7 +15,7 @@ from slimrl.models.device import set_threads
 from slimrl.monitor.console import RunConsole
 from slimrl_tools.plan.measure import recall_speeds, this_machine
 from slimrl_tools.plan.plan import Plan, make_planner, what_is_left
-from slimrl_tools.plan.report import explain_refusal, proposals, two_lines
+from slimrl_tools.plan.report import explain_refusal, two_lines
 from slimrl_tools.system import load_note, own_memory
 
 
@@ -57,10 +57,10 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
     keep_freed_memory()
     try:
         planner = make_planner(left, own_memory())
-        plan = planner.on(this_machine(Path(config.output_dir), config.model.device))
+        plan = planner.on(this_machine(config.model.device))
         if speeds := recall_speeds(plan):
             plan = planner.on(plan.machine, speeds)
-        refusal = explain_refusal(plan, proposals(planner, plan)) if plan.cannot_fit else ""
+        refusal = explain_refusal(plan) if plan.cannot_fit else ""
         lines = two_lines(plan)
     except UserError:
         raise

@@ -1,9 +1,8 @@
 """Describes this machine, and measures the time of a decoding step, a prefill and a training pack with random weights.
 
-The measurements use the code of a real run: the engine, the training step and the optimizer. A model that is too large
-is measured with two smaller numbers of layers, and its times are extrapolated linearly. Most speeds are slopes between
-two measurements. If noise hides a slope, an estimate replaces it. The results are stored in the cache, where `rl` finds
-them.
+The measurements use the code of a real run: the engine, the training step and the optimizer. Most speeds are slopes
+between two measurements. If noise hides a slope, an estimate replaces it. The results are stored in the cache, where
+`rl` finds them.
 """
 
 import hashlib
@@ -40,26 +39,25 @@ from slimrl_tools.plan.plan import Plan, training_device
 from slimrl_tools.plan.shape import build_module, read_model_config
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Workload, row_of, sample_of
-from slimrl_tools.system import ROOT, free_disk, usable_memory
+from slimrl_tools.system import usable_memory
 
 COPIED = 1 << 26  # bytes copied to measure the memory bandwidth; more than the CPU's caches hold
 Seconds = dict[str, float]  # by the field names of `Speeds`; unmeasured speeds are absent
 BUDGET_S = 1.0  # seconds for the repetitions of one measurement
 FEWEST, MOST = 3, 12  # repetitions of a decoding step
 MOST_PACK = 1536  # tokens of the measured pack: enough for matrix products to reach their full speed
-SHARE = 0.5  # share of the memory: a model that needs more is measured with fewer layers
-LAYERS = (2, 4)
+SHARE = 0.8  # share of a device's memory: the times of a model that needs more are estimated
 
 
-def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> Machine:
+def this_machine(device: str = "auto") -> Machine:
     """Return a description of this machine for a run with `model.device` = `device`. If the run uses the CPU, the CPU's
-    speeds are measured in a fraction of a second. `root` is the parent directory of `proc` and `sys`."""
-    memory, limit = usable_memory(root)
-    disk, gpus = free_disk(output_dir), _gpus()
+    speeds are measured in a fraction of a second."""
+    memory, limit = usable_memory()
+    gpus = _gpus()
     if gpus and device != "cpu":
         counts = Counter(gpu.name for gpu in gpus)
         name = f"this machine, {', '.join(f'{num} x {name}' for name, num in counts.items())}"
-        machine = Machine(name, gpus[0], len(gpus), memory, disk, limit, gpus)
+        machine = Machine(name, gpus[0], len(gpus), memory, limit, gpus)
         return replace(machine, device=machine.device_at(device))
     flops = {name: 1e9 * gflops for name, gflops in choose_dtype(torch.device("cpu")).gflops.items()}
     source = torch.zeros(COPIED // 4)
@@ -67,7 +65,7 @@ def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> M
     copy_s = min(_timed(lambda: target.copy_(source)) for _ in range(4))
     cpu = Device("CPU", "cpu", memory, 2 * COPIED / copy_s, flops["bfloat16"], flops["float32"])
     # List the GPUs, too, because a teacher may use a GPU.
-    return Machine(f"this machine, {torch.get_num_threads()} cores", cpu, 0, memory, disk, limit, gpus)
+    return Machine(f"this machine, {torch.get_num_threads()} cores", cpu, 0, memory, limit, gpus)
 
 
 def _gpus() -> tuple[Device, ...]:
@@ -87,21 +85,16 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def measure(plan: Plan) -> Speeds:
-    """Return the speeds of this machine for a planned run, from the cache or from a measurement. The measurement needs
-    no more memory than the run. If noise hides a speed, the plan's estimate replaces it."""
+    """Return the speeds of this machine for a planned run, from the cache or from a measurement. The plan's estimates
+    replace speeds that noise hides, and all speeds of a model that is too large for a measurement on one device."""
     if (kept := recall_speeds(plan)) is not None:
         return kept
-    keep_freed_memory()
-    demand, layers = plan.demand, plan.demand.shape.layers
+    demand = plan.demand
     needed = 3 * demand.weights + 14 * demand.num_trained  # two copies for the engine; masters, moments, gradients
-    if needed <= SHARE * min(place.capacity for place in plan.places) or layers <= LAYERS[1]:
-        seconds, source = _measure(plan, layers), "measured here"
-    else:
-        few, more = (_measure(plan, num) for num in LAYERS)
-        steps = (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0])
-        # A slope that is negative because of noise counts as 0.
-        seconds = {name: few[name] + steps * (more[name] - few[name]) if more[name] > few[name] else 0 for name in more}
-        source = f"measured here with {LAYERS[0]} and {LAYERS[1]} of {layers} layers"
+    if needed > SHARE * min(place.capacity for place in plan.places):
+        return plan.speeds
+    keep_freed_memory()
+    seconds, source = _measure(plan), "measured here"
     hidden = [name for name, value in seconds.items() if value <= 0 and name != "copy"]  # `copy` may be 0
     seconds |= {name: asdict(plan.speeds)[name] for name in hidden}
     source += f", but for {', '.join(hidden)}, which noise hid" if hidden else ""
@@ -134,16 +127,11 @@ def _path(plan: Plan) -> Path:
     return cache_root() / "plan" / f"{digest}.json"
 
 
-def _measure(plan: Plan, layers: int) -> Seconds:
-    """Measure the speeds of the model with only `layers` layers. A speed within the noise is 0 or
-    negative."""
+def _measure(plan: Plan) -> Seconds:
+    """Measure the speeds. A speed within the noise is 0 or negative."""
     config, demand, workload = plan.config, plan.demand, plan.workload
     device = torch.device(training_device(config, demand.compute))
     model = read_model_config(config.model.name)
-    text = model.get_text_config()
-    text.num_hidden_layers = layers
-    if types := vars(text).get("layer_types"):
-        text.layer_types = types[:layers]
     check_attention(model)
     with device, torch.random.fork_rng(devices=[]):
         module = build_module(model, torch.bfloat16 if demand.compute.bytes == HALF else torch.float32)

@@ -1,4 +1,4 @@
-"""Computes the bytes that a run needs: in the memory of each process, by part and phase, and on the disk.
+"""Computes the bytes that a run needs in the memory of each process, by part and phase.
 
 Symbols in the formulas: b bytes of a number in the compute dtype, P weights, T tokens of a row, D hidden width, F inner
 width of the MLP, Q and K widths of queries and keys, L layers, V vocabulary. Each formula follows the allocations of
@@ -8,7 +8,7 @@ A process that samples and trains in turn needs the memory of the larger phase, 
 phase reuses the memory that the other phase frees (`models/allocator.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -19,7 +19,7 @@ from slimrl.models.allocator import LARGE
 from slimrl.trainer.logprobs import CHUNK
 from slimrl_tools.plan.devices import RESERVED
 from slimrl_tools.plan.shape import Shape
-from slimrl_tools.plan.workload import Rows, Workload
+from slimrl_tools.plan.workload import Rows
 
 Phase = Literal["always", "sampling", "training", "saving", "scoring"]
 PHASES: tuple[Phase, ...] = ("sampling", "training", "saving", "scoring")
@@ -31,8 +31,6 @@ FLOAT, HALF = 4, 2
 NOT_REUSED, HOLES, MOST_KEPT = 0.6, 0.02, 0.38
 GPU_GAPS = 0.08  # share that PyTorch's allocator on a GPU keeps in partly filled blocks
 LOADING = 60_000_000  # bytes of the tokenizer, the chat template, and buffers that loading leaves
-TOKENIZER = 6_000_000  # bytes of the tokenizer beside each copy of the weights on the disk
-A_TOKEN, A_ROLLOUT = 30, 1500  # bytes of a recorded rollout: for each token, and for the rest (messages, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,30 +273,6 @@ class Demand:
             layer = int(saved / shape.layers * (1.0 if b == HALF else 1.5))
         kept = (shape.layers * inputs + layer) if self.recompute else shape.layers * layer
         return num_tokens * (kept + 4 * inputs)
-
-    def disk_parts(self, workload: Workload) -> Iterator[Part]:
-        """Yield the parts of the largest disk use. These are `ckpt.keep` checkpoints (12 bytes per trained weight), the
-        same number of weight copies, one more of both during a write, the weights named `best`, and all rollouts. A
-        warm-up stores its own checkpoints and weights."""
-        config, checkpoint = self.config, 3 * FLOAT * self.num_trained
-        adapter = FLOAT * self.num_trained if self.is_adapter else 0  # stored beside the merged weights
-        weights = self.weights + TOKENIZER + adapter
-
-        def num_kept(steps: int) -> int:
-            # A new checkpoint is written before the oldest checkpoint is deleted.
-            written = 1 + (steps - 1) // config.ckpt.interval_steps if config.ckpt.interval_steps else 1
-            return min(config.ckpt.keep + 1, written)
-
-        num = num_kept(config.max_steps)
-        yield Part(f"{num} checkpoints", num * checkpoint)
-        yield Part(f"{num + 1} x weights", (num + 1) * weights)
-        if isinstance(config, SFTConfig):
-            return
-        if steps := config.warmup.max_steps:
-            yield Part("checkpoints and weights of the warm-up", num_kept(steps) * (checkpoint + weights))
-        evaluated = 3 * config.eval.num_examples * len(config.eval.temperatures)
-        rollouts = config.max_steps * workload.num + evaluated
-        yield Part("rollouts", rollouts * (A_ROLLOUT + A_TOKEN * workload.mean_length))
 
     def _gradients(self, is_one_pack: bool) -> int:
         """Return the bytes of a whole step's gradients: 4 per trained weight if several packs are summed.

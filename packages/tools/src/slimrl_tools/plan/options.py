@@ -15,12 +15,12 @@ from slimrl_tools.plan.devices import find_machine
 PAGE = """\
 usage: slimrl plan @ FILE [--key VALUE ...] [--on DEVICES] [--no-measure]
 
-Says what a run takes before it begins: memory by part on each device, disk, the time of a step and of the whole run,
-what most of the time goes to, and, where it does not fit, what to change and how much each change saves. FILE and the
+Says what a run takes before it begins: memory by part on each device, the time of a step and of the whole run, what
+most of the time goes to, and, where it does not fit, which settings save memory. FILE and the
 settings are those of `slimrl rl` or `slimrl sft`; put `plan` in the place of `rl`.
 
 Nothing is loaded and no weights are downloaded. It prints two numbers for memory: the expected one, and the largest,
-if every conversation fills seq_len. With `--resume true` it plans the rest of the run in output_dir.
+if every conversation fills seq_len.
 
   --no-measure      estimate times. Else a decoding step and a training pack are timed on this machine, with random
                     weights of the real shape: ten seconds, or two minutes on a slow CPU; once for each model, as

@@ -1,9 +1,8 @@
-"""Predicts the memory of a run's processes, its disk use and its time on a machine, and whether the run fits."""
+"""Predicts the memory of a run's processes and its time on a machine, and whether the run fits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -55,7 +54,6 @@ class Plan:
     demand: Demand
     workload: Workload
     places: tuple[Place, ...]
-    disk: Sequence[Part]
     times: Times
     speeds: Speeds
 
@@ -85,11 +83,6 @@ class Plan:
         trainer = self.trainer
         return (trainer.peak if trainer.device == "cpu" else trainer.tensors) / 1e9
 
-    @property
-    def disk_bytes(self) -> float:
-        """Return the largest use of the disk in bytes."""
-        return sum(part.bytes for part in self.disk)
-
 
 @dataclass(frozen=True, slots=True)
 class Planner:
@@ -107,10 +100,6 @@ class Planner:
         config = self.config
         if isinstance(config, RLConfig):
             config = place(config, lambda text: None, num_gpus=machine.num_gpus)
-        return self.placed(config, machine, speeds)
-
-    def placed(self, config: Configs, machine: Machine, speeds: Speeds | None = None) -> Plan:
-        """Return the plan of a run without `auto` in its settings. Without `speeds`, estimate them."""
         micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
 
         def processes(demand: Demand) -> dict[str, list[ProcessMemory]]:
@@ -119,7 +108,7 @@ class Planner:
                 by_device.setdefault(one.device, []).append(one)
             return by_device
 
-        def place(device: str, found: Sequence[ProcessMemory], worst: Sequence[ProcessMemory]) -> Place:
+        def place_on(device: str, found: Sequence[ProcessMemory], worst: Sequence[ProcessMemory]) -> Place:
             is_cpu = device == "cpu"
             capacity = machine.memory * (1 - KEPT_FREE) if is_cpu else machine.device_at(device).memory
             # Each process on a GPU has its own CUDA context, which `ProcessMemory.base` includes.
@@ -129,10 +118,10 @@ class Planner:
 
         demand = demand_of(config, self.shape, self.workload.rows(micro), machine)
         worst = processes(demand_of(config, self.shape, worst_rows(config), machine))
-        places = tuple(place(device, found, worst[device]) for device, found in processes(demand).items())
+        places = tuple(place_on(device, found, worst[device]) for device, found in processes(demand).items())
         known = speeds or rough_speeds(demand, machine.device, self.workload)
-        times, disk = times_of(config, demand, self.workload, known), [*demand.disk_parts(self.workload)]
-        return Plan(config, machine, demand, self.workload, places, disk, times, known)
+        times = times_of(config, demand, self.workload, known)
+        return Plan(config, machine, demand, self.workload, places, times, known)
 
 
 def make_planner(config: Configs, base: float) -> Planner:
@@ -151,18 +140,6 @@ def what_is_left(config: RLConfig) -> RLConfig:
         return config
     warmup = config.warmup.model_copy(update={"max_steps": 0})
     return config.model_copy(update={"max_steps": max(0, config.max_steps - progress.step), "warmup": warmup})
-
-
-def with_settings(config: Configs, changes: dict[str, object]) -> Configs:
-    """Return the settings with the values in `changes`, which maps dotted keys to values."""
-
-    def replaced(config: Any, path: Sequence[str], value: object) -> Any:
-        first, *rest = path
-        return config.model_copy(update={first: replaced(vars(config)[first], rest, value) if rest else value})
-
-    for key, value in changes.items():
-        config = replaced(config, key.split("."), value)
-    return config
 
 
 def compute_of(config: Configs, machine: Machine) -> Compute:
@@ -232,7 +209,6 @@ def _environments(config: RLConfig) -> list[Part]:
 
 
 def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
-    """Return the processes of the trainer's ranks, each with its shard (FSDP2)."""
     ids = config.trainer_gpu_ids
     num = len(ids) or config.deployment.num_trainers
     others = [] if isinstance(config.teacher, ModelTeacherConfig) else demand.reference_parts()
@@ -245,7 +221,6 @@ def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemo
 
 
 def _samplers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
-    """Return the processes that sample; none if an external server samples."""
     inference, ids, many = config.inference, config.inference_gpu_ids, config.deployment.num_samplers
     if inference.base_url:
         return []
@@ -261,7 +236,6 @@ def _samplers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemo
 
 
 def _devices(ids: Sequence[int], num: int) -> list[str]:
-    """Return one device per process: the GPUs `ids`, or without GPUs `num` times the CPU."""
     return [f"cuda:{gpu}" for gpu in ids] or ["cpu"] * num
 
 

@@ -1,109 +1,50 @@
-"""Writes a plan as text: the tables of `slimrl plan`, changes that make a run fit, and the two lines of `rl`."""
+"""Writes a plan as text: the tables of `slimrl plan`, the reason for a refusal, and the two lines of `rl`."""
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from slimrl.config.run import RLConfig
 from slimrl_tools.plan.memory import HALF, PHASES
-from slimrl_tools.plan.plan import Place, Plan, Planner, with_settings
+from slimrl_tools.plan.plan import Place, Plan
 
 NAMES = {"always": "always", "sampling": "while sampling", "training": "while training", "saving": "while saving",
          "scoring": "while the teacher scores"}  # fmt: skip
-SHOWN = 5  # largest number of proposals in a report
 LEAST_SHOWN = 5e6  # parts with fewer bytes are not shown
 WIDTH = 62
-RANK = 16  # rank of the proposed LoRA adapter
-LEAST_SAVED = 0.03e9
-SHORTEST, FEWEST_SLOTS, SMALLEST_PACK = 256, 8, 512
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A proposal to change `settings`. `saves` is the number of bytes that this saves on the tightest device. `fits` is
-    True if the run then fits. `price` is the disadvantage."""
-
-    settings: dict[str, object]
-    saves: float
-    fits: bool
-    price: str
-
-    @property
-    def text(self) -> str:
-        """Return the proposal as a sentence."""
-        words = " ".join(f"--{key} {str(value).replace('True', 'true')}" for key, value in self.settings.items())
-        return f"{words} saves {self.saves / 1e9:.1f} GB{', and then it fits' if self.fits else ''} ({self.price})"
-
-
-def proposals(planner: Planner, plan: Plan) -> list[Proposal]:
-    """Return proposals that save memory, largest saving first. The run is planned again for each proposal."""
-
-    def proposal(settings: dict[str, object], price: str) -> Proposal:
-        changed = planner.placed(with_settings(plan.config, settings), plan.machine, plan.speeds)
-        before = plan.tightest
-        left = next((place.expected for place in changed.places if place.device == before.device), before.expected)
-        return Proposal(settings, before.expected - left, changed.fits, price)
-
-    found = [one for one in itertools.starmap(proposal, _changes(plan)) if one.saves >= LEAST_SAVED]
-    return sorted(found, key=lambda one: -one.saves)
-
-
-def _changes(plan: Plan) -> Iterator[tuple[dict[str, object], str]]:
-    """Yield settings that may save memory, each with a text on its disadvantage."""
-    config = plan.config
-    section, trainer = ("trainer.", config.trainer) if isinstance(config, RLConfig) else ("", config)
-    micro = trainer.micro_batch_tokens
-    if config.model.lora.rank == 0:
-        yield {"model.lora.rank": RANK}, "trains an adapter; docs/lora.md"
-    if not trainer.activation_checkpointing:
-        yield {f"{section}activation_checkpointing": True}, "training takes 1.5 times as long"
-    if micro > SMALLEST_PACK:
-        yield {f"{section}micro_batch_tokens": max(SMALLEST_PACK, micro // 2)}, "more and smaller packs"
-    if config.seq_len >= 2 * SHORTEST:
-        yield {"seq_len": config.seq_len // 2}, "episodes end sooner"
-    if plan.demand.compute.bytes > HALF:
-        is_gpu = plan.machine.device.kind == "cuda"
-        yield {"model.dtype": "bfloat16"}, "coarser" if is_gpu else "slower on a CPU without bfloat16"
-    if not isinstance(config, RLConfig):
-        return
-    if config.inference.max_slots >= 2 * FEWEST_SLOTS and not config.inference.base_url:
-        yield {"inference.max_slots": config.inference.max_slots // 2}, "sampling takes longer"
-    if config.trainer.loss.resolve(config.has_teacher).kl_beta:
-        yield {"trainer.loss.kl_beta": 0.0}, "no reference"
-    if config.async_level and config.deployment.type == "one-process":
-        yield {"max_async_level": 0}, "sampling and training in turn"
+ADVICE = (
+    "What saves memory: an adapter (`--model.lora.rank 16`), smaller packs (`trainer.micro_batch_tokens`), "
+    "`--trainer.activation_checkpointing true`, fewer `inference.max_slots`, a shorter `seq_len`, or a smaller model."
+)
 
 
 def two_lines(plan: Plan) -> list[str]:
-    """Return a plan in two lines: the memory and disk, and the time."""
+    """Return a plan in two lines: the memory, and the time."""
     place, trainer, times = plan.tightest, plan.trainer, plan.times
     beyond = f", {_gb(place.most)} if every conversation fills seq_len" if place.most > 1.05 * place.expected else ""
     phase = f"{NAMES[trainer.widest]} {_gb(trainer.inside(trainer.widest))}"
     return [
         f"plan: {_gb(place.expected)} of {_gb(place.capacity)} of {_device(place, plan)}{beyond} "
-        f"(weights and optimizer {_gb(trainer.inside('always'))}, {phase}); disk {_gb(plan.disk_bytes)}",
+        f"(weights and optimizer {_gb(trainer.inside('always'))}, {phase})",
         f"plan: about {_duration(times.step_s)} a step, {_duration(times.run_s)} to the end "
         f"({_source(plan)}; most goes to {times.bottleneck})",
     ]
 
 
-def explain_refusal(plan: Plan, found: Sequence[Proposal]) -> str:
-    """Return the reason why a run is refused, with changes that help, and the option that starts the run anyway."""
+def explain_refusal(plan: Plan) -> str:
+    """Return the reason why a run is refused, with advice, and the option that starts the run anyway."""
     place = plan.tightest
-    enough = [one.text for one in found if one.fits] or [one.text for one in found]
-    advice = "".join(f"\n- {text}" for text in enough[:SHOWN]) or "\n- a smaller model"
     parts = sorted((part for one in place.processes for part in one.parts), key=lambda part: -part.bytes)
     largest = ", ".join(f"{part.name} {_gb(part.bytes)}" for part in parts[:3])
     return (
         f"this run cannot fit: {_capacity(plan, place)}, and at once are needed {_gb(place.least)}, of which {largest}."
-        " Nothing was loaded. `slimrl plan` with the same words shows all parts. Change one of these, or let it try by "
-        f"`--plan warn`:{advice}"
+        f" Nothing was loaded. `slimrl plan` with the same words shows all parts. {ADVICE} Or let it try by "
+        "`--plan warn`."
     )
 
 
-def full_report(plan: Plan, found: Sequence[Proposal]) -> Iterator[str]:
+def full_report(plan: Plan) -> Iterator[str]:
     """Yield all lines of the report."""
-    shape, config, free = plan.demand.shape, plan.config, plan.machine.disk
+    shape, config = plan.demand.shape, plan.config
     is_rl = isinstance(config, RLConfig)
     trained = "an adapter" if plan.demand.is_adapter else "all weights"
     apart = isinstance(config, RLConfig) and config.deployment.are_apart
@@ -117,11 +58,6 @@ def full_report(plan: Plan, found: Sequence[Proposal]) -> Iterator[str]:
     # Ranks with equal memory are shown once.
     for _, equal in itertools.groupby(plan.places, key=lambda place: (place.expected, len(place.processes))):
         yield from _place_lines(plan, [*equal])
-    yield "disk"
-    yield from (_row(part.name, part.bytes) for part in plan.disk)
-    short = ", which is not enough" if 0 < free < plan.disk_bytes else ""
-    yield _row("together", plan.disk_bytes) + (f" of {_gb(free)} free{short}" if free else "")
-    yield ""
     times, workload = plan.times, plan.workload
     yield f"time ({_source(plan)}; {workload.source})"
     sampled = f", {workload.num_sampled:,.0f} of them sampled" if is_rl else ""
@@ -132,11 +68,9 @@ def full_report(plan: Plan, found: Sequence[Proposal]) -> Iterator[str]:
     yield from (_time_row(name, seconds) for name, seconds in times.run.items() if seconds)
     yield _time_row("to the end", times.run_s)
     yield ""
-    if found:
-        yield "what saves memory"
-        yield from (f"  {one.text}" for one in found[:SHOWN])
-    yield ""
     yield verdict(plan)
+    if plan.tightest.may_not_fit:
+        yield ADVICE
 
 
 def verdict(plan: Plan) -> str:
@@ -172,7 +106,6 @@ def _place_lines(plan: Plan, places: Sequence[Place]) -> Iterator[str]:
 
 
 def _source(plan: Plan) -> str:
-    """Return the source of the times, and a note if they are for a CPU without the C++ kernels."""
     compute = plan.demand.compute
     lacks_kernels = compute.kind == "cpu" and not compute.has_kernels
     return plan.speeds.source + (", without the C++ kernels" if lacks_kernels else "")

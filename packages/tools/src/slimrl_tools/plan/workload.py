@@ -241,7 +241,6 @@ def from_assumption(config: RLConfig | SFTConfig) -> Workload:
 
 
 def _cut(samples: Iterable[Sample], seq_len: int) -> Iterator[Sample]:
-    """Cut the samples to `seq_len` tokens, and omit samples that have no trained token left."""
     for one in samples:
         if any(one.loss_mask_T[:seq_len]):
             yield sample_of(one.token_ids_T[:seq_len], one.loss_mask_T[:seq_len], one.advantages_T[0])
@@ -278,5 +277,4 @@ def samples_of(outline: Iterable[Sequence[int]]) -> Iterator[Sample]:
 
 
 def _has_one_turn(env_id: str, args: Mapping[str, Any]) -> bool:
-    """Return True if the environment's id and `args` imply that an episode is over after the first reply."""
     return env_id.partition(":")[0].replace("_", "-") in ONE_TURN and not args.get("tools")

@@ -14,7 +14,7 @@ from slimrl.config.reading.schema import Path, spec_of, spell
 from slimrl.config.reading.sources import Setting, read_value, show
 from slimrl.errors import UserError
 from slimrl_tools.prime_rl.keys import CONTENT, RL_KEYS, SFT_KEYS, Table, find_outcome, is_listed
-from slimrl_tools.prime_rl.rules import Outcome, name_of
+from slimrl_tools.prime_rl.values import Outcome, name_of
 
 LISTS = {
     "taken": "taken as it is",

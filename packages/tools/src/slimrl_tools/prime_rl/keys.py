@@ -9,7 +9,7 @@ from typing import Any
 
 from slimrl.config.reading.schema import Path
 from slimrl_tools.prime_rl import values
-from slimrl_tools.prime_rl.rules import Found, Outcome, name_of, renamed
+from slimrl_tools.prime_rl.values import Found, Outcome, name_of, renamed
 
 # Exceptions that a rule may raise if a value has a wrong type.
 WRONG_KIND = (TypeError, ValueError, AttributeError, LookupError, OverflowError)
@@ -118,5 +118,4 @@ def _rename(key: str, rule: Rule, found: Found) -> Outcome:
 
 
 def _text(text: str) -> str:
-    """Replace each `$NAME` in a text of the table with the text NAME of the section [texts]."""
     return Template(text).substitute(CONTENT["texts"])
