@@ -91,20 +91,13 @@ def test_the_list_of_groups_has_the_end_of_each_prompt(tab: Tab, new_tab: Opener
     assert set(phone.texts(".row-group .cell-excerpt")) == {"Which river runs through Brackwater?"}
 
 
-def test_an_outline_leads_to_each_event_of_a_conversation(tab: Tab, tmp_path: Path, new_tab: Opener) -> None:
+def test_an_outline_leads_to_each_event_of_a_conversation(tab: Tab) -> None:
     page = tab.open("#/rollout?run=a&key=train:4:1")
     page.wait_for_selector(".outline li")
     assert tab.texts(".outline button") == ["thought", "search('Brackwater river 5')", "result", "answer"]
     page.set_viewport_size({"width": 1280, "height": 420})
-    assert page.evaluate("scrollY") == 0
     page.locator(".outline button", has_text="answer").click()
     tab.until("scrollY > 100")
-    top = page.locator(".part-answer").bounding_box()["y"]
-    assert 50 < top < 420
-    for served in serve(tmp_path, short_group(tmp_path / "short", "Yes."), "short"):
-        alone = new_tab(served.base)
-        alone.open("#/rollout?key=train:0:0").wait_for_selector(".facts-list")
-        assert alone.page.locator(".outline").count() == 0
 
 
 @pytest.mark.parametrize("width", [1280, 360])
@@ -123,20 +116,6 @@ def test_no_label_is_cut(new_tab: Opener, served: Served, width: int) -> None:
         assert tab.page.evaluate(CUT, labels) == []
         nav = tab.page.locator(".top nav a").last.bounding_box()
         assert nav["x"] + nav["width"] <= width
-
-
-def test_a_run_that_ended_earlier_shows_no_value_at_a_later_step(tmp_path: Path, new_tab: Opener) -> None:
-    writer = play(tmp_path / "a", steps=5)
-    play(tmp_path / "b", steps=2)
-    for served in serve(tmp_path, writer, "a", "b"):
-        tab = new_tab(served.base)
-        page = tab.open("#/curves?m=reward/mean&seeds=0")
-        tab.until("document.querySelectorAll('.values dd').length === 3")
-        assert tab.texts(".values dd") == ["4", "0.7", "0.4 at step 1"]
-        page.locator(".plot").focus()
-        page.keyboard.press("ArrowLeft")
-        tab.until("document.querySelectorAll('.values dd')[2].innerText === '–'")
-        assert tab.texts(".values dd") == ["4", "0.7", "–"]
 
 
 def test_evaluations_are_no_runs_with_curves(tmp_path: Path, new_tab: Opener) -> None:
@@ -167,3 +146,21 @@ def test_where_nothing_was_raised_the_monitors_show_their_values_and_bounds(tmp_
         with (tmp_path / "a" / "metrics.jsonl").open("a") as file:
             file.write(f"{json.dumps({'step': 5, 'reward/zero_signal_groups': 0.63})}\n")
         tab.until("document.querySelector('.watched').innerText.includes('0.39')")
+
+
+def test_without_a_tokenizer_the_tokens_are_counted_or_it_is_said_why_not(tmp_path: Path, new_tab: Opener) -> None:
+    writer = play(tmp_path / "a", steps=1)
+    (tmp_path / "a" / "tokenizer" / "tokenizer.json").unlink()
+    path = tmp_path / "a" / "held_out" / "final_greedy.jsonl"
+    line = json.loads(path.read_text().splitlines()[0])
+    line |= {"token_ids": [], "loss_mask": [], "logprobs": [], "versions": [], "sha256": ""}
+    path.write_text(f"{json.dumps(line)}\n")
+    for served in serve(tmp_path, writer, "a"):
+        tab = new_tab(served.base)
+        page = tab.open("#/rollout?run=a&key=train:0:1")
+        page.wait_for_selector(".facts-list")
+        sampled = page.locator(".facts-list div", has_text="tokens sampled").inner_text()
+        assert int(sampled.split()[-1]) > 10
+        page = tab.open("#/rollout?run=a&key=held_out/final_greedy:8:0")
+        tab.until("document.querySelector('.facts-list')?.innerText.includes('not recorded')")
+        assert "–" in page.locator(".facts-list div", has_text="tokens in all").inner_text()

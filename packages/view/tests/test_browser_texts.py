@@ -72,21 +72,6 @@ def test_hostile_texts_add_no_element_to_any_page(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "chips"),
-    [
-        (15, ["U+001B", "U+001B", "U+001B", "U+0007", "U+001B"]),
-        (16, ["U+202E", "U+202C", "U+2066", "U+2069"]),
-        (17, ["U+200B", "U+200D", "U+2060", "U+FEFF", "U+00AD"]),
-        (18, ["U+0000", "U+0007", "U+0008", "U+0008", "U+000D"]),
-    ],
-)
-def test_what_cannot_be_seen_is_shown_by_its_number(tab: Tab, number: int, chips: list[str]) -> None:
-    page = tab.open(GROUP)
-    page.wait_for_selector(f".column:nth-child({number + 1}) .segment-reply .segment-text .t")
-    assert page.locator(".column").nth(number).locator(".chip").all_text_contents() == chips
-
-
-@pytest.mark.parametrize(
     "address", [GROUP, "#/rollout?run=a&key=train:4:14", "#/compare?left=a:train:4:14&right=a:train:4:17"]
 )
 def test_a_hostile_tasks_data_is_shown_as_it_was_written(tab: Tab, address: str) -> None:

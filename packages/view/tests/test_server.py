@@ -6,12 +6,11 @@ import socket
 import string
 import time
 from base64 import b64encode
-from contextlib import contextmanager
 from urllib.parse import quote, urlencode
 
 import pytest
 
-from packages.view.tests.made import bound, indexed, make_run, record_of, refresh, write_held_out, write_step
+from packages.view.tests.made import bound, indexed, make_run, record_of, write_held_out, write_step
 from packages.view.tests.played import INJECTIONS
 from slimrl.errors import UserError
 from slimrl.io.http_access import Access
@@ -30,12 +29,6 @@ HOSTILE = (
     "'; DROP TABLE rollouts; --",
     "\\u003cscript\\u003e \\n \\",
 )
-
-
-@contextmanager
-def serving(*runs, key=""):
-    with bound(*runs, key=key) as server:
-        yield server.server_address[1]
 
 
 def ask(port, target, method="GET", headers=None):
@@ -61,8 +54,8 @@ def run(tmp_path):
 
 @pytest.fixture
 def port(run):
-    with serving(run) as port:
-        yield port
+    with bound(run) as server:
+        yield server.server_address[1]
 
 
 ROWS = '[{"field": "reward", "op": ">", "value": 0.5}]'
@@ -289,7 +282,8 @@ def test_hostile_texts_come_back_as_the_data_they_are(tmp_path, text):
     write_held_out(tmp_path / "run", "eval_greedy", [record_of(text, text)])
     run = indexed(tmp_path / "run")
     [row] = run.index.rollouts(Selection())["rows"]
-    with serving(run) as port:
+    with bound(run) as server:
+        port = server.server_address[1]
         status, headers, body = ask(port, "/api/runs/run/rollout?key=train:0:0")
         assert (status, headers["Content-Type"]) == (200, "application/json")
         found = json.loads(body)
@@ -305,18 +299,6 @@ def quote_any(text):
     return quote(text.encode("utf-8", "surrogatepass"))
 
 
-def test_what_is_added_while_the_server_answers_is_there_in_the_next_answer(run, port):
-    before = get(port, "/api/state")[1]["runs"][0]
-    write_step(run.directory.path, 2, [record_of("train/new")])
-    with (run.directory.path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 2, "reward/mean": 0.9}\n')
-    refresh(run)
-    after = get(port, "/api/state")[1]["runs"][0]
-    assert (after["metrics"], after["rollouts"]) == (before["metrics"] + 1, before["rollouts"] + 1)
-    assert get(port, "/api/runs/run/rollouts", sort="-step", limit=1)[1]["rows"][0]["task"] == "train/new"
-    assert get(port, "/api/runs/run/files")[1]["train"]["steps"] == [0, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("authorization", "status"),
     [
@@ -330,9 +312,9 @@ def test_what_is_added_while_the_server_answers_is_there_in_the_next_answer(run,
     ],
 )
 def test_with_a_key_only_those_who_know_it_are_answered(run, authorization, status):
-    with serving(run, key="se:cret") as port:
+    with bound(run, key="se:cret") as server:
         for target in ("/", "/api/runs"):
-            found, headers, body = ask(port, target, headers={"Authorization": authorization})
+            found, headers, body = ask(server.server_address[1], target, headers={"Authorization": authorization})
             assert found == status and b"se:cret" not in body
             assert status == 200 or headers["WWW-Authenticate"].startswith("Basic ")  # a browser asks for the password
 

@@ -23,12 +23,6 @@ def output_dir(tmp_path: Path) -> str:
     return str(tmp_path / "run")
 
 
-def test_the_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
-    assert launch("launch", "--help") == 0
-    out = capsys.readouterr().out
-    assert "slimrl launch --slurm @ examples/reverse_text/rl.toml --nodes 4" in out and "sbatch --partition" in out
-
-
 @pytest.mark.parametrize(
     ("more", "lines"),
     [

@@ -1,6 +1,5 @@
 """What `rl` does for the programs of a run: it starts them, mends what dies, and ends with the cause if it cannot."""
 
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +17,7 @@ from slimrl.io.run_dir import RunDir
 from slimrl.launch.placement import place
 from slimrl_cluster.launch import supervision
 from slimrl_cluster.launch.status import write_scale
-from slimrl_cluster.launch.supervision import Supervision, describe_parts, supervise
+from slimrl_cluster.launch.supervision import Supervision, supervise
 from slimrl_cluster.services.programs import End, Needs, describe_status
 
 pytestmark = pytest.mark.slow
@@ -335,18 +334,6 @@ def test_python_cannot_start_the_parts_of_a_run() -> None:
     config = load(RLConfig, [*ENV, "--deployment.type", "processes"], {}).config
     with pytest.raises(UserError, match="from Python there is none"):
         supervise(config, None, print)
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        ([], "a sampler, an orchestrator and a trainer, at most 1 versions apart"),
-        (["--deployment.num_samplers", "3", "--deployment.num_trainers", "2"], "3 samplers, .* a trainer of 2 ranks"),
-        (AT_ADDRESS, "a sampler at http://127.0.0.1:1, "),
-    ],
-)
-def test_the_parts_in_words(argv: list[str], words: str) -> None:
-    assert re.match(words, describe_parts(load(RLConfig, [*ENV, *argv], {}).config))
 
 
 def test_a_vllm_on_a_cluster_has_as_many_gpus_as_were_asked_for(output_dir: Path) -> None:
