@@ -319,11 +319,10 @@ def test_with_a_key_only_those_who_know_it_are_answered(run, authorization, stat
             assert status == 200 or headers["WWW-Authenticate"].startswith("Basic ")  # a browser asks for the password
 
 
-def test_a_taken_port_is_left_for_the_next_unless_it_was_chosen(run):
-    with serving(run) as port:
-        access = Access("", "SLIMRL_API_KEY")
-        other = bind(port, Api([run]), access, is_chosen=False)
-        assert port < other.server_address[1] <= port + 20
-        other.server_close()
-        with pytest.raises(UserError, match=f"port {port} is taken"):
-            bind(port, Api([run]), access, is_chosen=True)
+def test_a_taken_port_is_left_for_the_next_unless_it_was_chosen(run, port):
+    access = Access("", "SLIMRL_API_KEY")
+    other = bind(port, Api([run]), access, is_chosen=False)
+    assert port < other.server_address[1] <= port + 20
+    other.server_close()
+    with pytest.raises(UserError, match=f"port {port} is taken"):
+        bind(port, Api([run]), access, is_chosen=True)
