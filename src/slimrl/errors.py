@@ -7,13 +7,12 @@ rollout and counted as `drop/<reason>`, and the run continues.
 
 import difflib
 import importlib
-import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 MAX_SHOWN_CHARS = 20_000
-CUT, MAX_CUT_CHARS = re.compile(r" … \((\d[\d,]{,14}) more characters\)\Z", re.ASCII), 50
+MARK_CHARS = 50  # room for the mark of a shortened text, so that a second call does not shorten it again
 MAX_DETAIL_CHARS = 2_000  # limit of a text from an environment or a server
 
 
@@ -64,18 +63,15 @@ def visible(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
     """Make a text safe for a terminal: keep at most `limit` characters, and escape unprintable characters.
 
     Otherwise a text from other code could repaint the screen, write to the clipboard, or reverse the order of letters.
-    If an earlier call has shortened the text, the characters that this call removed are counted, too.
 
-    >>> visible("a\\x1b[2Jb\\u202e"), visible("a\\tb\\r\\nc"), visible("abcd", limit=2)
-    ('a\\\\x1b[2Jb\\\\u202e', 'a\\tb\\nc', 'ab … (2 more characters)')
+    >>> visible("a\\x1b[2Jb\\u202e"), visible("a\\tb\\r\\nc"), visible("a" * 60, limit=52)
+    ('a\\\\x1b[2Jb\\\\u202e', 'a\\tb\\nc', 'aa … (58 more characters)')
     """
-    if cut := CUT.search(text[-MAX_CUT_CHARS:]):
-        text = text.removesuffix(cut[0])
-    left = max(0, len(text) - limit) + (int(cut[1].replace(",", "")) if cut else 0)
-    text = text[:limit].replace("\r\n", "\n")
+    left = len(text) - (limit - MARK_CHARS) if len(text) > limit else 0
+    text = text[: len(text) - left].replace("\r\n", "\n")
     if not text.isprintable():
         text = "".join(char if _is_shown(char) else char.encode("unicode_escape").decode() for char in text)
-    return f"{text} … ({left:,} more characters)" if left > 0 else text
+    return f"{text} … ({left:,} more characters)" if left else text
 
 
 def _is_shown(char: str) -> bool:

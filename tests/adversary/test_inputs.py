@@ -69,7 +69,7 @@ def test_what_is_shown_is_bounded_and_stays_itself():
     detail = RolloutError("environment_error", "x" * 10**7).detail
     assert len(detail) < 3000
     assert RolloutError("environment_error", detail).detail == detail and detail.endswith(
-        "… (9,998,000 more characters)"
+        "… (9,998,050 more characters)"
     )
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.io.cache import build_once, find_fault
-from slimrl.io.checksums import new_directory
+from slimrl.io.cache import build_once
+from slimrl.io.checksums import find_damage, new_directory
 
 KILLED_BUILD = """
 import sys, time
@@ -27,7 +27,7 @@ def build(directory):
     print("building", flush=True)
     time.sleep(60)
 
-build_once(Path(sys.argv[1]), build, "r1")
+build_once(Path(sys.argv[1]), build)
 """
 
 
@@ -49,28 +49,28 @@ def change_a_byte(entry: Path) -> None:
     os.utime(entry / "weights", ns=(times.st_atime_ns, times.st_mtime_ns))  # a disk that fails changes no time
 
 
-def test_entry_is_built_once_for_a_recipe(tmp_path: Path) -> None:
+def test_entry_is_built_once(tmp_path: Path) -> None:
     build = Builder()
-    for recipe, calls in (("r1", 1), ("r1", 1), ("r2", 2)):
-        entry = build_once(tmp_path / "deep" / "entry", build, recipe)
-        assert (entry / "weights").read_text() == "0123456789" and build.calls == calls
+    for _ in range(2):
+        entry = build_once(tmp_path / "deep" / "entry", build)
+        assert (entry / "weights").read_text() == "0123456789" and build.calls == 1
         os.utime(entry / "weights", (1, 1))  # as in a copied cache
 
 
 def test_damaged_entry_is_rebuilt_with_a_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build = Builder()
-    entry = build_once(tmp_path / "entry", build, "r1")
+    entry = build_once(tmp_path / "entry", build)
     change_a_byte(entry)
-    build_once(entry, build, "r1")
+    build_once(entry, build)
     assert build.calls == 2 and (entry / "weights").read_text() == "0123456789"
-    assert "Rebuilding" in capsys.readouterr().err and not find_fault(entry, "r1")
+    assert "Rebuilding" in capsys.readouterr().err and not find_damage(entry)
 
 
 def test_simultaneous_users_build_once(tmp_path: Path) -> None:
     build = Builder()
     with ThreadPoolExecutor(4) as pool:
         slow = partial(build, delay_s=0.2)
-        entries = list(pool.map(lambda _: build_once(tmp_path / "entry", slow, "r1"), range(4)))
+        entries = list(pool.map(lambda _: build_once(tmp_path / "entry", slow), range(4)))
     assert build.calls == 1 and all((entry / "config").is_file() for entry in entries)
 
 
@@ -83,7 +83,7 @@ def test_killed_build_leaves_nothing_in_the_way(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert not entry.exists()
-    build_once(entry, Builder(), "r1")
+    build_once(entry, Builder())
     assert (entry / "weights").read_text() == "0123456789"
     assert [path.name for path in tmp_path.iterdir() if ".tmp-" in path.name] == []
 
@@ -94,11 +94,11 @@ def test_failed_build_leaves_no_entry_and_names_the_variable_to_set(tmp_path: Pa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(UserError, match=r"No space left on device.*SLIMRL_CACHE"):
-        build_once(tmp_path / "entry", build, "r1")
+        build_once(tmp_path / "entry", build)
     assert [path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="SLIMRL_CACHE"):
-        build_once(tmp_path / "file" / "entry", Builder(), "r1")
+        build_once(tmp_path / "file" / "entry", Builder())
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])

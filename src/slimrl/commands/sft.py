@@ -20,10 +20,9 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
     """Run the `sft` command: train on conversations, plot, and print the path of the weights. Under torchrun, several
     processes share the work of each batch."""
     console, config, output_dir = console_of_rank(), resolved.config, Path(resolved.config.output_dir)
-    with open_shared_run(resolved, config.model, console) as shared:
-        ranks = shared.ranks
+    with open_shared_run(resolved, config.model, console) as (ranks, model):
         experts = load_experts(config, console)  # before the model, which takes longer
-        policy = open_policy(shared.model, console)
+        policy = open_policy(model, console)
         conversations = load_demonstrations(config, experts, policy.chat, console)
         shard(policy.module, ranks)
         state = start(policy, config.optim, output_dir, config.resume, ranks=ranks)

@@ -19,8 +19,7 @@ from slimrl.trainer.state import save_missing_weights, start
 def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
     """Run the `trainer` command. Under torchrun, several processes share the work of each batch."""
     console, config, output_dir = console_of_rank(), resolved.config, Path(resolved.config.output_dir)
-    with open_shared_run(resolved, config.model, console) as shared:
-        ranks, model = shared.ranks, shared.model
+    with open_shared_run(resolved, config.model, console) as (ranks, model):
         policy = open_policy(model, console)
         shard(policy.module, ranks)
         loss = config.trainer.loss.resolve()

@@ -15,7 +15,6 @@ from slimrl.io.checksums import find_damage, new_directory
 from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import hold_lock
 
-RECIPE = "recipe.txt"
 CHOSEN_BY = "directory in the environment variable SLIMRL_CACHE"
 
 
@@ -32,34 +31,24 @@ def say(text: str) -> None:
     print(visible(text), file=sys.stderr, flush=True)
 
 
-def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> Path:
-    """Return `directory`. Build it first if it is missing, damaged, or was built with another `recipe` (such as a
-    version).
+def build_once(directory: Path, build: Callable[[Path], None]) -> Path:
+    """Return `directory`. Build it first if it is missing or damaged. Its name must differ for different contents.
 
     `build(temporary)` fills the empty directory `temporary`, and may raise UserError. If several processes request the
     same directory at once, one process builds it and the others wait. Raise UserError if the cache cannot be written.
     """
     # The common case needs no lock, because a finished entry never changes.
-    if directory.is_dir() and not find_fault(directory, recipe):
+    if directory.is_dir() and not find_damage(directory):
         return directory
     with explain_write_errors(directory.parent, CHOSEN_BY):
         directory.parent.mkdir(parents=True, exist_ok=True)
         lock = directory.with_name(f".{directory.name}.lock")
         with hold_lock(lock, f"building {directory}", say):
             if directory.is_dir():  # another process may have built it while this one waited for the lock
-                fault = find_fault(directory, recipe)
-                if not fault:
+                damage = find_damage(directory)
+                if not damage:
                     return directory
-                say(f"Rebuilding {directory}: {fault}.")
+                say(f"Rebuilding {directory}: {damage}.")
             with new_directory(directory) as temporary:
                 build(temporary)
-                (temporary / RECIPE).write_text(recipe, encoding="utf-8")
     return directory
-
-
-def find_fault(directory: Path, recipe: str) -> str:
-    """Return the fault of a cache entry as text; empty if the entry is undamaged and was built with `recipe`."""
-    if damage := find_damage(directory):
-        return damage
-    made_by = (directory / RECIPE).read_text(encoding="utf-8")
-    return "" if made_by == recipe else f"it was built by recipe `{made_by}`, this version uses `{recipe}`"

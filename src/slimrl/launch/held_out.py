@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 from slimrl.environments.base import CONSTANT
@@ -54,42 +55,34 @@ def note_drawn(tasks: Sequence[HeldOutTask], num_examples: int, note: Callable[[
             note(f"{env}: {num} of {size} held-out tasks, the same every time")
 
 
+@dataclass
 class HeldOut:
     """The held-out evaluation of a policy with its current weights. `eval_policy` makes the policy, and is called only
     if some episodes must still be played. `constant` makes the baseline that always gives the best constant answer. A
     stage's result is stored in `output_dir/held_out/<stage>.json`, and its rollouts in the same directory."""
 
-    def __init__(
-        self,
-        plan: HeldOutPlan,
-        eval_policy: Callable[[], EvalPolicy],
-        output_dir: Path,
-        console: RunConsole,
-        constant: Callable[[], EvalPolicy] | None = None,
-    ) -> None:
-        self.tasks = tasks_held_out(plan.tasksets, plan.split, plan.num_examples)
-        self._plan = plan
-        self._eval_policy, self._constant = eval_policy, constant
-        self._output_dir = output_dir
-        self._console = console
+    plan: HeldOutPlan
+    eval_policy: Callable[[], EvalPolicy]
+    output_dir: Path
+    console: RunConsole
+    constant: Callable[[], EvalPolicy] | None = None
 
-    @property
-    def samplings(self) -> Sequence[SamplingParams]:
-        """The decoding modes."""
-        return self._plan.samplings
+    @cached_property
+    def tasks(self) -> list[HeldOutTask]:
+        """The drawn tasks."""
+        return tasks_held_out(self.plan.tasksets, self.plan.split, self.plan.num_examples)
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         """Evaluate now, and store the result. `slug` names the stage in file names, `name` in the closing table."""
         self._measure_constant()
-        return self.record(slug, name, [self.play(slug, name, sampling) for sampling in self._plan.samplings])
+        return self.record(slug, name, [self.play(slug, name, sampling) for sampling in self.plan.samplings])
 
     def _measure_constant(self) -> None:
-        """Evaluate the best constant answer once in a run, on the tasks of environments with a script `constant`."""
         tasks = [asked for asked in self.tasks if CONSTANT in asked.taskset.scripts]
-        if self._constant is None or not tasks or RunDir(self._output_dir).stage(CONSTANT).exists():
+        if self.constant is None or not tasks or RunDir(self.output_dir).stage(CONSTANT).exists():
             return
-        make, self._constant = self._constant, None  # try only once, even if it fails
-        rollouts = play_tasks(tasks, make(), self._plan.samplings[0], lambda _: None)
+        make, self.constant = self.constant, None  # try only once, even if it fails
+        rollouts = play_tasks(tasks, make(), self.plan.samplings[0], lambda _: None)
         if any(not rollout.failure for rollout in rollouts):
             self.record(CONSTANT, "the same answer to all", [evaluation_of("constant", rollouts)])
 
@@ -103,31 +96,31 @@ class HeldOut:
             "metrics": without_nan(metrics),
         }
         text = json.dumps(content, indent=1, allow_nan=False)
-        replace_file(RunDir(self._output_dir).stage(slug), [add_digest(text.encode())])
+        replace_file(RunDir(self.output_dir).stage(slug), [add_digest(text.encode())])
         return Stage(name, held_out), metrics
 
     def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:
         """Play every task once, and return the evaluation. `mode` is the name of the decoding mode; by default it
         depends on the temperature. Episodes of other tasks, from an earlier process, are kept but not counted."""
         mode = mode or mode_of(sampling.temperature)
-        path = RunDir(self._output_dir).episodes(slug, mode)
-        past = past_episodes(path) if self._plan.keep else {}
+        path = RunDir(self.output_dir).episodes(slug, mode)
+        past = past_episodes(path) if self.plan.keep else {}
         changed = [asked.id for asked in self.tasks if asked.id in past and not is_of(past[asked.id], asked.task)]
         if changed:
-            self._console.note(f"{len(changed)} of {len(past)} episodes in {path} are played again: tasks have changed")
+            self.console.note(f"{len(changed)} of {len(past)} episodes in {path} are played again: tasks have changed")
         for task_id in changed:
             del past[task_id]
         # A finished evaluation is read from its file, so no model is loaded for it.
         missing = [asked for asked in self.tasks if asked.id not in past]
         if others := len(past) - len(self.tasks) + len(missing):
-            self._console.note(f"{others} of {len(past)} episodes in {path} are of tasks that are not asked: left out")
+            self.console.note(f"{others} of {len(past)} episodes in {path} are of tasks that are not asked: left out")
         rollouts = dict(past)
         if missing:
-            eval_policy = self._eval_policy()
+            eval_policy = self.eval_policy()
             write_episodes(path, past.values(), eval_policy.text)  # without a line that a crash has cut off
             with (
                 closing(LineFile(path, keep=True, digests=True)) as file,
-                self._console.progress(f"held-out evaluation, {name}, {mode}", len(self.tasks)) as bar,
+                self.console.progress(f"held-out evaluation, {name}, {mode}", len(self.tasks)) as bar,
             ):
                 bar.advance(len(self.tasks) - len(missing))
 
@@ -142,7 +135,7 @@ class HeldOut:
             write_episodes(path, rollouts.values(), eval_policy.text)
         evaluation = evaluation_of(mode, [rollouts[asked.id] for asked in self.tasks])
         for reason, count in evaluation.failures.items():
-            self._console.note(f"{count} of {len(self.tasks)} episodes were left out: {reason}", style="yellow")
+            self.console.note(f"{count} of {len(self.tasks)} episodes were left out: {reason}", style="yellow")
         return evaluation
 
 

@@ -10,7 +10,6 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -35,14 +34,6 @@ C = TypeVar("C", bound=TrainingRunConfig)
 TIMEOUT = timedelta(minutes=10)
 
 
-@dataclass(frozen=True, slots=True)
-class SharedRun:
-    """The processes that share a run (`ranks`), and the model's settings with this process's device and the dtype."""
-
-    ranks: Ranks
-    model: ModelConfig
-
-
 def console_of_rank() -> RunConsole:
     """Return a console that prints only in the first process of torchrun."""
     follows = num_ranks(os.environ) > 1 and os.environ["RANK"] != "0"
@@ -52,14 +43,15 @@ def console_of_rank() -> RunConsole:
 @contextmanager
 def open_shared_run(
     resolved: Resolved[C], model: ModelConfig, console: RunConsole, gpus: Sequence[int] = ()
-) -> Iterator[SharedRun]:
-    """Context manager: join the processes of a run and open its directory; see `open_training_dir` and `join_ranks`."""
+) -> Iterator[tuple[Ranks, ModelConfig]]:
+    """Context manager: join the processes of a run and open its directory; see `open_training_dir` and `join_ranks`.
+    Yields the ranks, and the model's settings with this process's device and the dtype."""
     config, output_dir = resolved.config, Path(resolved.config.output_dir)
     directory = open_training_dir(resolved, output_dir, config.resume, console.note)
     with ExitStack() as held:
         ranks, own = held.enter_context(join_ranks(os.environ, model, gpus))
         run_on_first(ranks, lambda: held.enter_context(directory))  # the other processes wait
-        yield SharedRun(ranks, agree_on_dtype(restore_measured(own, output_dir, config.resume), ranks))
+        yield ranks, agree_on_dtype(restore_measured(own, output_dir, config.resume), ranks)
 
 
 @contextmanager

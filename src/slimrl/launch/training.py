@@ -135,12 +135,6 @@ def _evaluate_if_due(parts: TrainerParts, sampling: Sampling, step: int) -> Metr
     return metrics | {"time/eval_s": time.perf_counter() - began}
 
 
-def _own_engine(config: InferenceConfig) -> InferenceConfig:
-    """Return settings for sampling with slimrl's engine in one process, even if the run has sampled in other processes
-    or on a server."""
-    return InferenceConfig(max_slots=config.max_slots)
-
-
 def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> None:
     """Show the closing table, write it to summary.json, and write a settings file that evaluates the weights again."""
     run = RunDir(parts.output_dir)
@@ -189,7 +183,7 @@ def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
         max_turns=episodes.max_turns,
         episode_timeout_s=episodes.episode_timeout_s,
         seq_len=config.seq_len,
-        inference=_own_engine(config.inference),
+        inference=InferenceConfig(max_slots=config.inference.max_slots),  # in one process, wherever the run sampled
         output_dir=str(parts.output_dir / "eval"),
         seed=config.seed,
     )

@@ -23,8 +23,7 @@ from slimrl.models.gguf_metadata import PAIRED, ROPE_TENSORS, build_config
 from slimrl.models.gguf_tokenizer import build_tokenizer, stop_ids
 from slimrl.models.quiet import no_progress_bars
 
-# The version of the conversion: cache entries of other versions are rebuilt.
-RECIPE = "gguf-4"
+VERSION = 4  # of the conversion: cache entries of other versions are not used
 
 GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
 # Tensors beside a matrix in NVFP4: a factor of its values, and one with which llama.cpp may quantize a layer's inputs.
@@ -42,8 +41,8 @@ def convert(path: Path) -> Path:
 
     Raises UserError if the file is incomplete, not GGUF, or of an unsupported kind.
     """
-    directory = cache_root() / "models" / f"{path.stem}-{file_sha256(path)[:16]}"
-    return build_once(directory, lambda temporary: _convert_into(path, temporary), RECIPE)
+    directory = cache_root() / "models" / f"{path.stem}-{file_sha256(path)[:16]}-{VERSION}"
+    return build_once(directory, lambda temporary: _convert_into(path, temporary))
 
 
 def gguf_config(path: Path) -> Any:

@@ -21,8 +21,7 @@ from slimrl.monitor.panels import PANELS, Panel
 from slimrl.monitor.series import Series, load_series, smooth
 
 BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#E4E4E4"
-FIRST_LOOKS = {"held_out/reward_greedy": (ORANGE, "o"), "held_out/reward_sampled": (GREEN, "s")}
-OTHER_LOOKS = (("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"), ("#000000", "P"))  # for other temperatures
+HELD_OUT_LOOKS = ((ORANGE, "o"), (GREEN, "s"), ("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"))
 FEW = 12  # a series with fewer points has a marker at each point
 MAX_OWN = 6  # panels for metrics of the environment
 
@@ -84,13 +83,8 @@ def has_reward(series: Mapping[str, Series]) -> bool:
 
 def style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, str]]:
     """Return the held-out rewards of a run, each with its label, colour and marker."""
-    names = sorted(select_held_out_rewards(series))
-    others = itertools.cycle(OTHER_LOOKS)
-    looks = {name: FIRST_LOOKS[name] if name in FIRST_LOOKS else next(others) for name in names}
-    return {
-        name: (name.replace("held_out/reward_", "held-out, ").replace("_", " "), colour, marker)
-        for name, (colour, marker) in looks.items()
-    }
+    looks = zip(sorted(select_held_out_rewards(series)), itertools.cycle(HELD_OUT_LOOKS), strict=False)
+    return {name: (name.replace("held_out/reward_", "held-out, ").replace("_", " "), *look) for name, look in looks}
 
 
 def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:

@@ -91,8 +91,7 @@ def compile_kernels(compiler: list[str], directory: Path) -> Path:
         _run([*command, "-shared", *sources, "-o", str(temporary / LIBRARY)], TIMEOUT_S)
         (temporary / LIBRARY).stat()  # raises if the compiler reports success but made nothing
 
-    name = digest.hexdigest()
-    return build_once(directory / name[:16], build, name) / LIBRARY
+    return build_once(directory / digest.hexdigest()[:16], build) / LIBRARY
 
 
 def _run(command: Sequence[str], timeout_s: float) -> str:

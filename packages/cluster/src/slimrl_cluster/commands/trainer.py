@@ -30,8 +30,8 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
     config = device_of(placed, "trainer")
     output_dir = Path(config.output_dir)
     with ExitStack() as held:
-        shared = held.enter_context(open_shared_run(resolved, config.model, console, config.trainer_gpu_ids))
-        ranks = shared.ranks
+        shared = open_shared_run(resolved, config.model, console, config.trainer_gpu_ids)
+        ranks, model = held.enter_context(shared)
         if ranks.num < (num := config.deployment.num_trainers) and not config.trainer_gpu_ids:
             raise UserError(
                 f"deployment.num_trainers = {num}, and {ranks.num} was started: start them by `torchrun "
@@ -45,7 +45,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
         own = held.enter_context(roster.reserve(lock_patience_s(resolved.config))) if ranks.leads else None
         first = past.step if past else 0
         with open_monitor(resolved, console, first, ranks.leads) as monitor:
-            policy = open_policy(shared.model, console)
+            policy = open_policy(model, console)
             parts = TrainerParts(config, output_dir, policy, console, ranks)
             sampling = SamplingElsewhere(parts, roster, PublishedWeights(parts, roster), first)
             warmup = prepare_warm_up(parts, past)

@@ -98,7 +98,7 @@ def as_cells(probe: Probe) -> Cells:
 def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
     """Return the held-out evaluation of the teacher. The tasks and the chat format are the student's, but the context
     is the teacher's."""
-    config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.samplings
+    config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.plan.samplings
     assert isinstance(settings, TeacherConfig)
     tasksets = dict(zip(config.orchestrator.labels, teacher_tasksets(parts) or parts.tasksets, strict=True))
     plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
@@ -117,7 +117,7 @@ def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
 
 
 def _evaluations(held_out: HeldOut, name: str) -> dict[str, Evaluation]:
-    evaluations = {mode_of(s.temperature): held_out.play(name, name, s) for s in held_out.samplings}
+    evaluations = {mode_of(s.temperature): held_out.play(name, name, s) for s in held_out.plan.samplings}
     held_out.record(name, name, list(evaluations.values()))
     return evaluations
 
