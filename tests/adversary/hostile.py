@@ -139,12 +139,6 @@ def hog():
     return bytearray(1 << 33)
 
 
-def deaf():
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    while True:
-        pass
-
-
 def break_interpreter():
     gc.disable()
     os.chdir("/")
@@ -220,11 +214,8 @@ FAST_IN_WORKER = {
 }
 SLOW_IN_WORKER = {
     "counts in C": (lambda: sum(range(10**12)), "timeout", HUNG),
-    "exits at once with 3": (lambda: os._exit(3), DIED, "exit status 3"),
     "aborts": (os.abort, DIED, "SIGABRT"),
     "sleeps in C": (lambda: ctypes.CDLL(None).sleep(1000), "timeout", "longer than"),
-    "blocks signals": (lambda: loop_without_signals(0), "timeout", "and its process was ended"),
-    "ignores the alarm": (deaf, "timeout", "and its process was ended"),
     "forks in C": (lambda: after(ctypes.CDLL(None).fork), "", ""),
     "is killed": (
         lambda: os.kill(os.getpid(), signal.SIGKILL),

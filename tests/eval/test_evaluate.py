@@ -13,7 +13,6 @@ from slimrl.eval.evaluate import (
     play_tasks,
     tasks_held_out,
 )
-from slimrl.io.rows import draw
 from slimrl.monitor.metrics import lookup
 from slimrl.stats import estimate_mean
 from slimrl.types import SamplingParams, Turn
@@ -123,11 +122,3 @@ def test_metrics_are_registered_and_hold_the_interval():
     few = evaluated(temperature=0.0, num=10)
     assert evaluation_metrics([few, sampled])["held_out/num"] == few.reward.num < sampled.reward.num
     assert [mode_of(temperature) for temperature in (0.0, 1.0, 0.7)] == ["greedy", "sampled", "sampled_0.7"]
-
-
-def test_a_draw_has_equal_items_apart_and_in_their_order():
-    items = ["easy"] * 100 + ["hard"] * 900
-    drawn = draw([*enumerate(items)], 60, lambda item: item[0])
-    assert drawn == sorted(drawn) and len(drawn) == 60
-    assert 1 <= sum(kind == "easy" for _, kind in drawn) <= 15
-    assert draw(items, 2_000, lambda item: item) == items

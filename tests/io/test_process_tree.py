@@ -104,10 +104,6 @@ def test_an_interrupt_ends_the_patience():
         assert not start_time(deaf.pid)
 
 
-def test_nobody_is_nobodys_family():
-    assert find_process_tree({}) == {} and end({}, 1.0) == ([], []) and processes(2**22 + 1) == {}
-
-
 @pytest.mark.skipif(not shutil.which("ps"), reason="there is no ps")
 def test_without_proc_ps_tells_the_same(monkeypatch, tmp_path):
     with running(PARENT, SLEEP) as (parent, said):

@@ -29,8 +29,8 @@ with open_training_dir(load(TrainerOnlyConfig, ["@", sys.argv[1]], {}), Path(sys
 """
 
 
-def trainer() -> Resolved[TrainerOnlyConfig]:
-    return load(TrainerOnlyConfig, ["@", str(DEBUG)], {})
+def trainer(*more: str) -> Resolved[TrainerOnlyConfig]:
+    return load(TrainerOnlyConfig, ["@", str(DEBUG), *more], {})
 
 
 def evaluation() -> Resolved[EvalRunConfig]:
@@ -41,14 +41,18 @@ def test_one_run_at_a_time_has_a_directory(tmp_path: Path):
     notes: list[str] = []
     with open_training_dir(trainer(), tmp_path, False, notes.append):
         (tmp_path / "metrics.jsonl").write_text("{}\n")  # to be continued, or deleted, but not now
+        partial = tmp_path / "checkpoints" / ".partial_1"
+        partial.mkdir(parents=True)
+        settings = (tmp_path / "config.toml").read_bytes()
         for resume in (False, True):
             with (
                 pytest.raises(UserError, match=rf"another process.* is at work in {tmp_path}.*`--output_dir`"),
-                open_training_dir(trainer(), tmp_path, resume, notes.append),
+                open_training_dir(trainer("--seed", "7"), tmp_path, resume, notes.append),
             ):
                 pass
             with pytest.raises(UserError, match="at work"), open_evaluation_dir(evaluation(), tmp_path, resume, print):
                 pass
+        assert partial.exists() and (tmp_path / "config.toml").read_bytes() == settings
     with open_training_dir(trainer(), tmp_path, True, notes.append) as opened:
         assert opened == tmp_path
 
@@ -62,18 +66,6 @@ def test_an_evaluation_that_is_replaced_is_pointed_out(tmp_path: Path):
             episodes.parent.mkdir(exist_ok=True)
             episodes.write_text("{}\n")
     assert notes == [f"replacing the evaluation that was in {tmp_path}"]
-
-
-def test_who_is_refused_changes_nothing(tmp_path: Path):
-    with open_training_dir(trainer(), tmp_path, False, print):
-        partial = tmp_path / "checkpoints" / ".partial_1"
-        partial.mkdir(parents=True)
-        settings = (tmp_path / "config.toml").read_bytes()
-        other = load(TrainerOnlyConfig, ["@", str(DEBUG), "--seed", "7"], {})
-        with pytest.raises(UserError, match="at work"), open_training_dir(other, tmp_path, True, print):
-            pass
-        assert partial.exists()
-        assert (tmp_path / "config.toml").read_bytes() == settings
 
 
 @pytest.mark.nightly

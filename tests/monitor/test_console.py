@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from slimrl.monitor.console import RunConsole, format_clock
+from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor
 
 
@@ -123,10 +123,6 @@ def test_a_terminal_without_colours_or_commands_gets_none(terminal, monkeypatch,
     monkeypatch.setenv(name, value)
     run_three_steps(RunConsole(terminal, Clock()))
     assert absent not in terminal.getvalue()
-
-
-def test_durations_carry_over():
-    assert [format_clock(seconds) for seconds in (0, 59.6, 3599, 36000)] == ["0:00", "1:00", "59:59", "10:00:00"]
 
 
 def test_a_resumed_run_counts_only_its_own_steps(plain):

@@ -76,4 +76,9 @@ def script_of(name: str) -> Script | None:
     """Return the script of a baseline; None if the baseline is a model."""
     if not name.startswith(OWN) and name not in ("expert", "random"):
         return None
-    return lambda taskset, task, seed: play_script(taskset, name.removeprefix(OWN), task, seed)
+    return script_named(name.removeprefix(OWN))
+
+
+def script_named(name: str) -> Script:
+    """Return the environment's script `name`, as a function."""
+    return lambda taskset, task, seed: play_script(taskset, name, task, seed)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slimrl.errors import UserError, nearest
+from slimrl.errors import UserError
 from slimrl.eval.episodes import read_episodes
 from slimrl.eval.evaluate import env_of, scores_of
 from slimrl.io.run_dir import RunDir
@@ -74,10 +74,8 @@ def find_saved_modes(directory: Path) -> dict[str, Path]:
         files = sorted(RunDir(directory).held_out.glob(f"{stage}_*.jsonl"))
         if files:
             return {file.stem.removeprefix(f"{stage}_"): file for file in files}
-    there = sorted(file.name for file in directory.parent.glob("*.jsonl")) if directory.suffix == ".jsonl" else []
-    hint = nearest(directory.name, there) if there else ""
     raise UserError(
-        f"{directory} has no saved evaluation.{hint} Give two `output_dir`s of `slimrl eval` or of a finished `slimrl "
+        f"{directory} has no saved evaluation. Give two `output_dir`s of `slimrl eval` or of a finished `slimrl "
         "rl`, or two of the files in their `held_out/`."
     )
 
@@ -113,8 +111,7 @@ def _pair(score: str, both: Sequence[tuple[float, float]]) -> Pair:
 
 
 def _check_same(first: Rollout, second: Rollout) -> None:
-    """Raise UserError unless the user's first message is the same in both rollouts. The instructions may differ, for
-    example between two formats of tool calls."""
+    # The instructions may differ, for example between two formats of tool calls, so compare the questions.
     asked, other = (
         next((message["content"] for message in rollout.messages if message["role"] == "user"), "")
         for rollout in (first, second)

@@ -130,8 +130,7 @@ def _send(number: signal.Signals, to: StartTimes) -> None:
             os.kill(pid, number)
 
 
-def _from_ps(pid: int) -> dict[int, Process]:
-    """Return the processes that `ps` lists. This is for macOS, which has no /proc."""
+def _from_ps(pid: int) -> dict[int, Process]:  # for macOS, which has no /proc
     which = ["-p", str(pid)] if pid else ["-ax"]
     command = ["ps", *which, "-o", "pid=,ppid=,pgid=,stat=,lstart="]
     shown = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})

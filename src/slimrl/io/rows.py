@@ -29,10 +29,8 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
         yield from _with_places(_parquet(path, check), str(path))
         return
     with open_regular(path, f" Check {check}.") as raw, io.BufferedReader(raw) as file:
-        number = 0
         # Only "\n" separates lines: Unicode's other line breaks may occur inside a JSON text.
-        while line := file.readline(MAX_ROW_BYTES + 1):
-            number += 1
+        for number, line in enumerate(iter(lambda: file.readline(MAX_ROW_BYTES + 1), b""), 1):
             if len(line) > MAX_ROW_BYTES:
                 raise UserError(f"{path}:{number} is longer than the {MAX_ROW_BYTES >> 20} MiB that a row may have.")
             if line.strip():
@@ -120,5 +118,4 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object_of)
 
 
 def _datasets() -> Any:
-    """Import the module `datasets`. Raise UserError if it is not installed."""
     return require("datasets", "data", "reading parquet files and Hub data sets (JSONL needs no extra)")

@@ -56,7 +56,6 @@ def refuse_idle(settings: Any, names: Iterable[str], who: str, why: str) -> None
 
 
 def _type_to_check(annotation: Any) -> Any:
-    """Return the type of a parameter for pydantic; None if the parameter is not checked."""
     if isinstance(annotation, str):
         return PLAIN.get(annotation.replace("typing.", ""))
     kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation

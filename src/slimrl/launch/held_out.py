@@ -149,9 +149,6 @@ def recall_stage(output_dir: Path, slug: str, note: Callable[[str], None]) -> tu
         content = parse_object(read_regular(path, MAX_BYTES))
         held_out = {mode: Estimate(**decode_floats(estimate)) for mode, estimate in content["held_out"].items()}
         return Stage(content["name"], held_out), decode_floats(content["metrics"])
-    except (ValueError, UserError) as error:
-        reason = str(error)
-    except (LookupError, TypeError, AttributeError):
-        reason = "is no result of an evaluation"
-    note(f"{path} is not used: it {reason}")
-    return None
+    except (LookupError, TypeError, ValueError, AttributeError, UserError) as error:
+        note(f"{path} is damaged, and not used ({type(error).__name__}: {error})")
+        return None

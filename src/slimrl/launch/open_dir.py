@@ -190,7 +190,6 @@ def refuse_unusable(output_dir: Path, resume: bool, is_on_cluster: bool) -> None
 
 
 def _in_use(output_dir: Path) -> UserError:
-    """Return the error for a directory that another process uses."""
     holder = holder_of(RunDir(output_dir).lock)
     who = f"another process ({holder}{', which is stopped' * is_stopped(holder)})" if holder else "another process"
     return UserError(

@@ -19,8 +19,7 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.rollout import InferenceConfig, LimitsConfig
 from slimrl.config.run import RLConfig, TrainingRunConfig
 from slimrl.environments.base import CONSTANT
-from slimrl.environments.scripts import play_script
-from slimrl.eval.baselines import make_script_policy
+from slimrl.eval.baselines import make_script_policy, script_named
 from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
@@ -41,7 +40,7 @@ from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.fsdp import shard
 from slimrl.trainer.parallel import ALONE, Ranks
-from slimrl.types import Message, Task, Taskset
+from slimrl.types import Taskset
 
 C = TypeVar("C", bound=TrainingRunConfig)
 
@@ -118,11 +117,7 @@ def make_held_out(
     ]
     named = dict(zip(config.orchestrator.labels, tasksets, strict=True))
     plan = HeldOutPlan(named, "test", config.eval.num_examples, samplings)
-
-    def say_constant(taskset: Taskset, task: Task, seed: int) -> list[Message]:
-        return play_script(taskset, CONSTANT, task, seed)
-
-    constant = partial(make_script_policy, say_constant, context)
+    constant = partial(make_script_policy, script_named(CONSTANT), context)
     held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console, constant)
     note_drawn(held_out.tasks, config.eval.num_examples, console.note)
     note_shared_tasks(tasksets, console.note)
@@ -157,7 +152,7 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
         + (f" (measured GFLOP/s: {measured})" if measured else "")
     )
     if policy.device.type == "cpu" and (reason := why_slow()):
-        console.note_once(reason, "yellow")
+        console.note(reason, "yellow")
     if policy.chat.date:
         console.note(f"the chat template writes a date: {policy.chat.date} in every prompt, also after `--resume`")
     elif config.date != "auto":

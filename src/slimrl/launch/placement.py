@@ -61,7 +61,6 @@ def place(config: C, note: Note, part: Part | None = None, can_be_apart: bool = 
 
 
 def _is_apart(config: RLConfig, num: int) -> bool:
-    """Return True if `auto` means separate processes for the parts."""
     # A teacher of type `policy` uses the trained weights, so teacher and trainer must be in one process.
     if config.deployment.type == "one-process" or isinstance(config.teacher, PolicyTeacherConfig):
         return False
@@ -72,7 +71,6 @@ def _is_apart(config: RLConfig, num: int) -> bool:
 
 
 def _in_one_process(config: C) -> tuple[C, str]:
-    """Return the settings for one process, and a description of the placement."""
     if (num_trainers := config.deployment.num_trainers) > 1:
         raise UserError(
             f"deployment.num_trainers = {num_trainers} needs trainers that are processes: set deployment.type = "
@@ -93,8 +91,6 @@ def _in_one_process(config: C) -> tuple[C, str]:
 
 
 def _as_processes(config: C, num: int) -> tuple[C, str]:
-    """Return the settings for several processes, and a description of the placement. Raises UserError if a part cannot
-    be a separate process."""
     if isinstance(config.teacher, PolicyTeacherConfig):
         raise UserError(
             'teacher.type = "policy" scores with the weights that are trained, which only one process has: set '

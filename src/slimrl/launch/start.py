@@ -56,7 +56,6 @@ def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
 
 
 def _with_operand(name: str, key: str, words: list[str]) -> list[str]:
-    """Convert the first word to the setting `key` unless it is a flag or a file. Raises UserError without words."""
     if not words:
         known = ", ".join(environment_names())
         raise UserError(f"{name} needs an environment, as in `slimrl {name} reverse-text`. Known: {known}.")
@@ -93,8 +92,6 @@ def run_command(
 
 
 def _check_own_loss(config: CommandConfig, provenance: Mapping[str, str]) -> None:
-    """Raise UserError if a user-defined function of the loss cannot be loaded. The message is prefixed with the origin
-    of the setting."""
     if not isinstance(config, RLConfig | TrainerOnlyConfig):
         return
     loss = vars(config.trainer.loss)

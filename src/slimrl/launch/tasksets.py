@@ -121,7 +121,6 @@ def _key(env: EnvConfig, timeout_s: float) -> str:
 
 
 def _environments(config: CommandConfig) -> tuple[Sequence[EnvConfig], float]:
-    """Return the environments of the settings, and the time limit of a call to their episodes, in seconds."""
     match config:
         case RLConfig():
             envs = config.orchestrator.env

@@ -160,8 +160,6 @@ def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> N
 
 
 def _evaluate_command(path: Path, config: RLConfig) -> str:
-    """Return the command that evaluates the weights again. If an environment is defined in a notebook, return a Python
-    call instead."""
     if any(env.id.startswith(f"{NOTEBOOK}:") for env in config.orchestrator.env):
         return f'slimrl.evaluate("{path}")'
     return f"{command_prefix()}slimrl eval @ {path}"

@@ -63,7 +63,6 @@ class RunConsole:
             transient=True,
             disable=not self.is_live,
         )
-        self._noted: set[str] = set()  # texts that `note_once` has printed
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line permanently above the bars. Markup of rich in `text` is printed unchanged."""
@@ -71,12 +70,6 @@ class RunConsole:
         # A character that the stream's encoding cannot represent must not stop the run.
         printable = visible(text).encode(encoding, "backslashreplace").decode(encoding)
         self._rich.print(Text(printable, style=style), soft_wrap=True)
-
-    def note_once(self, text: str, style: str = "") -> None:
-        """Print a line with `note`, unless this console has already printed the same line."""
-        if text not in self._noted:
-            self._noted.add(text)
-            self.note(text, style)
 
     def show(self, renderable: RenderableType) -> None:
         """Print a rich table or panel. Without a terminal, omit colours and control characters."""
@@ -180,7 +173,6 @@ class StepDisplay:
 
 
 def _results(metrics: Mapping[str, float]) -> list[str]:
-    """Return the evaluation results among the metrics, each as a label and a number."""
     rewards = select_held_out_rewards(metrics)
     labels = {name: f"held-out{name.removeprefix('held_out/reward').replace('_', ' ')}" for name in rewards}
     if "sft/val_loss" in metrics:
@@ -189,8 +181,7 @@ def _results(metrics: Mapping[str, float]) -> list[str]:
 
 
 def _failures(metrics: Mapping[str, float]) -> str:
-    """Return the number of failed rollouts for each reason, as a text. Rollouts that were dropped because their group
-    has no gradient are not failures."""
+    # Rollouts that were dropped because their group has no gradient are not failures.
     reasons = {name.removeprefix("drop/"): count for name, count in metrics.items() if name.startswith("drop/")}
     return ", ".join(
         f"{count:.0f} x {reason}" for reason, count in reasons.items() if reason != "zero_signal" and count
@@ -200,8 +191,8 @@ def _failures(metrics: Mapping[str, float]) -> str:
 def format_clock(seconds: float) -> str:
     """Format a duration as minutes and seconds, with hours if needed.
 
-    >>> format_clock(9.4), format_clock(75), format_clock(3720)
-    ('0:09', '1:15', '1:02:00')
+    >>> format_clock(9.4), format_clock(59.6), format_clock(36000)
+    ('0:09', '1:00', '10:00:00')
     """
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)

@@ -111,8 +111,6 @@ def _smooth_long(values: np.ndarray) -> np.ndarray:
 def _draw_line(
     axes: Axes, series: Series, colour: str, label: str, width: float = 1.6, is_smoothed: bool = True
 ) -> None:
-    """Draw a series as a line. A short series has markers. A long series is a smoothed line over a faint line of the
-    values, unless `is_smoothed` is False."""
     steps, values = series
     is_short = len(values) < FEW
     if not is_short and is_smoothed:

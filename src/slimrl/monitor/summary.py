@@ -104,7 +104,6 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
 
 
 def _foretold(summary: RunSummary) -> list[tuple[str, str]]:
-    """Return rows that compare the predicted numbers with the measured numbers."""
     predicted, measured = summary.predicted, summary.measured
     if predicted is None or measured is None:
         return []
@@ -116,7 +115,6 @@ def _foretold(summary: RunSummary) -> list[tuple[str, str]]:
 
 
 def _off(predicted: float, measured: float) -> str:
-    """Return the error of the prediction, in percent of the measured value."""
     percent = round(100 * (predicted / measured - 1)) if measured > 0 else 0
     return f" (predicted {abs(percent)}% too {'high' if percent > 0 else 'low'})" if percent else ""
 

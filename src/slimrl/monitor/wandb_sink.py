@@ -49,7 +49,6 @@ class WandbSink:
 
     @contextlib.contextmanager
     def _disable_on_failure(self) -> Iterator[None]:
-        """Context manager: disable the sink after any exception in the block."""
         try:
             yield
         except Exception as error:
@@ -59,7 +58,6 @@ class WandbSink:
 
 
 def _keep_id(output_dir: Path, resume: bool) -> str:
-    """Return the id of W&B's run, which is stored in the run's directory. A run that is not resumed gets a new id."""
     file = output_dir / RUN_ID
     run_id = file.read_text().strip() if resume and file.is_file() else uuid.uuid4().hex[:8]
     output_dir.mkdir(parents=True, exist_ok=True)

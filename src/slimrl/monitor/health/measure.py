@@ -53,7 +53,6 @@ def _thin(groups: Sequence[Group]) -> list[Group]:
 
 
 def _replies(rollout: Rollout) -> list[tuple[int, ...]]:
-    """Return the first `MAX_TOKENS` token ids of each turn of the policy."""
     # Search the mask as bytes, which is faster than the loop over all tokens in `Rollout.turns`.
     spans = [found.span() for found in _SAMPLED.finditer(bytes(rollout.loss_mask_T))]
     return [rollout.token_ids_T[start : min(end, start + MAX_TOKENS)] for start, end in spans]

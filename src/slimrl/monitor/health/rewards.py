@@ -66,7 +66,6 @@ def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Detect
 
 
 def _half(history: History, name: str, index: int) -> float:
-    """Return half the width of the confidence interval of a held-out mean. `index` selects the evaluation."""
     low, high = history.values(f"{name}_low"), history.values(f"{name}_high")
     return (high[index] - low[index]) / 2 if low and high else 0.0
 
