@@ -36,7 +36,6 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         "--trainer.loss.type dapo --trainer.loss.policy aipo --trainer.loss.eps_high 0.3": (
             "trainer.loss.policy: --trainer.loss.policy"
         ),
-        "--monitors.stop '[\"judge\"]' --monitors.off '[\"judge\"]'": "monitors.off has it too",
         "--monitors.off '[\"length\"]' --monitors.max_length_factor 3": 'its monitor "length" is in',
         "--trainer.loss.adv_tau 0": "adv_tau = 0.0 leaves nothing to learn from",
         "--trainer.loss.adv_tau 0.5 --trainer.loss.advantage gae": "adv_tau does not go with",

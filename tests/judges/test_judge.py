@@ -255,18 +255,6 @@ async def impatient(judge: LLMJudge, for_s: float, response: str = "1874") -> No
         await judge.judge("When?", response, ["1874"])
 
 
-@pytest.mark.slow
-def test_a_question_that_is_cancelled_after_a_long_wait_ends_and_counts_as_a_failure(tmp_path):
-    settings = {"max_failures": 2, "timeout_s": 2.0}
-    with silent_server() as (url, _), opened(url, tmp_path / "cache", **settings) as judge:
-        for _ in range(2):
-            with pytest.raises(TimeoutError):
-                asyncio.run(impatient(judge, 1.3))
-            time.sleep(0.1)  # it ends in its own thread
-        with pytest.raises(UserError, match="the episode ended first; `timeout_s` should be below"):
-            ask(judge)
-
-
 def test_questions_that_are_given_up_at_once_say_nothing_about_the_server(tmp_path):
     with silent_server() as (url, _), opened(url, tmp_path / "cache", max_failures=2) as judge:
         for _ in range(4):

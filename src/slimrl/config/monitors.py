@@ -1,4 +1,4 @@
-"""The section `[monitors]`: the alarms of a run, and the choice of alarms that end the run."""
+"""The section `[monitors]`: the alarms of a run."""
 
 from typing import Literal, get_args
 
@@ -23,13 +23,10 @@ MONITOR_NAMES: tuple[MonitorName, ...] = get_args(MonitorName)
 
 class MonitorsConfig(Config):
     """Monitors of a run's health (docs/monitors.md). An alarm is shown on the console, written to `monitors.jsonl`, and
-    counted in `monitor/alarms`. An alarm ends the run only if `stop` names its monitor."""
+    counted in `monitor/alarms`. It does not end the run."""
 
     enabled: bool = True
     """Watch the run. False also omits the numbers `monitor/...`."""
-
-    stop: list[MonitorName] = Field(default=[])
-    """Monitors whose alarm ends the run, as in `["entropy_collapse"]`."""
 
     off: list[MonitorName] = Field(default=[])
     """Monitors that raise no alarm."""

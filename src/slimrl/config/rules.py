@@ -206,14 +206,11 @@ def settings_of_processes(config: RLConfig) -> list[str]:
 
 
 def monitor_rules(config: RLConfig) -> Rules:
-    """Yield the rules about monitors that are off: their bounds, and their names in `stop`. If all monitors are off,
-    their settings are accepted, so that one flag can turn them off and on."""
+    """Yield the rules about bounds of monitors that are off. If all monitors are off, their settings are accepted, so
+    that one flag can turn them off and on."""
     monitors = config.monitors
     if not monitors.enabled:
         return
-    for name in monitors.stop:
-        fault = f'<monitors.stop> has "{name}", which cannot act: <monitors.off> has it too. Remove one of the two.'
-        yield name in monitors.off, fault
     for key in find_changed(config, [f"monitors.{bound}" for bound in BOUNDS]):
         monitor = BOUNDS[key.removeprefix("monitors.")]
         fault = f'<{key}=> cannot act: its monitor "{monitor}" is in <monitors.off>. Remove either.'

@@ -6,7 +6,6 @@ with the kind of server, as in `judge_busy`. After many failures in a row, the r
 
 import asyncio
 import json
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,8 +25,6 @@ MAX_REPLY_BYTES = 1 << 20
 OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")
 TEXT_PARTS = ("text", "output_text")  # types of message parts that hold its text
 SWITCH_S = 120.0  # time limit of vLLM's sleep and wake-up, which copy the weights to the CPU's memory and back
-# A cancelled request counts as a failure of the server if the request had waited for this share of `timeout_s`.
-LONG_WAIT = 0.5
 
 T = TypeVar("T")
 
@@ -105,7 +102,6 @@ class ChatClient:
         self._tasks = LoopTasks(self._client.aclose)
         self._awake, self._waking = not server.sleeps, asyncio.Lock()
         self._failures: list[str] = []  # since the last usable reply
-        self._replied_at = -math.inf  # by the clock of the event loop
 
     async def ask(self, attempt: Callable[[Sequence[HttpError]], Awaitable[T]]) -> T:
         """Call `attempt` until a call succeeds, each time with the failures so far. Return the result.
@@ -116,8 +112,7 @@ class ChatClient:
 
     async def _ask(self, attempt: Callable[[Sequence[HttpError]], Awaitable[T]]) -> T:
         self._stop_after_many_failures()
-        server, clock = self._server, asyncio.get_running_loop().time
-        began = clock()
+        server = self._server
         limits = Limits(server.timeout_s, max_tries=server.max_tries, passing=PASSING | {200})
         try:
             usable = await ask_again(self._peer, attempt, limits)
@@ -126,14 +121,7 @@ class ChatClient:
             self._failures.append(str(failure))
             self._stop_after_many_failures()
             raise failure from error
-        except asyncio.CancelledError:
-            # A cancellation does not mean that the server is faulty: a framework such as SLIME cancels many episodes at
-            # once. But a server that has not answered any request for so long may be dead.
-            if clock() - max(began, self._replied_at) > LONG_WAIT * server.timeout_s:
-                self._failures.append("the episode ended first; `timeout_s` should be below `episode_timeout_s`")
-            raise
         self._failures.clear()
-        self._replied_at = clock()
         return usable
 
     async def reply(self, body: Mapping[str, Any]) -> Reply:

@@ -1,4 +1,4 @@
-"""Alarms: raised once, written, said, taken up again by a resumed run, and ending a run only where that is asked."""
+"""Alarms: raised once, written, said, and taken up again by a resumed run."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from slimrl.config.monitors import BOUNDS, MONITOR_NAMES, MonitorsConfig
 from slimrl.monitor.health.catalogue import MONITORS
-from slimrl.monitor.health.health import CLEAR, Health, HealthStopError, HealthWatch
+from slimrl.monitor.health.health import CLEAR, Health, HealthWatch
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
 from tests.monitor.pages import render_monitors
 
@@ -68,17 +68,8 @@ def test_a_resumed_run_writes_what_an_uninterrupted_one_does(tmp_path):
         assert len(said) == sum(step >= resumed_at for step in steps)  # nothing is said twice
 
 
-def test_a_run_ends_where_it_is_asked_to_after_all_is_written(tmp_path):
-    config = MonitorsConfig(stop=["zero_signal"])
-    with pytest.raises(HealthStopError, match=r"ends the run at step .*more `orchestrator.rollouts_per_example`"):
-        run(tmp_path, [1.0] * 20, config)
-    (line,) = map(json.loads, (tmp_path / "monitors.jsonl").read_text().splitlines())
-    assert read_metrics(tmp_path / "metrics.jsonl")[-1][0] == line["step"]
-    assert len(run(tmp_path / "other", [1.0] * 20, MonitorsConfig(stop=["length"]))) == 1
-
-
 def test_each_bound_belongs_to_a_monitor_and_each_monitor_has_one():
-    fields = set(MonitorsConfig.model_fields) - {"enabled", "stop", "off"}
+    fields = set(MonitorsConfig.model_fields) - {"enabled", "off"}
     assert set(BOUNDS) == fields and set(BOUNDS.values()) == set(MONITOR_NAMES)
 
 

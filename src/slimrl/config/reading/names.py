@@ -47,6 +47,7 @@ GONE: dict[Path, object] = {
     ("monitors", "max_excess_duplicates"): 0.25,
     ("monitors", "min_spread_within"): 0.02,
     ("monitors", "right_metric"): "auto",
+    ("monitors", "stop"): [],
     ("orchestrator", "max_rollouts_gb"): 20.0,
     ("teacher", "device"): "policy",
     ("tensorboard",): {},  # the section's header

@@ -9,17 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from slimrl.config.monitors import MonitorsConfig
-from slimrl.errors import UserError
 from slimrl.io.files import LineFile, without_nan
 from slimrl.monitor.health.catalogue import MONITORS, HealthMonitor
 from slimrl.monitor.health.history import Detection, History
 from slimrl.types import Metrics
 
 CLEAR = 8  # findings in a row without the fault before an alarm can be raised again; more than the values of a mean
-
-
-class HealthStopError(UserError):
-    """An error that ends the run after an alarm of a monitor in `monitors.stop`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +90,7 @@ class Health:
 class HealthWatch:
     """Connects the monitors to a run. It receives the metrics before the sinks (`monitor/sinks.py`).
 
-    It adds the number of raised alarms to the metrics, writes alarms to `monitors.jsonl` and the log, and stops the run
-    after an alarm of a monitor in `monitors.stop`.
+    It adds the number of raised alarms to the metrics, and writes alarms to `monitors.jsonl` and the log.
     """
 
     def __init__(
@@ -104,7 +98,7 @@ class HealthWatch:
     ) -> None:
         """Restore the state from `past`, the metrics of earlier steps. Alarms of earlier steps are written to the file
         again, but not logged."""
-        self._health, self._say, self._stop = Health(config), say, config.stop
+        self._health, self._say = Health(config), say
         self._new: list[Alarm] = []
         self._file = LineFile(path)
         for step, metrics in past:
@@ -116,18 +110,10 @@ class HealthWatch:
         return {"monitor/alarms": float(self._health.num_raised)}
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write and log the alarms of the last call of `observe`. Raise HealthStopError if the monitor of an alarm is
-        in `monitors.stop`."""
+        """Write and log the alarms of the last call of `observe`."""
         self._record(self._new)
         for alarm in self._new:
             self._say(describe(alarm))
-        for alarm in self._new:
-            if alarm.monitor in self._stop:
-                raise HealthStopError(
-                    f'the monitor "{alarm.monitor}" ends the run at step {alarm.step + 1}, as monitors.stop asks: '
-                    f"{alarm.message}. Likely {alarm.cause}. Try: {alarm.knob}. `--resume` continues from the last "
-                    'checkpoint; with `--monitors.stop "[]"` the run goes on whatever is raised.'
-                )
 
     def _record(self, alarms: Iterable[Alarm]) -> None:
         for alarm in alarms:
