@@ -92,7 +92,6 @@ def test_a_script_of_the_environments_own_is_played_by_its_name_and_any_other_ba
         ("script:loud", Several(), "Several has no script `loud`"),
         ("script:loud", OneTask(Quiz), "OneTask has no script `loud`. It has none."),
         ("random", OneTask(Quiz), "OneTask has no script `random`"),
-        ("expert", OneTask(Quiz), 'OneTask has no script "expert"'),
     ],
 )
 def test_a_script_that_is_not_there_is_named(name: str, taskset: Taskset, message: str):

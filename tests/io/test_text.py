@@ -4,16 +4,12 @@ from time import thread_time
 
 import pytest
 
-from slimrl.io.text import is_writable, partial_mark_length, spans_between
+from slimrl.io.text import partial_mark_length, spans_between
 
 
 def test_held_back_is_the_longest_beginning_of_a_mark() -> None:
     cases = {("abc", "cd bcd"): 2, ("abc", "x abcd"): 3, ("abc", "abc"): 0, ("", "abc"): 0}
     assert {case: partial_mark_length(case[0], case[1].split()) for case in cases} == cases
-
-
-def test_half_of_a_surrogate_pair_cannot_be_written() -> None:
-    assert is_writable({"a": ["\u05e9 \U0001f642", 1, None]}) and not is_writable({"a": ["\ud83d"]})
 
 
 @pytest.mark.parametrize("text", ["<a>" * 50_000, "<a>" * 50_000 + "</b>", "<a>x</a>" * 20_000, "</a>" * 50_000])

@@ -7,7 +7,7 @@ from slimrl import cli
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
 from slimrl.launch import ranks as launch_ranks
-from slimrl.launch.ranks import agree_on_dtype, join_ranks, own_device, run_on_first
+from slimrl.launch.ranks import agree_on_dtype, join_ranks, own_device
 from slimrl.trainer.parallel import ALONE
 
 
@@ -32,18 +32,6 @@ def test_processes_do_not_share_a_gpu(device: str, found: str, monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(UserError, match=rf"2 processes.*model\.device = {found}\..*--model\.device cpu"):
         own_device(ModelConfig(device=device), 0, 2)
-
-
-def test_what_is_done_once_is_done_by_the_first_and_its_error_is_kept() -> None:
-    done = []
-    run_on_first(ALONE, lambda: done.append(1))
-    assert done == [1]
-
-    def fail() -> None:
-        raise UserError("no room")
-
-    with pytest.raises(UserError, match="no room"):
-        run_on_first(ALONE, fail)
 
 
 @pytest.mark.parametrize("command", ["rl", "eval"])

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -121,13 +121,24 @@ def naive_scores(model: Path, temperature: float) -> list[list[float]]:
     return scores
 
 
+@pytest.fixture(scope="module")
+def larger_dir(tiny_dir, tmp_path_factory):
+    """A wider and deeper model with the vocabulary of `tiny_dir`."""
+    directory = tmp_path_factory.mktemp("models") / "larger"
+    shape = AutoConfig.from_pretrained(tiny_dir, hidden_size=48, intermediate_size=96, num_hidden_layers=3)
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(shape).save_pretrained(directory)
+    AutoTokenizer.from_pretrained(tiny_dir).save_pretrained(directory)
+    return directory
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_weights_of_this_process_score_as_transformers_does(tiny_dir, parts_of, temperature):
-    parts = parts_of()
-    for micro_batch_tokens in (4096, 8):
-        ours_of_all = itself(parts, micro_batch_tokens).score(SAMPLES, temperature)
-        for ours, theirs in zip(ours_of_all, naive_scores(tiny_dir, temperature), strict=True):
+def test_a_teacher_in_this_process_scores_as_transformers_does(tiny_dir, larger_dir, parts_of, temperature):
+    parts = parts_of("--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE)
+    larger = make_distillation(parts).teacher
+    for teacher, model in ((itself(parts), tiny_dir), (itself(parts, 8), tiny_dir), (larger, larger_dir)):
+        for ours, theirs in zip(teacher.score(SAMPLES, temperature), naive_scores(model, temperature), strict=True):
             assert ours == pytest.approx(theirs, abs=1e-4)
 
 
@@ -154,24 +165,6 @@ def test_the_expected_signal_is_minus_the_kl_of_student_from_teacher(tiny_dir, p
         log_s, log_t = (module(torch.tensor([ids])).logits[0, -1].log_softmax(-1) for ids in (prompt, opening))
     assert expected == pytest.approx(-float((log_s.exp() * (log_s - log_t)).sum()), abs=1e-4)
     assert expected < -0.01
-
-
-@pytest.fixture(scope="module")
-def larger_dir(tiny_dir, tmp_path_factory):
-    """A wider and deeper model with the vocabulary of `tiny_dir`."""
-    directory = tmp_path_factory.mktemp("models") / "larger"
-    shape = AutoConfig.from_pretrained(tiny_dir, hidden_size=48, intermediate_size=96, num_hidden_layers=3)
-    torch.manual_seed(1)
-    AutoModelForCausalLM.from_config(shape).save_pretrained(directory)
-    AutoTokenizer.from_pretrained(tiny_dir).save_pretrained(directory)
-    return directory
-
-
-@pytest.mark.slow
-def test_a_larger_model_scores_as_transformers_does(larger_dir, parts_of):
-    distillation = make_distillation(parts_of("--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE))
-    for ours, theirs in zip(distillation.teacher.score(SAMPLES, 1.0), naive_scores(larger_dir, 1.0), strict=True):
-        assert ours == pytest.approx(theirs, abs=1e-4)
 
 
 @pytest.mark.nightly
@@ -252,18 +245,18 @@ OTHERS = {5: " the", 6: "dog", 7: " lay", 8: "under"}
 
 
 @pytest.mark.parametrize(
-    "name", [WORDS.get, lambda token: WORDS.get(token, "").replace(" ", "\u0120"), "token_id:{}".format]
+    ("name", "said"),
+    [
+        (WORDS.get, ""),
+        (lambda token: WORDS.get(token, "").replace(" ", "\u0120"), ""),
+        ("token_id:{}".format, ""),
+        (OTHERS.get, r"another vocabulary than the policy .'dog' for 'cat', ' lay' for ' sat'"),
+    ],
 )
-def test_a_server_with_the_names_or_numbers_of_the_policys_tokens_has_its_vocabulary(name):
-    with server(lambda asked: Answer(200, echoed(asked.body, name))) as (url, _):
-        teacher_at(url).check_vocabulary(WORDS)
-
-
-def test_a_server_with_other_names_of_most_tokens_is_refused():
-    said = r"another vocabulary than the policy .'dog' for 'cat', ' lay' for ' sat'"
+def test_a_server_has_the_policys_vocabulary_if_it_names_most_tokens_alike(name, said):
     with (
-        server(lambda asked: Answer(200, echoed(asked.body, OTHERS.get))) as (url, _),
-        pytest.raises(UserError, match=said),
+        server(lambda asked: Answer(200, echoed(asked.body, name))) as (url, _),
+        pytest.raises(UserError, match=said) if said else nullcontext(),
     ):
         teacher_at(url).check_vocabulary(WORDS)
 
@@ -287,9 +280,7 @@ def without_echo(body: dict) -> dict:
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        (lambda body: (200, {"choices": []}), "gave no log-probabilities"),
         (lambda body: (200, {"choices": [{"logprobs": None}]}), "gave no log-probabilities"),
-        (lambda body: (200, ["what"]), "gave no log-probabilities"),
         (lambda body: (200, without_echo(body)), "gave no log-probabilities"),
         (lambda body: (200, echoed(body | {"prompt": body["prompt"][::-1]})), "other tokens than it was sent"),
         (lambda body: (404, {"error": "no model m"}), r"no model m.*teacher\.model"),
