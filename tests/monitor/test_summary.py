@@ -10,7 +10,6 @@ from slimrl.stats import Estimate
 
 COMMAND = "uv run eval @ examples/reverse_text/eval.toml --model.name outputs/" + "long-name/" * 20
 SUMMARY = RunSummary(
-    measure="held-out reward",
     stages=(
         Stage("base", {"greedy": Estimate(0.1, 0.05, 0.15, 200)}),
         Stage(
@@ -61,6 +60,6 @@ def test_summary_file_has_the_same_numbers(tmp_path):
 
 
 def test_a_run_without_evaluation_still_says_where_the_weights_are():
-    text = shown(RunSummary("held-out reward", (), 60.0, 0, 10, Path("w"), "eval"))
+    text = shown(RunSummary((), 60.0, 0, 10, Path("w"), "eval"))
     lines = ["time      1.0 min", "tokens    0 sampled, 10 trained", "weights   w", "evaluate  eval"]
     assert text.splitlines() == lines

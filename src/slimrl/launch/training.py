@@ -143,7 +143,6 @@ def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> N
     seconds = [line["time/step_s"] for line in lines if "time/step_s" in line]
     measured = Prediction(peak_memory_gb(parts.policy.device), median(seconds) if seconds else 0.0)
     summary = RunSummary(
-        measure="held-out reward",
         stages=tuple(stages),
         duration_s=duration_s,
         tokens_sampled=int(sum(line.get("rollout/tokens_sampled", 0.0) for line in lines)),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.text import Text
 
 from slimrl.io.files import replace_file, without_nan
@@ -49,12 +49,10 @@ class RunSummary:
 
     `baseline` has the results of one constant answer to all tasks, or is None.
 
-    `measure` is the name of the evaluated quantity, such as "held-out reward". `command` is the command line that
-    evaluates the weights again. `view` is the command line that shows the run in the browser. `predicted` is the
-    prediction before the run, or None. `measured` are the measured values.
+    `command` is the command line that evaluates the weights again. `view` is the command line that shows the run in the
+    browser. `predicted` is the prediction before the run, or None. `measured` are the measured values.
     """
 
-    measure: str
     stages: tuple[Stage, ...]
     duration_s: float
     tokens_sampled: int
@@ -68,15 +66,9 @@ class RunSummary:
 
 
 def show_summary(console: RunConsole, summary: RunSummary) -> None:
-    """Print the summary as a table. Below it, print the path of the weights and the command, so that users can copy
-    both."""
-    console.show(render(summary, live=console.is_live))
-
-
-def render(summary: RunSummary, live: bool) -> RenderableType:
-    """Return the summary as a rich renderable, in ASCII if `live` is false. Rows of the same decoding mode are
-    adjacent."""
-    table = empty_table(summary.measure, live)
+    """Print the summary as a table, in which rows of the same decoding mode are adjacent. Below it, print the path of
+    the weights and the command, so that users can copy both."""
+    table = empty_table("held-out reward", console.is_live)
     for header in ("decoding", "weights"):
         table.add_column(header)
     for header in ("mean", "95% interval", "n"):
@@ -100,7 +92,7 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
     lines = [Text.assemble((f"{name:<10}", "dim"), value) for name, value in facts]
     for line in lines:
         line.overflow, line.no_wrap = "ignore", True  # do not wrap a path or command, so that it can be copied
-    return Group(table, *lines) if summary.stages else Group(*lines)
+    console.show(Group(table, *lines) if summary.stages else Group(*lines))
 
 
 def _foretold(summary: RunSummary) -> list[tuple[str, str]]:
