@@ -20,11 +20,12 @@ def empty_table(title: str, live: bool, show_header: bool = True) -> Table:
     return Table(box=frame, title=title, title_style="bold", title_justify="left", show_header=show_header)
 
 
-def for_terminal(cells: Cells, live: bool) -> Table:
-    """Convert `cells` to a rich table, whose first column is left-aligned. The frame is ASCII if `live` is false."""
+def for_terminal(cells: Cells, live: bool, num_left: int = 1) -> Table:
+    """Convert `cells` to a rich table, whose first `num_left` columns are left-aligned. The frame is ASCII if `live` is
+    false."""
     table = empty_table(cells.title, live)
     for number, header in enumerate(cells.rows[0]):
-        table.add_column(header, justify="right" if number else "left", overflow="fold")
+        table.add_column(header, justify="left" if number < num_left else "right", overflow="fold")
     for row in cells.rows[1:]:
         table.add_row(*row)
     return table
