@@ -19,7 +19,6 @@ DEPLOYMENTS = "slimrl.deployments"
 FORMATS = "slimrl.formats"
 HOOKS = "slimrl.hooks"
 DIALECTS = "slimrl.dialects"
-PROBES = "slimrl.probes"
 INTEGRATIONS = "slimrl.integrations"
 REFERENCES = "slimrl.references"
 

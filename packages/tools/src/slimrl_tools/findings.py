@@ -1,16 +1,35 @@
-"""Shows the findings of `doctor` and `check` as a table."""
+"""Defines the findings of `doctor` and `check`, and shows them as a table."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
 from rich.table import Table
 from rich.text import Text
 
 from slimrl.errors import visible
-from slimrl.monitor.findings import Finding, Level
 from slimrl.monitor.tables import empty_table
 
 MAX_CHARS = 600  # maximum length of a printed text, which may be from other programs
 STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
+
+
+class Level(StrEnum):
+    """The severity of a finding."""
+
+    OK = "ok"  # nothing is wrong
+    NOTE = "note"  # it works but could be better, or could not be checked
+    PROBLEM = "problem"  # something is broken
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding about a subject. `remedy` is often a command. It is empty if there is nothing to do."""
+
+    subject: str
+    level: Level
+    found: str
+    remedy: str = ""
 
 
 def has_problem(findings: Sequence[Finding]) -> bool:

@@ -6,8 +6,8 @@ from importlib.metadata import distribution
 import pytest
 
 from slimrl.cli import run
-from slimrl.monitor.findings import Finding, Level
 from slimrl.plugins import ENVIRONMENTS
+from slimrl_tools.findings import Finding, Level
 
 
 def problems(findings: list[Finding]) -> set[str]:

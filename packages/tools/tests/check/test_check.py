@@ -16,10 +16,10 @@ from slimrl.cli import run
 from slimrl.config.rollout import LimitsConfig
 from slimrl.environments.base import complete
 from slimrl.models.chat.stand_in import stand_in_chat
-from slimrl.monitor.findings import Finding, Level
 from slimrl.types import Message, Script, Task
 from slimrl_tools.check.run import Check
 from slimrl_tools.check.trial import Trial
+from slimrl_tools.findings import Finding, Level
 from tests.environments.dataset.files import write_rows
 from tests.environments.dataset.test_constant import MOSTLY_2
 

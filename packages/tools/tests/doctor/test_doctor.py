@@ -5,16 +5,14 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import EntryPoint
 
 import pytest
 
 from slimrl.cli import run
 from slimrl.errors import UserError
-from slimrl.monitor.findings import Finding, Level
-from slimrl.plugins import PROBES as OF_PLUGINS
-from slimrl.plugins import call, names
-from slimrl_tools.commands.doctor import PROBES, Probe, all_probes, look
+from slimrl.plugins import call
+from slimrl_tools.commands.doctor import PROBES, Probe, look
+from slimrl_tools.findings import Finding, Level
 
 
 def probes(**looks: Callable[[], Iterable[Finding]]) -> list[Probe]:
@@ -31,35 +29,11 @@ def broken() -> list[Finding]:
 
 @pytest.mark.slow
 def test_the_machine_is_looked_at() -> None:
-    findings, _ = look(all_probes())
+    findings, _ = look(PROBES)
     levels = {one.subject: one.level for one in findings}
     own = {"slimrl", "Python", "packages", "extras", "device", "number format", "memory", "disk", "cache"}
-    assert {*own, "packaged model", *names(OF_PLUGINS)} <= levels.keys()
+    assert {*own, "packaged model"} <= levels.keys()
     assert levels["packages"] is Level.OK
-
-
-@pytest.fixture
-def of_plugins(monkeypatch: pytest.MonkeyPatch):
-    """A function that installs probes, each as the place of its function, and returns those that are then made."""
-
-    def install(**places: str) -> list[Probe]:
-        entries = {name: [EntryPoint(name, place, OF_PLUGINS)] for name, place in places.items()}
-        monkeypatch.setattr("slimrl.plugins._entries", lambda group: entries if group == OF_PLUGINS else {})
-        return all_probes()
-
-    return install
-
-
-def test_probes_of_plug_ins_are_made_after_the_own_ones(of_plugins) -> None:
-    assert of_plugins() == [*PROBES]
-    places = {"good": f"{__name__}:good", "broken": f"{__name__}:broken", "gone": "no_such_module:probe"}
-    (*own, broken_one, gone, good_one) = of_plugins(**places)
-    assert own == [*PROBES]
-    findings, is_well = look([broken_one, gone, good_one])
-    assert findings[2:] == good() and is_well
-    assert [(one.subject, one.level) for one in findings[:2]] == [("broken", Level.PROBLEM), ("gone", Level.PROBLEM)]
-    assert "libcudart.so.12" in findings[0].found
-    assert "the probe `gone` of an unknown distribution cannot be loaded" in findings[1].found
 
 
 def test_a_probe_that_fails_or_hangs_is_told_with_its_reason() -> None:
@@ -86,7 +60,7 @@ def test_a_problem_of_the_core_gives_the_exit_status_and_cannot_command_the_term
     bad = [Finding("cache", Level.PROBLEM, "\x1b[2J[red]not\u202e writable", "Mend it.")]
     for is_core, status in ((True, 1), (False, 0)):
         probe = Probe("bad", lambda: bad, is_core=is_core)
-        monkeypatch.setattr("slimrl_tools.commands.doctor.all_probes", lambda probe=probe: [probe])
+        monkeypatch.setattr("slimrl_tools.commands.doctor.PROBES", [probe])
         assert run(["doctor"]) == status
         out = capsys.readouterr().out
         assert "cache" in out and "-> Mend it." in out and "1 problem" in out

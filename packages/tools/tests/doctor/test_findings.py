@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from slimrl.monitor.findings import Finding, Level
 from slimrl_tools.doctor import devices, machine
-from slimrl_tools.findings import has_problem, summary
+from slimrl_tools.findings import Finding, Level, has_problem, summary
 
 GB = 1e9
 OK, NOTE, PROBLEM = Level.OK, Level.NOTE, Level.PROBLEM

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from slimrl.monitor.findings import Finding
 from slimrl_tools.check.subjects import REMEDIES, note, ok, problem, verdict
 from slimrl_tools.check.trial import SCRIPT_ERROR, Played
+from slimrl_tools.findings import Finding
 
 HELD_NOTE_S, HELD_PROBLEM_S = 0.1, 0.5
 LEFT = "partner_left"  # not a fault: in self-play, the player that uses up its turns first leaves the game

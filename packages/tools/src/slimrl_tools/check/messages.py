@@ -7,10 +7,10 @@ from itertools import takewhile
 from typing import Any
 
 from slimrl.models.chat.thoughts import CLOSE, OPEN
-from slimrl.monitor.findings import Finding
 from slimrl.types import ROLES, Message, Rollout
 from slimrl_tools.check.subjects import ok, problem, verdict
 from slimrl_tools.check.trial import Played
+from slimrl_tools.findings import Finding
 
 NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
 SCHEMA_REMEDY = "Take `slimrl.tools.base.schema_of`, which makes a schema of a typed function."

@@ -6,10 +6,10 @@ from statistics import fmean
 
 from slimrl.environments.base import CONSTANT
 from slimrl.environments.scripts import EXPERT
-from slimrl.monitor.findings import Finding, Level
 from slimrl.stats import Estimate, paired_difference
 from slimrl_tools.check.subjects import note, ok, problem
 from slimrl_tools.check.trial import Played
+from slimrl_tools.findings import Finding, Level
 
 RANDOM = "random"
 NOISE = 1e-9  # tolerance for sums of rewards

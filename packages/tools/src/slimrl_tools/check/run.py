@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from slimrl.environments.scripts import EXPERT
 from slimrl.errors import UserError
-from slimrl.monitor.findings import Finding, Level
 from slimrl.rollout.loop import run_episodes
 from slimrl.types import Split, Task, Taskset
 from slimrl_tools.check import course, messages, rewards, tasks
@@ -24,6 +23,7 @@ from slimrl_tools.check.plays import (
 )
 from slimrl_tools.check.subjects import problem, verdict
 from slimrl_tools.check.trial import Played, Trial
+from slimrl_tools.findings import Finding, Level
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 docs/environment_details.md explains each subject; a test compares that page with `REMEDIES`.
 """
 
-from slimrl.monitor.findings import Finding, Level
+from slimrl_tools.findings import Finding, Level
 
 # The remedy for a problem with each subject. It is empty if the finding names its own remedy, or if the subject never
 # has a problem.

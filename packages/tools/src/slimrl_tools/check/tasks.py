@@ -10,9 +10,9 @@ from typing import Any, get_args
 from slimrl.environments.splits import shared_tasks
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.user_code import call_user_code
-from slimrl.monitor.findings import Finding, Level
 from slimrl.types import Split, Task, Taskset
 from slimrl_tools.check.subjects import note, ok, problem, verdict
+from slimrl_tools.findings import Finding, Level
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 Tasks = Mapping[Split, Sequence[Task]]

@@ -22,7 +22,6 @@ from slimrl.launch.tasksets import has_worker, load_tasksets
 from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.findings import Finding
 from slimrl.plugins import call
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.program import start_here
@@ -30,7 +29,7 @@ from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Taskset
 from slimrl_tools.check.run import Check
 from slimrl_tools.check.trial import Trial
-from slimrl_tools.findings import findings_table, has_problem, summary
+from slimrl_tools.findings import Finding, findings_table, has_problem, summary
 
 
 def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int:

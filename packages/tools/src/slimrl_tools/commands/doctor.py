@@ -14,12 +14,9 @@ from functools import partial
 from slimrl.errors import UserError, describe
 from slimrl.io.loop_thread import start_in_daemon
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.findings import Finding, Level
-from slimrl.plugins import PROBES as OF_PLUGINS
-from slimrl.plugins import call, load, names
-from slimrl_tools.findings import findings_table, has_problem, summary
+from slimrl.plugins import call
+from slimrl_tools.findings import Finding, Level, findings_table, has_problem, summary
 
-PLUGIN_LIMIT_S = 30.0
 ABOUT = """\
 Looks at this machine: versions, device and number format with their measured speed, kernels, GPUs, memory, disk and
 the packaged model. For each it prints the choice of slimrl and the reason, and behind an arrow the repair or an
@@ -40,7 +37,7 @@ def run_doctor(argv: Sequence[str]) -> int:
     argparse.ArgumentParser(prog="slimrl doctor", description=ABOUT, formatter_class=raw).parse_args(argv)
     began, console = time.monotonic(), RunConsole()
     console.note("looking at this machine ...")
-    findings, is_well = look(all_probes())
+    findings, is_well = look(PROBES)
     console.show(findings_table("this machine", findings, console.is_live))
     core = "" if is_well else " Something that every run needs is broken."
     console.note(f"{summary(findings)}; {time.monotonic() - began:.1f} s.{core}")
@@ -67,16 +64,6 @@ PROBES = (
     Probe("storage", partial(call, "slimrl_tools.doctor.machine:storage"), is_core=True),
     Probe("model", partial(call, "slimrl_tools.doctor.machine:model")),
 )
-
-
-def all_probes() -> list[Probe]:
-    """Return the probes of this package, then the probes of plug-ins (entry points `slimrl.probes`)."""
-    return [*PROBES, *(Probe(name, partial(_look_of_plugin, name), PLUGIN_LIMIT_S) for name in names(OF_PLUGINS))]
-
-
-def _look_of_plugin(name: str) -> Iterable[Finding]:
-    findings: Iterable[Finding] = load(OF_PLUGINS, name, "the probe")()
-    return findings
 
 
 def look(probes: Sequence[Probe]) -> tuple[list[Finding], bool]:

@@ -12,7 +12,7 @@ from slimrl.io.cache import cache_root
 from slimrl.models.device import NARROW, TOKENS, WIDE, choose_device, choose_dtype, dtype_name
 from slimrl.models.native import ops
 from slimrl.models.native.build import compile_kernels, find_compiler, first_error
-from slimrl.monitor.findings import Finding, Level
+from slimrl_tools.findings import Finding, Level
 from slimrl_tools.system import load_note
 
 GB = 1e9

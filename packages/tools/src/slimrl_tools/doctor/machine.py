@@ -15,7 +15,7 @@ import slimrl
 from slimrl.io.cache import cache_root
 from slimrl.io.wheel_file import find_here
 from slimrl.models.names import PACKAGED
-from slimrl.monitor.findings import Finding, Level
+from slimrl_tools.findings import Finding, Level
 from slimrl_tools.system import memory_limit
 
 GB = 1e9
