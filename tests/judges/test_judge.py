@@ -335,3 +335,36 @@ def test_a_cache_that_cannot_be_used_is_named_and_without_a_server_words_are_com
     assert isinstance(judge, MatchJudge)
     verdict = asyncio.run(judge.judge("Where was Ada born?", "<think>x</think>Ada was born in Rome", ["Rome"]))
     assert verdict == Verdict(True)
+
+
+def test_no_more_questions_are_open_than_allowed(tmp_path):
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def counted(asked: Asked) -> Answer:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.02)
+        with lock:
+            now[0] -= 1
+        return completion("yes")
+
+    with server(counted) as (url, asked), opened(url, tmp_path / "cache", num_concurrent=4) as judge:
+        verdicts = [*asyncio.run(ask_all(judge, range(24))), *asyncio.run(ask_all(judge, range(24, 30)))]
+    assert all(verdicts) and len(asked) == 30 and 2 <= most[0] <= 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Answer(404, {"error": "unknown model"}), "answers with status 404"),
+        (Answer(401, {}), "a key goes into the variable JUDGE_API_KEY"),
+        (Answer(200, b"<html>"), "which is no JSON"),
+        (completion("", finish_reason="length"), "cut off at `max_tokens`"),
+    ],
+)
+def test_a_judge_that_cannot_be_asked_is_told_at_once(answer: Answer, message: str, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path))
+    with server(lambda asked: answer) as (url, asked), pytest.raises(UserError) as raised:
+        judge_of({"base_url": url, "model": "m"})
+    assert message in str(raised.value) and len(asked) == 1

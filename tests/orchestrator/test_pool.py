@@ -252,3 +252,18 @@ def test_a_level_that_was_lowered_begins_again_what_is_too_old():
     used = first.used(range(3)) + second.used(range(3, 6))
     assert set(used.values()) == {G}
     assert len(used) + len(left["waiting"]) + len(left["in_flight"]) == left["data_position"]
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_tasksets_are_called_at_the_beginning_of_each_step(level: int):
+    class Counting(OneTask):
+        num = 0
+
+        def begin_step(self, seed):
+            self.num += 1
+
+    with playing(level=level) as run:
+        counting = Counting(run.orchestrator.tasksets[0].make, num_tasks=1000)
+        run.orchestrator.tasksets[:] = [counting]
+        run.play(range(3))
+    assert counting.num == 3

@@ -93,3 +93,13 @@ def test_shards_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
     shard.unlink()
     with pytest.raises(UserError, match=r"step_2 cannot be read .*there are no shards in optimizer/"):
         load_checkpoint(tmp_path, optimizer_after(0))
+
+
+def test_a_damaged_shard_leads_to_the_checkpoint_before(tmp_path: Path) -> None:
+    saved_in_shards(tmp_path, 1, 2)
+    (shard,) = (tmp_path / "checkpoints" / "step_2" / "optimizer").iterdir()
+    shard.write_bytes(shard.read_bytes()[:-8])
+    notes: list[str] = []
+    assert recover(tmp_path, notes.append)
+    assert "step_2 cannot be used" in notes[0] and "step_1: 1 step trained again" in notes[0]
+    assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(1)

@@ -35,8 +35,9 @@ def test_each_monitor_has_its_latest_value_and_its_bounds(tmp_path):
 
 def test_the_runs_own_bounds_and_switches_count(tmp_path):
     run = tmp_path / "a"
+    # `stop` is a setting of earlier versions.
     steps = ({"step": step, "monitor/repetition": 0.3 * (step > 0)} for step in range(9))
-    write(run, *steps, settings='[monitors]\nmax_repetition = 0.2\noff = ["length"]\n')
+    write(run, *steps, settings='[monitors]\nmax_repetition = 0.2\noff = ["length"]\nstop = []\n')
     found = named(Monitors(run))
     assert found["repetition"]["bounds"] == [["max_repetition", 0.2]] and found["repetition"]["raised"]
     assert found["length"]["off"] and not found["judge"]["off"]

@@ -152,7 +152,7 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
         + (f" (measured GFLOP/s: {measured})" if measured else "")
     )
     if policy.device.type == "cpu" and (reason := why_slow()):
-        console.note(reason, "yellow")
+        console.note_once(reason, "yellow")
     if policy.chat.date:
         console.note(f"the chat template writes a date: {policy.chat.date} in every prompt, also after `--resume`")
     elif config.date != "auto":

@@ -63,6 +63,7 @@ class RunConsole:
             transient=True,
             disable=not self.is_live,
         )
+        self._noted: set[str] = set()  # texts that `note_once` has printed
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line permanently above the bars. Markup of rich in `text` is printed unchanged."""
@@ -70,6 +71,12 @@ class RunConsole:
         # A character that the stream's encoding cannot represent must not stop the run.
         printable = visible(text).encode(encoding, "backslashreplace").decode(encoding)
         self._rich.print(Text(printable, style=style), soft_wrap=True)
+
+    def note_once(self, text: str, style: str = "") -> None:
+        """Print a line with `note`, unless this console has already printed the same line."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self.note(text, style)
 
     def show(self, renderable: RenderableType) -> None:
         """Print a rich table or panel. Without a terminal, omit colours and control characters."""

@@ -6,7 +6,7 @@ version number, because the engine samples from the trainer's own module.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from slimrl.types import Metrics, Sample
 
@@ -24,6 +24,8 @@ class Batch:
     temperature: float
     metrics: Metrics = field(default_factory=dict)
     orchestrator_state: Mapping[str, Any] = field(default_factory=dict)
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # for batches in files
 
 
 Receive = Callable[[int], Batch]

@@ -52,3 +52,11 @@ def test_samples_that_cannot_be_are_refused(change: Any, tmp_path: Path) -> None
     path.write_text(json.dumps(content | {"samples": [change(content["samples"][0])]}))
     with pytest.raises(UserError, match="is no batch"):
         read_batch(path)
+
+
+def test_a_batch_with_another_field_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    write_batch(BATCH, path)
+    path.write_text(path.read_text().replace('"orchestrator_state"', '"state_of_tomorrow"'))
+    with pytest.raises(UserError, match="is no batch.*state_of_tomorrow"):
+        read_batch(path)
