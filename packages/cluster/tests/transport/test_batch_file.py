@@ -58,5 +58,5 @@ def test_a_batch_with_another_field_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     write_batch(BATCH, path)
     path.write_text(path.read_text().replace('"orchestrator_state"', '"state_of_tomorrow"'))
-    with pytest.raises(UserError, match="is no batch.*state_of_tomorrow"):
+    with pytest.raises(UserError, match=r"is no batch.*state_of_tomorrow"):
         read_batch(path)
