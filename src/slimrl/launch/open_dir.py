@@ -40,8 +40,8 @@ def initial_weights(config: RLConfig) -> str:
 
 
 def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:
-    """Replace the link `weights/latest` in the settings with its current target, because the link may change before the
-    run is resumed."""
+    """Replace the link `weights/latest` or `weights/best` in the settings with its current target, because the link may
+    change before the run is resumed."""
     config = resolved.config
     if not isinstance(config, RunConfig) or not (path := Path(config.model.name)).is_symlink():
         return resolved

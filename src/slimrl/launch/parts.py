@@ -5,11 +5,10 @@ are copied. A trainer in a separate process has only `TrainerParts`.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import nn
@@ -17,10 +16,10 @@ from torch import nn
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.rollout import InferenceConfig, LimitsConfig
-from slimrl.config.run import RLConfig, TrainingRunConfig
+from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.environments.base import CONSTANT
 from slimrl.eval.baselines import make_script_policy, script_named
-from slimrl.eval.evaluate import make_eval_policy
+from slimrl.eval.evaluate import make_eval_policy, mode_of
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.io.loop_thread import LoopTasks
@@ -34,15 +33,17 @@ from slimrl.models.load import Policy, load_policy
 from slimrl.models.native.build import why_slow
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.health.health import HealthWatch
+from slimrl.monitor.metrics import lookup
 from slimrl.monitor.sinks import JsonlSink, Monitor, Sink, read_metrics
 from slimrl.monitor.wandb_sink import WandbSink
 from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.fsdp import shard
 from slimrl.trainer.parallel import ALONE, Ranks
+from slimrl.trainer.state import name_best
 from slimrl.types import Taskset
 
-C = TypeVar("C", bound=TrainingRunConfig)
+AnyTraining = Resolved[RLConfig] | Resolved[SFTConfig] | Resolved[TrainerOnlyConfig]
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     if config.warmup.max_steps and not (config.resume and read_progress(output_dir)):
         check_experts(tasksets, "rl")  # before the model is loaded, which may take minutes
     policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
-    engine = Engine(policy.module, policy.chat.stop_ids, config.inference.max_slots, config.seq_len)
+    engine = _make_engine(policy.module, policy.chat, config.inference, config.seq_len)
     # If episodes continue while the trainer trains, the engine runs in `PROCESS_LOOP`, where it can be paused.
     client = LocalClient(engine, policy.chat.text, LoopTasks() if config.async_level else None)
     num_concurrent = concurrent_episodes(config)
@@ -160,23 +161,28 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
     return policy
 
 
+def _make_engine(module: nn.Module, chat: ChatFormat, config: InferenceConfig, seq_len: int) -> Engine:
+    return Engine(module, chat.stop_ids, config.max_slots, seq_len)
+
+
 def make_context(
     module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: LimitsConfig, seq_len: int
 ) -> RolloutContext:
     """Return a context for episodes. It has a new engine, which samples from `module` in the calling thread."""
-    client = LocalClient(Engine(module, chat.stop_ids, config.max_slots, seq_len), chat.text)
+    client = LocalClient(_make_engine(module, chat, config, seq_len), chat.text)
     return RolloutContext(client, chat, limits, seq_len, config.max_slots)
 
 
-def open_monitor(resolved: Resolved[C], console: RunConsole, first: int, leads: bool = True) -> Monitor:
-    """Open the monitor of a run. It has the metrics file, W&B if the settings turn it on, and for `rl` the health
-    monitor unless it is off. `first` is the first step that is logged. Only the process that `leads` writes metrics.
-    Raises UserError if an extra is missing."""
+def open_monitor(resolved: AnyTraining, console: RunConsole, first: int, leads: bool = True) -> Monitor:
+    """Open the monitor of a run. It has the metrics file, the sink that links the best weights, W&B if the settings
+    turn it on, and for `rl` the health monitor unless it is off. `first` is the first step that is logged. Only the
+    process that `leads` writes metrics. Raises UserError if an extra is missing."""
     if not leads:
         return Monitor([])
-    config, output_dir = resolved.config, Path(resolved.config.output_dir)
+    config, output_dir, name = resolved.config, Path(resolved.config.output_dir), best_metric(resolved.config)
     path = RunDir(output_dir).metrics
     sinks: list[Sink] = [JsonlSink(path, first)]
+    sinks += [BestWeights(output_dir, name)] if name else []
     if config.wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":
         console.note("WANDB_MODE=disabled: Weights & Biases is off")
     elif config.wandb.is_on:
@@ -188,3 +194,35 @@ def open_monitor(resolved: Resolved[C], console: RunConsole, first: int, leads: 
     past = [line for line in read_metrics(path) if line[0] < first] if first and path.exists() else []
     alarm = partial(console.note, style="bold red")
     return Monitor(sinks, [HealthWatch(config.monitors, RunDir(output_dir).alarms, past, alarm)])
+
+
+class BestWeights:
+    """A sink that links `weights/best` to the weights with the best held-out metric. The metric of the weights after n
+    steps is logged with step n. Metrics of an earlier process of the run count, too."""
+
+    def __init__(self, output_dir: Path, metric: str) -> None:
+        self._output_dir, self._metric = output_dir, metric
+        self._sign = -1.0 if lookup(metric).better == "lower" else 1.0
+        path = RunDir(output_dir).metrics
+        past = read_metrics(path) if path.exists() else ()
+        self._scores = {step: self._sign * metrics[metric] for step, metrics in past if metric in metrics}
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Choose the best weights again if `metrics` has the held-out metric."""
+        if self._metric in metrics:
+            self._scores[step] = self._sign * metrics[self._metric]
+            name_best(self._output_dir, self._scores)
+
+    def close(self, failed: bool = False) -> None:
+        """No-op."""
+
+
+def best_metric(config: RLConfig | SFTConfig | TrainerOnlyConfig) -> str:
+    """Return the name of the metric that determines a command's best weights; empty if there is no such metric."""
+    match config:
+        case RLConfig():
+            return f"held_out/reward_{mode_of(config.eval.temperatures[0])}"
+        case SFTConfig():
+            return "sft/val_loss"
+        case _:
+            return ""

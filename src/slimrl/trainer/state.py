@@ -1,9 +1,11 @@
 """Holds, saves and restores the state of a training run. RL and SFT share this module.
 
-Saved weights are in `weights/step_N`. The symbolic link `weights/latest` points to the newest of these directories.
+Saved weights are in `weights/step_N`. The symbolic links `weights/latest` and `weights/best` point to two of these
+directories.
 """
 
 import contextlib
+import math
 import os
 import resource
 import sys
@@ -16,7 +18,7 @@ import torch
 
 from slimrl.config.run import CkptConfig
 from slimrl.config.train import OptimConfig
-from slimrl.io.run_dir import RunDir, step_directories
+from slimrl.io.run_dir import RunDir, step_directories, step_of
 from slimrl.models.allocator import HeapTrimmer
 from slimrl.models.load import Policy, save_policy
 from slimrl.trainer.aux_losses import AuxLoss
@@ -32,7 +34,7 @@ from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import run_id
 
-LATEST = "latest"
+LATEST, BEST = "latest", "best"
 
 
 @dataclass(slots=True)
@@ -110,11 +112,24 @@ def _save_weights(state: TrainState, output_dir: Path) -> None:
 
 
 def keep_newest(output_dir: Path, keep: int) -> None:
-    """Link `latest` to the newest weights, and delete all weights except the newest `keep`."""
+    """Link `latest` to the newest weights, and delete all weights except the newest `keep` and `best`."""
     directory = RunDir(output_dir).weights
-    if found := step_directories(directory):
-        _link(directory / LATEST, found[-1])
-        prune(found[:-keep])
+    found = step_directories(directory)
+    if not found:
+        return
+    _link(directory / LATEST, found[-1])
+    best = directory / BEST
+    prune([old for old in found[:-keep] if not (best.exists() and best.samefile(old))])
+
+
+def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
+    """Link `best` to the saved weights with the highest score. If several steps have this score, use the latest step. A
+    score of nan counts as missing. Without any score, do nothing."""
+    known = {step for step, score in scores.items() if not math.isnan(score)}
+    directory = RunDir(output_dir).weights
+    measured = [path for path in step_directories(directory) if step_of(path) in known]
+    if measured:
+        _link(directory / BEST, max(measured, key=lambda path: (scores[step_of(path)], step_of(path))))
 
 
 def _link(name: Path, target: Path) -> None:

@@ -17,8 +17,8 @@ from slimrl.errors import UserError, first_line
 from slimrl_tools.sharing.staging import find_source, stage, staged_files
 
 EPILOG = """\
-RUN is the output directory of a run, of which the weights that `weights/latest` names are uploaded; name
-`weights/step_N` for others. An adapter is beside them. They get a model card with the run's numbers, unless there is
+RUN is the output directory of a run, of which the weights that `weights/latest` names are uploaded; name `weights/best`
+or `weights/step_N` for others. An adapter is beside them. They get a model card with the run's numbers, unless there is
 a README.md beside them. Secrets, and directories of this machine, are taken out of all settings.
 
 A token comes from `hf auth login` or from HF_TOKEN. An upload that was interrupted goes on if it is started again.
