@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from slimrl.cli import run
-from slimrl.environments.dataset.rows import SPLITS
 from slimrl.environments.find import load_taskset, prepare_taskset, tasks_of
 from slimrl.environments.scripts import demonstrate
+from slimrl.environments.splits import SPLITS
 from slimrl.errors import UserError
 from slimrl.plugins import COMMANDS, names
 from slimrl.types import Rollout, Taskset, Turn
@@ -140,7 +140,6 @@ def test_the_program_is_found_in_a_reply(reply: str, program: str) -> None:
         (DOUBLE | {"function": "a b"}, "`function` must be the name of a function"),
         (DOUBLE | {"tests": 3}, "problem at .*jsonl:1: `tests` cannot be 3"),
         (DOUBLE | {"split": "dev"}, "jsonl:1: there is no split 'dev'"),
-        (DOUBLE | {"id": 3}, "problem at .*jsonl:1 has no setting `id`"),
     ],
 )
 def test_an_invalid_row_is_named_with_its_line(row: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -161,7 +160,7 @@ def test_splits_follow_a_hash_of_the_prompt(tmp_path: Path) -> None:
     sizes = {split: len(tasks_of(found, split)) for split in ("train", "test")}
     assert sizes["train"] + sizes["test"] == 40 and 2 <= sizes["test"] <= 16
     assert [task.id for task in tasks_of(found, "train")] != sorted(task.id for task in tasks_of(found, "train"))
-    found = taskset(tmp_path, *[DOUBLE | {"split": split} for split in ("train", "validation", "test")])
+    found = taskset(tmp_path, *[DOUBLE | {"split": split, "task_id": "x"} for split in ("train", "validation", "test")])
     assert {task.id for split in SPLITS for task in tasks_of(found, split)} == {"train/1", "validation/2", "test/3"}
 
 

@@ -5,14 +5,18 @@ task `i` of a split from `seed + i`: the splits of seeds 1 and 2 share all tasks
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
+from typing import Any, cast
 
 from slimrl.config.reading.formats import flatten
 from slimrl.config.reading.schema import Path
+from slimrl.errors import UserError, nearest
+from slimrl.io.rows import hash_fraction
 from slimrl.io.text import hash_number
 from slimrl.types import Split, Task
 
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 SHARE = 5
 
 
@@ -20,6 +24,18 @@ def split_by_hash(text: str) -> Split:
     """Return the split of a text, `train` or `test`. About one in five texts is held out. The hash of the text decides,
     so the result is the same on every machine and does not depend on other texts."""
     return "test" if hash_number(text, 1) % SHARE == 0 else "train"
+
+
+def split_of(row: Mapping[str, Any], content: Any, where: str, test_share: float) -> Split:
+    """Return the split of a row of a file: the one in its column `split`. Without this column, a hash of the row's
+    `content` selects the share `test_share` for `test`. Raise UserError, prefixed with `where`, if there is no such
+    split."""
+    given = row.get("split")
+    if given in SPLITS:
+        return cast(Split, given)
+    if given is not None:
+        raise UserError(f"{where}: there is no split {given!r:.80}.{nearest(str(given), SPLITS)}")
+    return "test" if hash_fraction(content) < test_share else "train"
 
 
 def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[Task, Task]]:

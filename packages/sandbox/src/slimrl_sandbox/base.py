@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
+from slimrl.errors import UserError
 from slimrl.tools.base import Tool
 
 # Functions of the host that the code can call by name. A result must be serialisable as JSON. If a function raises an
@@ -39,6 +40,11 @@ class Limits:
     """Maximum length of standard output, of standard error and of the traceback, each. Longer texts are cut."""
     num_calls: int = 100
     """Tool calls of one execution."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not 0 < value < math.inf:
+                raise UserError(f"the limit {name} = {value} is none; set a number above 0.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def test_it_starts_once_answers_and_is_stopped(program, port, record, tmp_path, 
     assert serve_llama_cpp(arguments) == 0
     pid = pid_in(record)
     assert verdict(port) is True and start_time(pid)
-    assert f"ready at http://127.0.0.1:{port}, process {pid}" in capsys.readouterr().err
+    assert f"ready at http://127.0.0.1:{port}/v1, process {pid}" in capsys.readouterr().err
     log = record.with_suffix(".log").read_text()
     assert f"--alias {tmp_path / 'weights.gguf'} --host 127.0.0.1 --port {port} --parallel 2 --ctx-size 512" in log
 

@@ -16,11 +16,11 @@ COLDEST = 0.01  # logits divided by a smaller temperature may overflow; this tem
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Choice(Job):
-    """One completion. Its first `told` tokens and `shown` characters have already been sent."""
+    """One completion. Its first `num_sent` tokens and `shown` characters have already been sent."""
 
     index: int
     text: GrowingText
-    told: int = 0
+    num_sent: int = 0
     shown: int = 0
 
     @property

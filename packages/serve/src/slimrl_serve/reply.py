@@ -123,7 +123,7 @@ class Reply(ABC, Generic[B]):
                     raise ApiError(500, "The engine failed while it computed this request.")
                 if done:
                     running.remove(choice)
-                if done or len(choice.token_ids) > choice.told:
+                if done or len(choice.token_ids) > choice.num_sent:
                     yield choice, done
 
     def close(self) -> None:
@@ -166,9 +166,9 @@ class TextReply(Reply[G]):
             # The number of tokens is read once: the engine's thread may append more while this piece is written. Text
             # may lag behind the tokens, because incomplete characters and stop strings are held back.
             text, end = choice.text_so_far(done), len(choice.token_ids)
-            for piece in self.pieces(choice, text, (choice.told, end), done):
+            for piece in self.pieces(choice, text, (choice.num_sent, end), done):
                 yield self._head(1) | {"choices": [piece]}
-            choice.told, choice.shown = end, len(text)
+            choice.num_sent, choice.shown = end, len(text)
         if self.body.stream_options and self.body.stream_options.include_usage:
             yield self._head(1) | {"choices": [], "usage": self._usage()}
 

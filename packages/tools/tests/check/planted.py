@@ -27,6 +27,7 @@ FAULTS = {
     "no validation": "tasks",
     "same ids": "ids",
     "numbers as keys": "json",
+    "needs tuples": "json",
     "shared tasks": "splits",
     "redrawn tasks": "same tasks",
     "wrong expert": "expert",
@@ -51,7 +52,7 @@ FAULTS = {
     "tool says nothing": "tools",
     "tool with an odd schema": "tools",
 }
-FAULTS_OF_PROCESSES = {"hashed tasks": "same tasks", "of its process": "worker", "exits": "crash"}
+FAULTS_OF_PROCESSES = {"hashed tasks": "other process", "of its process": "worker", "exits": "crash"}
 
 
 class Double(Taskset):
@@ -78,6 +79,8 @@ class Double(Taskset):
         match self.fault:
             case "numbers as keys":
                 more = {"doubles": {number: 2 * number}}
+            case "needs tuples":
+                more = {"pair": (number, number)}
             case "redrawn tasks":
                 more = {"noise": random.random()}
             case "hashed tasks":
@@ -137,6 +140,8 @@ class Double(Taskset):
             return Turn(False, [{"role": "tool", "content": self.answer(reply)}])
         reward, metrics = float(is_right), {"tagged": float(found is not None)}
         match self.fault:
+            case "needs tuples":
+                reward *= isinstance(task.data["pair"], tuple)
             case "any number":
                 reward = float(found is not None and found[1].isdecimal() and len(found[1]) < 5)
             case "pays for silence" if not reply.strip():

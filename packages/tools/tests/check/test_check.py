@@ -30,7 +30,7 @@ FILE = planted.__file__
 def checked(taskset: Any, num_examples: int = 2, timeout_s: float = 1.5) -> list[Finding]:
     """What is found where all places are this process."""
     trial = Trial(taskset, CHAT, LimitsConfig(episode_timeout_s=timeout_s), seed=0)
-    places = taskset, lambda: taskset, lambda: taskset
+    places = taskset, lambda: taskset, lambda seed: taskset
     return Check(trial, *places, "train", num_examples).run()
 
 
@@ -110,6 +110,29 @@ def test_silence_is_a_note_where_the_constant_answer_earns_as_much(share: int, f
     assert silence.level is (Level.PROBLEM if found else Level.NOTE)
 
 
+class CallsWrongly(planted.Double):
+    """Its expert makes a call that is answered by an error in this frame, and then gives the right answer."""
+
+    def __init__(self, frame: str) -> None:
+        super().__init__("tool")
+        self.frame = frame
+
+    def solve(self, task: Task, seed: int) -> list[Message]:
+        *opening, answer = super().solve(task, seed)
+        call: Message = {"role": "assistant", "content": '<tool_call>{"name": "twice", "arguments": {}}</tool_call>'}
+        return [*opening, call, {"role": "tool", "content": self.answer("")}, answer]
+
+    def answer(self, reply: str) -> str:
+        return self.frame.format("Error: `number` is missing.")
+
+
+@pytest.mark.parametrize("frame", ["{}", "<result>\n{}\n</result>", "<output>\n{}\n</output>"])
+def test_a_call_of_the_expert_that_is_answered_by_an_error_is_a_note(frame: str) -> None:
+    (note,) = [one for one in checked(CallsWrongly(frame), num_examples=1) if one.level is not Level.OK]
+    assert (note.subject, note.level) == ("expert's calls", Level.NOTE)
+    assert "a call of the expert was answered by `Error: `number` is missing.` on task" in note.found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "message"),
@@ -154,6 +177,28 @@ def test_an_environment_of_the_core_has_no_fault(argv: list[str], capsys: pytest
 
 def test_the_variants_have_every_environment_of_the_core() -> None:
     assert {argv[0] for argv in VARIANTS} == environments_of("slimrl")
+
+
+SLOW = """
+import functools, time
+from slimrl import Task
+class Slow:
+    @functools.cache
+    def tasks(self, split):
+        time.sleep(0.2)
+        return [Task(f"{split}/0", {})]
+    def environment(self, task): return self
+"""
+
+
+def test_the_time_of_the_first_call_is_measured_in_this_process_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    monkeypatch.setattr("slimrl_tools.check.tasks.LONG_S", 0.5)
+    _, found = run_json([f"{tmp_path / 'slow.py'}:Slow", "--worker", "none"], capsys)
+    (time_of_tasks,) = (one for one in found if one.subject == "time of tasks")
+    assert time_of_tasks.level is Level.NOTE, time_of_tasks
 
 
 @pytest.mark.nightly

@@ -49,5 +49,6 @@ def save_weights(directory: Path, adapter: bool) -> None:
             (temporary / "adapter" / "adapter_model.safetensors").write_bytes(os.urandom(15_000))
             base = {"peft_type": "LORA", "base_model_name_or_path": str(directory / "cache" / "smollm2-135m")}
             (temporary / "adapter" / "adapter_config.json").write_text(json.dumps(base))
+            (temporary / "adapter" / "README.md").write_text(f"It loads `{base['base_model_name_or_path']}`.\n")
             seal(temporary / "adapter")
     (weights.parent / "latest").symlink_to("step_2")

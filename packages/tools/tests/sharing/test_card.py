@@ -29,9 +29,8 @@ def weights(run):
     return run / "weights" / "step_2"
 
 
-def test_a_card_has_the_runs_numbers_and_no_places_and_damages_no_weights(run, weights, tmp_path):
+def test_a_card_has_the_runs_numbers(run, weights):
     assert write_card(run, weights) == weights / "README.md"
-    check_sums(weights)
     card = ModelCard.load(weights / "README.md")
     assert (card.data.base_model, card.data.license) == ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0")
     assert card.data.to_dict()["library_name"] == "transformers" and {"slimrl", "aipo", "reverse-text"} <= set(
@@ -40,8 +39,14 @@ def test_a_card_has_the_runs_numbers_and_no_places_and_damages_no_weights(run, w
     assert "| greedy | after RL | 0.875 | 0.844 to 0.906 | 200 |" in card.text
     assert "tokens sampled | 1,200" in card.text and "## Not measured" in card.text
     assert "![The curves of its training](training.png)" in card.text
-    assert 'output_dir = "my_run"' in card.text and str(tmp_path) not in card.text
     assert (weights / "training.png").read_bytes() == (run / "training.png").read_bytes()
+
+
+def test_a_card_damages_no_weights_and_tells_no_places(run, weights, tmp_path):
+    write_card(run, weights)
+    check_sums(weights)
+    assert 'output_dir = "my_run"' in (weights / "README.md").read_text()
+    assert str(tmp_path) not in (weights / "README.md").read_text()
 
 
 def test_a_card_that_is_there_is_left_as_it_is(run, weights):
@@ -104,34 +109,46 @@ def test_what_is_no_directory_of_weights_is_refused(tmp_path):
     ("text", "shared"),
     [
         ('name = "/data/models/own"', 'name = "own"'),
+        ('name = "~/models/own"', 'name = "own"'),
         (r"name = 'C:\Users\me\own'", 'name = "own"'),
         (f'key = "{KEY}"', 'key = "[key]"'),
+        ('stop = ["</answer>", "a / b"]', 'stop = ["</answer>", "a / b"]'),
         ('name = "Qwen/Qwen3-0.6B"', 'name = "Qwen/Qwen3-0.6B"'),
         ('base_url = "http://localhost:8000/v1"', 'base_url = "http://localhost:8000/v1"'),
         ('base_url = "http://10.1.2.3:8000/v1"', 'base_url = "http://host.invalid:8000/v1"'),
+        ('base_url = "http://[fd00::1]:8000"', 'base_url = "http://host.invalid:8000"'),
         ('judge = {url = "https://me:pw@judge.corp/v1"}', 'judge = {url = "https://[key]@host.invalid/v1"}'),
         ('host = "gpu3"', 'host = "host.invalid"'),
-        ('server = "10.1.2.3:8000"', 'server = "host.invalid"'),
+        ('server = "10.1.2.3:8000"', 'server = "host.invalid:8000"'),
+        ('server = "vllm"', 'server = "vllm"'),
         ('anything = "file:///home/me/x"', 'anything = "x"'),
         ('note = "sqlite:////home/me/a.db"', 'note = "a.db"'),
         ('_name_or_path = "/home/me/my models/own/"', '_name_or_path = "own"'),
         (r'path = "\\\\server\\share\\own"', 'path = "own"'),
         ('baselines = ["/home/me/x", "random", "a/b"]', 'baselines = ["x", "random", "a/b"]'),
         ('data_dir = "/home/me"', 'data_dir = "~"'),
-        # Free text is shared as it is, but for secrets.
-        *[
-            (text, text)
-            for text in (
-                'prompt = "/no_think Answer with yes / or /b/c here"',
-                'prompt = "Path = /home/me/x, url = http://10.1.2.3/v1 # no \\"comment\\" /b/c"',
-                'note = "see http://10.1.2.3:8000/v1"',
-            )
-        ],
-        (f'prompt = "Say yes / or /b/c and {KEY}"', 'prompt = "Say yes / or /b/c and [key]"'),
     ],
 )
 def test_texts_are_shared_without_places_and_secrets(text, shared):
     assert shareable(tomllib.loads(text)) == tomllib.loads(shared)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'prompt = "Answer with yes / or /b/c here"',
+        'prompt = "/no_think Answer with yes/no"',
+        'prompt = "Path = /home/me/x, url = http://10.1.2.3/v1 # no \\"comment\\" /b/c"',
+        'stop = ["/think", "/answer/done", "//"]',
+        'note = "see http://10.1.2.3:8000/v1"',
+    ],
+)
+def test_free_text_is_shared_as_it_is(text):
+    assert shareable(tomllib.loads(text)) == tomllib.loads(text)
+
+
+def test_secrets_in_free_text_are_hidden():
+    assert shareable({"prompt": f"Say yes / or /b/c and {KEY}"}) == {"prompt": "Say yes / or /b/c and [key]"}
 
 
 def test_a_cards_settings_are_the_runs_but_for_places(tmp_path):

@@ -13,6 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
 from packages.tools.tests.sharing.runs import KEY, finished_run
 from slimrl import cli
+from slimrl.io.checksums import find_damage
 from slimrl_tools.commands import push as client
 
 pytestmark = pytest.mark.slow
@@ -90,11 +91,13 @@ def test_weights_arrive_whole_and_with_a_card_of_the_repositorys_name(
     weights = run / "weights" / "step_2"
     for name in ("model-00001-of-00002.safetensors", "config.json", "adapter/adapter_model.safetensors"):
         assert (got / name).read_bytes() == (weights / name).read_bytes()
+    assert find_damage(got) == "" and find_damage(got / "adapter") == ""
+    assert (got / "adapter" / "README.md").read_text() == "It loads `HuggingFaceTB/SmolLM2-135M-Instruct`.\n"
     config = (got / "adapter" / "adapter_config.json").read_text()
     assert '"base_model_name_or_path": "HuggingFaceTB/SmolLM2-135M-Instruct"' in config and str(run) not in config
     assert 'name = "me/mine"' in ModelCard.load(got / "README.md").text
     assert (got / "training.png").read_bytes() == (run / "training.png").read_bytes()
-    assert str(run) not in (got / "README.md").read_text() and not (got / "SHA256SUMS").exists()
+    assert not (weights / "README.md").exists()  # nothing was written here
 
 
 def test_a_dry_run_lists_files_and_asks_nobody(
@@ -129,10 +132,10 @@ def refusal(status: int) -> HfHubHTTPError:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (refusal(401), ["may not write to me/a (401)", "hf auth login"]),
+        (refusal(401), ["may not write to me/a (401)", "hf auth login", "slimrl push ", " me/a"]),
         (refusal(403), ["may not write to me/a (403)", "hf auth whoami"]),
-        (refusal(500), ["failed (", "refused", "goes on"]),
-        (httpx.ConnectError("nobody is there"), [ENDPOINT, "nobody is there", "is not sent again"]),
+        (refusal(500), ["failed (", "refused", "me/a` goes on"]),
+        (httpx.ConnectError("nobody is there"), [ENDPOINT, "nobody is there", "is not sent again", "me/a` goes on"]),
         (OfflineModeIsEnabled("HF_HUB_OFFLINE is set"), ["HF_HUB_OFFLINE"]),
         (RuntimeError("the line broke"), ["the line broke", "goes on"]),
     ],
@@ -175,5 +178,4 @@ def test_damaged_weights_are_not_uploaded(tmp_path: Path, push: Push) -> None:
 
 def test_weights_without_their_run_go_without_a_card(run: Path, tmp_path: Path, push: Push) -> None:
     moved = shutil.copytree(run / "weights" / "step_2", tmp_path / "a" / "b" / "moved")
-    (moved / "README.md").unlink(missing_ok=True)  # of an earlier test
     assert "  README.md" not in push(moved, "me/a", "--dry-run")

@@ -11,14 +11,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
-from slimrl.errors import UserError, nearest
+from slimrl.environments.splits import SPLITS, split_of
+from slimrl.errors import UserError
 from slimrl.io.cache import say
-from slimrl.io.rows import file_rows, hash_fraction, preview
+from slimrl.io.rows import file_rows, preview
 from slimrl.io.text import is_writable
 from slimrl.tools.formats import as_json
 from slimrl.types import ROLES, Message, Split, Task, is_message
 
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 PROMPTS = ("prompt", "question")
 REFERENCES = ("answer", "answers", "reference")
 
@@ -41,7 +41,7 @@ def read_tasks(path: str, test_share: float) -> dict[Split, list[Task]]:
         if lost := [name for name in PROMPTS if name in left_out]:
             raise UserError(f"{where}: `{lost[0]}` holds values of the type {left_out[lost[0]]}, and must be text.")
         _check_row(row, where)
-        split = split_of(row, where, test_share)
+        split = split_of(row, prompt_of(row), where, test_share)
         tasks[split].append(Task(f"{split}/{row.get('id', where.rpartition(':')[2])}", row))
     if not any(tasks.values()):
         raise UserError(f"{path} has no rows. Check args.path.")
@@ -101,14 +101,3 @@ def _check_row(row: Mapping[str, Any], where: str) -> None:
         )
     if prompt[-1]["role"] == "assistant":
         raise UserError(f"{where}: `{given[0]}` ends with a message of the assistant, which leaves nothing to answer.")
-
-
-def split_of(row: Mapping[str, Any], where: str, test_share: float) -> Split:
-    """Return the split of a row: the one in its column `split`, else one by a hash of its question. Raise UserError,
-    prefixed with `where`, if there is no such split."""
-    given = row.get("split")
-    if given in SPLITS:
-        return cast(Split, given)
-    if given is not None:
-        raise UserError(f"{where}: there is no split {given!r:.80}.{nearest(str(given), SPLITS)}")
-    return "test" if hash_fraction(prompt_of(row)) < test_share else "train"

@@ -7,14 +7,14 @@ import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from slimrl.environments.dataset.rows import split_of
+from slimrl.environments.splits import split_of
 from slimrl.errors import RolloutError, UserError, require
 from slimrl.io.rows import file_rows, preview
 from slimrl.io.settings import read_settings
@@ -54,7 +54,7 @@ class Code(Taskset):
         found: dict[str, tuple[Split, Problem]] = {}
         for row, where in rows:
             problem, name = problem_of(row, where), where.rpartition(":")[2]
-            split = split_of(row, where, self.test_share)
+            split = split_of(row, problem.prompt, where, self.test_share)
             found[f"{split}/{name}"] = split, problem
         return found
 
@@ -153,8 +153,8 @@ def problem_of(row: Any, where: str) -> Problem:
     """Return the problem in a row. Raise UserError, prefixed with `where`, if the row is invalid."""
     if not isinstance(row, Mapping) or not {"prompt", "function", "tests"} <= row.keys():
         raise UserError(f"{where} must be an object with `prompt`, `function` and `tests`: {preview(row)}")
-    texts = {name: text for name, text in row.items() if name != "split"}
-    problem = read_settings(Problem, texts, f"problem at {where}")
+    own = {field.name: row[field.name] for field in fields(Problem) if field.name in row}
+    problem = read_settings(Problem, own, f"problem at {where}")
     if not problem.function.isidentifier():
         raise UserError(f"{where}: `function` must be the name of a function, not {problem.function!r:.80}.")
     return problem

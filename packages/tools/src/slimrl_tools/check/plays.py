@@ -1,12 +1,14 @@
 """Plays the episodes of a check: scripts, useless replies, and replays of some episodes under other conditions."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from typing import TypeVar
 
 from slimrl.environments.scripts import EXPERT
+from slimrl.errors import RolloutError
 from slimrl.io.user_code import call_user_code
 from slimrl.types import Message, Task, Taskset
 from slimrl_tools.check.hostile import GENERAL, NOTHING, replies_in_tags, tags_of
@@ -52,8 +54,10 @@ async def play_useless(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Pl
         if best := _best([one for one in scripts if len(one.rollout.turns) > 1], task, [EXPERT]):
             later = {f"{what} after a good reply": text for what, text in in_tags.items()}
             await play(short, "garbage", task, later, best.replies[:1])
-        prompt = "\n".join(message["content"] for message in opening)
-        await play(short, "copy", task, {"a copy of the prompt": prompt, "a copy of its end": opening[-1]["content"]})
+        copies = {"a copy of the last message": opening[-1]["content"]}
+        with suppress(RolloutError):  # if the episode cannot start, the episodes above record the reason
+            copies["a copy of the prompt"] = await short.read(task)
+        await play(short, "copy", task, copies)
     for opening in [*openings_of(found).values()][:1]:
         if (tools := tools_of(opening)) and not any(map(schema_fault, tools)):
             await play(short, "call", tasks[0], wrong_calls(tools))
@@ -93,9 +97,11 @@ async def play_beside(trial: Trial, alone: Sequence[Played]) -> list[tuple[Playe
     return found
 
 
-async def play_all(trial: Trial, samples: Sequence[Played], taskset: Taskset) -> list[Played]:
-    """Replay each sample with the given `taskset`."""
-    return [await trial.replay(one, taskset) for one in samples]
+async def play_all(
+    trial: Trial, samples: Sequence[Played], taskset: Taskset, change: Callable[[Task], Task] = lambda task: task
+) -> list[Played]:
+    """Replay each sample with the given `taskset`. `change` maps the task of a sample to the task to play."""
+    return [await trial.replay(one, taskset, change(one.task)) for one in samples]
 
 
 def spread(items: Sequence[T], num: int) -> list[T]:
@@ -108,6 +114,7 @@ def spread(items: Sequence[T], num: int) -> list[T]:
 
 
 def _is_hopeless(played: Sequence[Played]) -> bool:
+    """Return True if so many episodes hung or crashed that further episodes would only take time."""
     return sum(one.is_breakdown for one in played) >= MAX_BREAKDOWNS
 
 

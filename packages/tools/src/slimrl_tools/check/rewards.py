@@ -13,8 +13,7 @@ from slimrl_tools.findings import Finding, Level
 
 RANDOM = "random"
 NOISE = 1e-9  # tolerance for sums of rewards
-# The subject for each kind of useless replies, and the share of the expert's reward that they must not reach.
-USELESS = {"nothing": ("doing nothing", 0.0), "garbage": ("pay of garbage", 1.0), "copy": ("copying", 0.5)}
+COPY_SHARE = 0.5  # share of the expert's reward that a copied prompt must not reach
 CONSTANT_SHARE = 0.3  # a constant answer above this share of the expert's reward is worth a note
 ByTask = Mapping[str, float]
 
@@ -25,7 +24,7 @@ def reward_findings(played: Sequence[Played], has_expert: bool) -> Iterator[Find
     scripts = _by_player([one for one in played if one.kind == "script" and one.is_finished])
     constant = scripts.get(CONSTANT, {})
     if expert := scripts.get(EXPERT, {}):
-        yield (found := _expert_finding(expert))
+        yield (found := _expert_finding(expert, scripts))
         if found.level is not Level.PROBLEM:  # rewards of the expert are needed for a comparison
             yield _random_finding(expert, scripts.get(RANDOM))
             if constant:
@@ -34,27 +33,46 @@ def reward_findings(played: Sequence[Played], has_expert: bool) -> Iterator[Find
         remedy = 'Add `scripts = {"expert": ...}`: it shows that tasks can be done, and a warm-up learns from it.'
         yield note("expert", "there is none, so it is not known that a right answer pays", remedy)
     whole = [one for one in played if not one.rollout.failure]
-    for kind, (subject, share) in USELESS.items():
+    if silent := [one for one in whole if one.kind == "nothing"]:
+        leads = [(one.rollout.reward - constant.get(one.task.id, 0.0), one.rollout.reward) for one in silent]
+        best = silent[leads.index(max(leads))]
+        reward, subject = best.rollout.reward, "doing nothing"
+        text = f"{best.what} earns {reward:.3g} on task `{best.task.id:.60}`"
+        if reward <= NOISE:
+            yield ok(subject, f"earns {reward:.3g} at most")
+        else:
+            yield _blind_finding(subject, text, reward, constant.get(best.task.id, 0.0))
+    for kind, subject, share in (("garbage", "pay of garbage", 1.0), ("copy", "copying", COPY_SHARE)):
         if useless := [one for one in whole if one.kind == kind]:
             yield _useless_finding(subject, _by_player(useless), expert, constant, share)
 
 
 def _by_player(played: Sequence[Played]) -> dict[str, dict[str, float]]:
+    """Return the rewards by player (a script or a reply) and by task id."""
     found: dict[str, dict[str, float]] = {}
     for one in played:
         found.setdefault(one.what, {})[one.task.id] = one.rollout.reward
     return found
 
 
-def _expert_finding(expert: ByTask) -> Finding:
+def _expert_finding(expert: ByTask, scripts: Mapping[str, ByTask]) -> Finding:
+    """Return a finding on whether the expert earns a reward. If another script earns more, the finding is only a note:
+    this script may know more than the policy, or the expert may show mistakes on purpose."""
     rewards = expert.values()
     text = f"earns {fmean(rewards):.3g} on average of {len(rewards)} tasks ({min(rewards):.3g} to {max(rewards):.3g})"
     if max(rewards) <= NOISE:
         return problem("expert", f"{text}: nothing", "Whoever does all right must be rewarded: mend either of them.")
-    return ok("expert", text)
+    leads = {name: _difference(others, expert) for name, others in scripts.items() if name != EXPERT}
+    better = {name: lead.mean for name, lead in leads.items() if lead and _is_above_zero(lead)}
+    if not better:
+        return ok("expert", text)
+    name = max(better, key=lambda one: better[one])
+    remedy = "A warm-up learns from the expert: let it play as well as it can, unless it is to show mistakes too."
+    return note("expert", f"{text}, and the script `{name}` {better[name]:.3g} more", remedy)
 
 
 def _random_finding(expert: ByTask, random: ByTask | None) -> Finding:
+    """Return a finding on whether the expert earns more than random play."""
     subject = "random play"
     if random is None:
         remedy = 'Add a script "random", which knows the form and nothing else: what is learnt begins above it.'
@@ -69,6 +87,7 @@ def _random_finding(expert: ByTask, random: ByTask | None) -> Finding:
 
 
 def _constant_finding(expert: ByTask, constant: ByTask) -> Finding:
+    """Return a finding on whether a constant answer to all tasks earns much."""
     earned, possible = fmean(constant.values()), _mean_over(expert, constant)
     text = f"the best one earns {earned:.3g} on average, the expert {possible:.3g}"
     if earned > CONSTANT_SHARE * possible:
@@ -85,16 +104,20 @@ def _useless_finding(
     name, rewards = max(by_reply.items(), key=lambda item: fmean(item[1].values()))
     best = fmean(rewards.values())
     text = f"`{name}` earns {best:.3g} on average, the most of {len(by_reply)}"
-    if expert:
-        possible = _mean_over(expert, rewards)
-        text = f"{text}; the expert {possible:.3g}"
-    elif share:
+    if not expert:
         found = f"{text}; without an expert there is nothing to compare it with"
         return note(subject, found) if best > NOISE else ok(subject, found)
-    if best <= NOISE or (share and best < share * possible - NOISE):
+    possible = _mean_over(expert, rewards)
+    text = f"{text}; the expert {possible:.3g}"
+    if best <= NOISE or best < share * possible - NOISE:
         return ok(subject, text)
-    # Every evaluation shows the reward of the script `constant`.
-    if best > fmean(constant.get(task, 0.0) for task in rewards) + NOISE:
+    return _blind_finding(subject, text, best, fmean(constant.get(task, 0.0) for task in rewards))
+
+
+def _blind_finding(subject: str, text: str, reward: float, constant: float) -> Finding:
+    """Return a finding on the reward of a useless reply. It is only a note if the script `constant` earns as much on
+    the same tasks, because every evaluation shows the reward of this script."""
+    if reward > constant + NOISE:
         return problem(subject, text)
     return note(subject, f"{text}, as the script `{CONSTANT}` does: learn more than that")
 
@@ -111,5 +134,6 @@ def _mean_over(expert: ByTask, tasks: ByTask) -> float:
 
 
 def _difference(rewards: ByTask, others: ByTask) -> Estimate | None:
+    """Return the mean of `rewards` minus `others` over their common tasks; None if they have no common task."""
     both = [task for task in rewards if task in others]
     return paired_difference([rewards[task] for task in both], [others[task] for task in both]) if both else None

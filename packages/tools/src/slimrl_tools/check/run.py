@@ -3,8 +3,10 @@
 A check is skipped if it depends on something broken: episodes need tasks, and a failed episode has no valid reward.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from slimrl.environments.scripts import EXPERT
 from slimrl.errors import UserError
@@ -31,13 +33,13 @@ class Check:
     """The check of the environment in `trial`, on `num_examples` tasks of a split.
 
     `here` is the environment in this process. `worker` starts the environment in a worker process, and `elsewhere` in a
-    process with another Python hash seed. Both functions raise UserError if the start fails.
+    process with the given Python hash seed. Both functions raise UserError if the start fails.
     """
 
     trial: Trial
     here: Taskset
     worker: Callable[[], Taskset]
-    elsewhere: Callable[[], Taskset]
+    elsewhere: Callable[[str], Taskset]
     split: Split
     num_examples: int
     findings: list[Finding] = field(default_factory=list)
@@ -57,7 +59,8 @@ class Check:
 
     def _check_tasks(self) -> Sequence[Task]:
         """Check the tasks, and return the tasks to play. Return no tasks if their faults prevent any episode."""
-        # Look for crashes only in a worker process: a crash in this process would stop the check.
+        # Look for crashes only in a worker process. A crash in this process would stop the check, and `check_tasks`
+        # must measure the first call in this process.
         if self.trial.taskset is not self.here:
             self.findings += tasks.crash_of_tasks(self.trial.taskset)
             if self._is_broken("crash"):
@@ -69,24 +72,28 @@ class Check:
         # Another process sends its tasks as JSON, and rejects duplicate ids.
         if self._is_broken("ids", "json"):
             self.trial = replace(self.trial, taskset=self.here)
-        else:
-            self.findings.append(tasks.repeated_finding(given, self.elsewhere))
+        elif not self._is_broken("same tasks"):
+            self.findings.append(tasks.processes_finding(given, self.elsewhere))
         if not given[self.split]:
             raise UserError(f"there are no tasks in split = {self.split}; choose another `--split`.")
         return given[self.split]
 
     def _report(self, played: Sequence[Played]) -> Iterator[Finding]:
+        """Yield the findings on opening messages, tools, rewards and failures."""
         if openings := [*openings_of(played).values()]:
             yield messages.opening_finding(openings)
             if tools := messages.tools_of(openings[0]):
                 yield messages.tools_finding(tools, [one for one in played if one.kind == "call"])
         played = [one for one in played if one.kind != "call"]
+        by_expert = [one for one in played if one.kind == "script" and one.what == EXPERT]
+        yield from messages.expert_calls(by_expert)
         yield from rewards.reward_findings(played, EXPERT in self.trial.taskset.scripts)
         yield from course.failure_findings(played)
         yield from course.end_findings(played, self.trial.limits.max_turns)
 
     def _check_course(self, samples: Sequence[Played]) -> None:
-        """Check whether episodes can be repeated alone, beside another episode, and in a worker process."""
+        """Check whether episodes can be repeated. Replay some of them alone, beside another episode, in a worker
+        process, and on tasks that were stored as JSON."""
         again = run_episodes(play_again(self.trial, samples))
         pairs = [(first, other) for first, *others in again for other in others]
         fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")
@@ -97,17 +104,23 @@ class Check:
             self.findings.append(verdict("isolated", fault))
             if not self._is_broken("ids", "json", "crash"):
                 self.findings += self._check_places(samples)
-        self.findings.append(course.blocking_finding(again))
+        self.findings += course.time_findings(again)
 
     def _check_places(self, samples: Sequence[Played]) -> Iterator[Finding]:
-        """Compare episodes in this process with episodes in a worker process, which gets the tasks as JSON."""
-        here = run_episodes(play_all(self.trial, samples, self.here))
+        """Compare episodes in this process with episodes in a worker process, and with episodes on tasks stored as
+        JSON."""
+        play = partial(play_all, self.trial, samples)
+        here = run_episodes(play(self.here))
         try:
-            there = run_episodes(play_all(self.trial, samples, self.worker()))
+            there = run_episodes(play(self.worker()))
             fault = course.deviation(zip(here, there, strict=True), "in another process, {who} gave {what}")
             yield verdict("worker", fault)
         except UserError as error:
             yield problem("worker", str(error))
+        read = run_episodes(play(self.here, lambda task: Task(task.id, json.loads(json.dumps(task.data)))))
+        text = "a task that was written to JSON and read again ({who}) gave {what}"
+        if fault := course.deviation(zip(here, read, strict=True), text):
+            yield problem("json", fault, "Take lists where the data has tuples: JSON knows no other.")
 
     def _is_broken(self, *subjects: str) -> bool:
         return any(one.subject in subjects and one.level is Level.PROBLEM for one in self.findings)

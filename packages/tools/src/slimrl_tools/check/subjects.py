@@ -10,14 +10,17 @@ from slimrl_tools.findings import Finding, Level
 REMEDIES = {
     # Tasks.
     "tasks": "Give a list of `slimrl.Task`s, or take other arguments (`--args`).",
+    "time of tasks": "Make them once and keep them: they are asked for several times.",
     "ids": "Number the tasks, or name each after what it holds.",
     "json": "Hold texts, numbers, lists and dictionaries with texts as keys, and nothing else.",
     "splits": "Let a hash of the task decide its split, or keep the seeds of a generator far apart.",
-    "same tasks": "Draw from a generator of your own with a fixed seed, made anew in each call "
-    '(`random.Random("name")`), and use no `hash()` of a text or order of a set: take `hashlib`, and `sorted(...)`.',
+    "same tasks": "Draw from a generator of your own with a fixed seed, made anew in each call: "
+    '`random.Random("name")`.',
+    "other process": "Never use `hash()` of a text or the order of a set: take `hashlib`, and `sorted(...)`.",
     # Messages and tools.
     "opening": "Begin with a system or user message, and end with what the policy is to answer.",
     "tools": "Answer a call that cannot be made with a message that says why, as `slimrl.tools.base` does.",
+    "expert's calls": "",
     # Rewards.
     "expert": "Mend the script or the environment: an expert's episode must not fail.",
     "random play": "The reward does not tell right from wrong: mend it.",
@@ -37,13 +40,15 @@ REMEDIES = {
     "isolated": "Make a new episode in each `environment(task)`, and keep what belongs to it in that object alone.",
     "worker": "Use no `hash()` of texts, process ids or addresses, and nothing that only one process has.",
     "blocking": "Await what waits (`asyncio.sleep`, an async client), and hand long work to `asyncio.to_thread`.",
+    "time of a step": "",
 }
 # The texts of findings without a fault.
 FINE = {
     "ids": "unique within each split",
     "json": "what tasks hold survives JSON",
     "splits": "no task is in two of them",
-    "same tasks": "the same in a process with another hash seed",
+    "same tasks": "the same at a second call",
+    "other process": "the same in processes with other hash seeds",
     "opening": "a conversation that ends with a message to answer",
     "metrics": "all finite",
     "repeatable": "the same replies give the same episode again",

@@ -1,8 +1,10 @@
 """Checks an environment's tasks: their ids, their data, and whether every call and process gives the same tasks."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 from typing import Any, get_args
@@ -15,6 +17,8 @@ from slimrl_tools.check.subjects import note, ok, problem, verdict
 from slimrl_tools.findings import Finding, Level
 
 SPLITS: tuple[Split, ...] = get_args(Split)
+HASH_SEEDS = ("1", "2")
+LONG_S = 5.0  # seconds for all splits; `tasks` is called several times before a run starts
 Tasks = Mapping[Split, Sequence[Task]]
 
 
@@ -30,25 +34,46 @@ def crash_of_tasks(taskset: Taskset) -> Iterator[Finding]:
 def check_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], list[Finding]]:
     """Return the tasks of each split, and the findings on them. If the tasks are invalid, the only finding is a problem
     of the subject `tasks`."""
+    began = time.perf_counter()
     found, first = _read_tasks(taskset)
+    first_s = time.perf_counter() - began
     if first.level is Level.PROBLEM:
         return found, [first]
+    began = time.perf_counter()
+    again, second = _read_tasks(taskset)
+    again_s = time.perf_counter() - began
+    took = f"{first_s:.2f} s for all splits, {again_s:.2f} s at the next call"
+    if again_s >= LONG_S:
+        time_of_tasks = problem("time of tasks", took)
+    elif first_s >= LONG_S:
+        time_of_tasks = note("time of tasks", took, "What takes long belongs into `prepare()`, or into a file.")
+    else:
+        time_of_tasks = ok("time of tasks", took)
+    if second.level is Level.PROBLEM:
+        repeated = problem("same tasks", f"a second call failed: {second.found}", second.remedy)
+    else:
+        fault = _difference(found, again)
+        repeated = verdict("same tasks", fault and f"a second call of tasks() gives others: {fault}")
     faults = ((task.id, _json_fault(task.data)) for task in chain(*found.values()))
     of_data = next((f"the data of task `{name:.80}` {fault}" for name, fault in faults if fault), "")
     shared = verdict("splits", _shared_fault(found))
-    return found, [first, verdict("ids", _double_ids(found)), verdict("json", of_data), shared]
+    return found, [first, time_of_tasks, verdict("ids", _double_ids(found)), verdict("json", of_data), shared, repeated]
 
 
-def repeated_finding(tasks: Tasks, elsewhere: Callable[[], Taskset]) -> Finding:
-    """Return a finding on whether a process with another Python hash seed makes the same `tasks`."""
+def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Finding:
+    """Return a finding on whether processes with other Python hash seeds make the same `tasks`."""
+
+    def read(seed: str) -> Tasks:
+        taskset = elsewhere(seed)
+        return {split: list(taskset.tasks(split)) for split in SPLITS}
+
     try:
-        other, first = _read_tasks(elsewhere())
+        with ThreadPoolExecutor() as pool:
+            others = list(pool.map(read, HASH_SEEDS))
     except UserError as error:
-        return problem("same tasks", str(error))
-    if first.level is Level.PROBLEM:
-        return problem("same tasks", first.found)
-    fault = _difference(tasks, other)
-    return verdict("same tasks", fault and f"another process has other tasks: {fault}")
+        return problem("other process", str(error), "Make the tasks in every process in the same way.")
+    fault = next(filter(None, (_difference(tasks, other) for other in others)), "")
+    return verdict("other process", fault and f"another process has other tasks: {fault}")
 
 
 def _read_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], Finding]:
@@ -79,6 +104,7 @@ def _list(taskset: Taskset, split: Split) -> list[Any]:
 
 
 def _double_ids(tasks: Tasks) -> str:
+    """Describe duplicate ids within a split; return an empty text if there are none."""
     for split, found in tasks.items():
         if twice := [name for name, num in Counter(task.id for task in found).items() if num > 1]:
             return f"{len(twice)} ids are used more than once in {split}, such as `{twice[0]:.80}`"
@@ -103,12 +129,14 @@ def _json_fault(data: object) -> str:
 
 
 def _with_lists(value: Any) -> Any:
+    """Return a copy of nested data with lists in place of tuples."""
     if isinstance(value, Mapping):
         return {key: _with_lists(item) for key, item in value.items()}
     return [_with_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _shared_fault(tasks: Tasks) -> str:
+    """Describe training tasks that another split contains too; return an empty text if there are none."""
     for split, held_out in tasks.items():
         if split != "train" and (shared := shared_tasks(tasks["train"], held_out)):
             here, there = shared[0]
@@ -118,6 +146,7 @@ def _shared_fault(tasks: Tasks) -> str:
 
 
 def _difference(tasks: Tasks, others: Tasks) -> str:
+    """Describe the first difference between tasks that should be the same; return an empty text if there is none."""
     for split in SPLITS:
         mine, theirs = tasks[split], others[split]
         if len(mine) != len(theirs):

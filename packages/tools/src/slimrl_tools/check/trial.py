@@ -14,7 +14,7 @@ from slimrl.errors import UserError
 from slimrl.eval.baselines import ReplayClient, make_script_policy, turns_of
 from slimrl.inference.client import Completion
 from slimrl.models.chat.template import QUESTION, ChatFormat
-from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext, read_opening, run_episode
 from slimrl.rollout.games import run_groups, self_play_specs
 from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Taskset
 
@@ -99,9 +99,9 @@ class Trial:
             )
         return Played("script", name, task, rollout)
 
-    async def replay(self, first: Played, taskset: Taskset | None = None) -> Played:
-        """Play an episode with the task and the replies of `first`. The default is the trial's taskset."""
-        spec = self._spec(taskset or self.taskset, first.task)
+    async def replay(self, first: Played, taskset: Taskset | None = None, task: Task | None = None) -> Played:
+        """Play an episode with the replies of `first`. The default is the trial's taskset, and the task of `first`."""
+        spec = self._spec(taskset or self.taskset, task or first.task)
         rollout, hold_s = await _with_longest_hold(run_episode(spec, self._context(first.replies)))
         return Played(first.kind, first.what, spec.task, rollout, hold_s)
 
@@ -113,6 +113,11 @@ class Trial:
         replies = [*first, *repeat(constant, self.limits.max_turns * len(seats))]
         ((rollout, *_),) = await run_groups([seats], self._context(replies))
         return Played(kind, what, task, rollout)
+
+    async def read(self, task: Task) -> str:
+        """Return the first prompt of the policy as text, without control tokens. Raises RolloutError if the episode
+        cannot start."""
+        return self.chat.text(await read_opening(self._spec(self.taskset, task), self._context()))
 
     def _context(self, replies: Replies = ()) -> RolloutContext:
         client = _PoliteClient(replies, self.chat.end_of_turn)

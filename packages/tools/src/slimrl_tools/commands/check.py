@@ -74,12 +74,15 @@ def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat) -> list[Fin
 
 
 def _worker(env: EnvConfig, timeout_s: float) -> Taskset:
+    """Start the environment in a worker process, and return its taskset."""
     (taskset,) = load_tasksets([env.model_copy(update={"worker": "process"})], timeout_s)
     return taskset
 
 
-def _elsewhere(env: EnvConfig, timeout_s: float) -> Taskset:
-    return load_in_worker(Source(env.id, env.args, timeout_s), partial(start_here, {"PYTHONHASHSEED": "1"}))
+def _elsewhere(env: EnvConfig, timeout_s: float, seed: str) -> Taskset:
+    """Start the environment in a process with the Python hash seed `seed`, and return its taskset. Only the tasks of
+    this taskset are used."""
+    return load_in_worker(Source(env.id, env.args, timeout_s), partial(start_here, {"PYTHONHASHSEED": seed}))
 
 
 def _spell(args: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import torch
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.errors import UserError
 from slimrl.models.device import set_threads
 from slimrl_tools.plan.devices import find_machine
 from slimrl_tools.plan.measure import measure, this_machine
@@ -19,6 +20,8 @@ def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namesp
     """Print the plan of a run on this machine, or on the machine `options.on`. Returns 1 if the run does not fit this
     machine, else 0."""
     config = resolved.config
+    if config.resume:
+        raise UserError("`resume` has no effect on a plan. `rl --resume` prints the plan of the remaining steps.")
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())
     if options.on:

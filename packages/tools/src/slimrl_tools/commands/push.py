@@ -5,6 +5,7 @@ resumes an interrupted upload.
 """
 
 import argparse
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,8 @@ from huggingface_hub import HfApi, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
 from slimrl.errors import UserError, first_line
+from slimrl.io.invocation import command_prefix
+from slimrl.io.secrets import redact_words
 from slimrl_tools.sharing.staging import find_source, stage, staged_files
 
 EPILOG = """\
@@ -34,15 +37,16 @@ def run_push(argv: Sequence[str]) -> int:
     name: str = arguments.repository
     if name.count("/") != 1:
         raise UserError(f"{name!r} can be no repository. Write it as `OWNER/NAME`.")
-    weights, run_dir = find_source(arguments.source)
+    source = find_source(arguments.source)
     with TemporaryDirectory(prefix="slimrl-push-") as directory:
-        stage(weights, run_dir, name, Path(directory))
+        stage(source, name, Path(directory))
         _show(staged_files(Path(directory)))
         if arguments.dry_run:
             kind = "private" if arguments.private else "public"
             print(f"dry run: nothing was uploaded; it would go to {name}, {kind} if it is new")
         else:
-            print(_upload(name, Path(directory), arguments.private))
+            again = f"{command_prefix()}slimrl push {shlex.join(redact_words(argv))}"
+            print(_upload(name, Path(directory), arguments.private, again))
     return 0
 
 
@@ -71,15 +75,15 @@ def _readable(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size:,} B"
 
 
-def _upload(name: str, directory: Path, private: bool) -> str:
+def _upload(name: str, directory: Path, private: bool, again: str) -> str:
     """Upload a directory's files to the repository `name` in one commit, and return their address. Create the
-    repository if it is missing.
+    repository if it is missing. `again` is the command that resumes an upload after a failure.
 
     Raises UserError without a token, if the upload fails, or if `private` is set for a public repository."""
     if not (token := get_token()):
         raise UserError(
             "there is no token of the Hugging Face Hub here. Make one that may write at "
-            f"{constants.ENDPOINT}/settings/tokens, then `hf auth login`, or set HF_TOKEN."
+            f"{constants.ENDPOINT}/settings/tokens, then `hf auth login`, or set HF_TOKEN; and again: `{again}`."
         )
     hub = HfApi(token=token)
     try:
@@ -97,11 +101,11 @@ def _upload(name: str, directory: Path, private: bool) -> str:
         if status in (401, 403, 404):
             raise UserError(
                 f"the token that is here may not write to {name} ({status}). `hf auth whoami` says whose it is, "
-                "and `hf auth login` takes another."
+                f"and `hf auth login` takes another; then again: `{again}`."
             ) from error
         cause = f", {first_line(error.__cause__)}" if error.__cause__ else ""
         raise UserError(
             f"the upload to {constants.ENDPOINT} failed ({first_line(error)}{cause}). What has arrived is not sent "
-            "again: the same command goes on."
+            f"again: `{again}` goes on."
         ) from error
     return f"{constants.ENDPOINT}/{name}"

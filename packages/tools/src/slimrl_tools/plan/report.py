@@ -11,10 +11,6 @@ NAMES = {"always": "always", "sampling": "while sampling", "training": "while tr
          "scoring": "while the teacher scores"}  # fmt: skip
 LEAST_SHOWN = 5e6  # parts with fewer bytes are not shown
 WIDTH = 62
-ADVICE = (
-    "What saves memory: an adapter (`--model.lora.rank 16`), smaller packs (`trainer.micro_batch_tokens`), "
-    "`--trainer.activation_checkpointing true`, fewer `inference.max_slots`, a shorter `seq_len`, or a smaller model."
-)
 
 
 def two_lines(plan: Plan) -> list[str]:
@@ -37,7 +33,7 @@ def explain_refusal(plan: Plan) -> str:
     largest = ", ".join(f"{part.name} {_gb(part.bytes)}" for part in parts[:3])
     return (
         f"this run cannot fit: {_capacity(plan, place)}, and at once are needed {_gb(place.least)}, of which {largest}."
-        f" Nothing was loaded. `slimrl plan` with the same words shows all parts. {ADVICE} Or let it try by "
+        f" Nothing was loaded. `slimrl plan` with the same words shows all parts. {_advice(plan)} Or let it try by "
         "`--plan warn`."
     )
 
@@ -70,7 +66,7 @@ def full_report(plan: Plan) -> Iterator[str]:
     yield ""
     yield verdict(plan)
     if plan.tightest.may_not_fit:
-        yield ADVICE
+        yield _advice(plan)
 
 
 def verdict(plan: Plan) -> str:
@@ -143,3 +139,12 @@ def _duration(seconds: float) -> str:
     if seconds < 99.5:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.1f} h"
+
+
+def _advice(plan: Plan) -> str:
+    is_rl = isinstance(plan.config, RLConfig)
+    trainer, slots = ("trainer.", "fewer `inference.max_slots`, ") if is_rl else ("", "")
+    return (
+        f"What saves memory: an adapter (`--model.lora.rank 16`), smaller packs (`{trainer}micro_batch_tokens`), "
+        f"`--{trainer}activation_checkpointing true`, {slots}a shorter `seq_len`, or a smaller model."
+    )

@@ -64,6 +64,7 @@ def card_text(facts: RunFacts, has_picture: bool) -> str:
 
 
 def _card_data(facts: RunFacts) -> ModelCardData:
+    """Return the card's metadata."""
     config, base = facts.config, facts.base
     by_rl = ["reinforcement-learning", str(config.trainer.loss.type)] if isinstance(config, RLConfig) else ["sft"]
     relation: dict[str, Any] = {"base_model_relation": "finetune"} if base.hub_name else {}

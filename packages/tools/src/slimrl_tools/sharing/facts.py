@@ -118,6 +118,7 @@ def base_of(config: CommandConfig) -> BaseModel:
 
 
 def _of_card(readme: Path, key: str) -> str:
+    """Return the text at `key` in a model card's metadata, or an empty text if it is missing or invalid."""
     try:
         value = ModelCard(read_regular(readme, MAX_BYTES).decode(), ignore_metadata_errors=True).data.get(key)
     except (UserError, ValueError):

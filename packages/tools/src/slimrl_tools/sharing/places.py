@@ -1,7 +1,7 @@
 """Removes private information from data before an upload: secrets, directories of paths, and hosts of servers.
 
-Only values that are a whole path or address are changed. Other texts, such as prompts, stay unchanged, because every
-word of a prompt can matter.
+A value is changed if its key refers to a path or an address, or if the whole value is an absolute path. Other texts,
+such as prompts, stay unchanged, because every word of a prompt can matter.
 """
 
 import re
@@ -12,12 +12,19 @@ from slimrl.io.secrets import HIDDEN, names_secret, redact
 from slimrl.io.urls import is_this_machine
 
 HOST = "host.invalid"  # replaces a host in an address; no network has this name (RFC 2606)
-URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#\s]*@)?)(\[[^\]]*\]|[^/:?#\\\s]+)((?::\d*)?(?:[/?#]\S*)?)")
-# The starts of absolute paths: POSIX, a home, Windows, a network share, and addresses without a host.
-ABSOLUTE = r"(?:/|~[\w.-]*/|[A-Za-z]:[\\/]|\\\\|[A-Za-z][A-Za-z0-9+.-]+:/+)"
-PATH, PATH_WITHOUT_SPACES = re.compile(rf"{ABSOLUTE}[^\n]*"), re.compile(rf"{ABSOLUTE}\S*")
-OF_PATH = re.compile(r"(.*_)?(path|dir|directory|folder|file|name)s?")
-OF_HOST = re.compile(r"(.*_)?(host|hostname|server|address|endpoint)s?")
+# The starts of absolute paths: POSIX, a home, Windows, a network share, and addresses of files, which have no host.
+ABSOLUTE = r"(?:/|~[\w.-]*/|[A-Za-z]:[\\/]|\\\\|file:/+|[A-Za-z][A-Za-z0-9+.-]+:///)"
+PATH = re.compile(rf"{ABSOLUTE}[^\n]*")
+PATH_WITHOUT_SPACES = re.compile(rf"{ABSOLUTE}\S*")
+ADDRESS = re.compile(
+    r"(?P<before>(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^/?#\s]*@)?)"
+    r"(?P<host>\[[^\]]*\]|[^/:?#\\\s]+)(?P<after>(?::\d*)?(?:[/?#]\S*)?)"
+)
+OF_PATH = re.compile(
+    r"(.*_)?(path|dir|directory|folder|file|root|cache|program|weights|model|name|id|baseline|corpus|questions)s?"
+)
+OF_ADDRESS = re.compile(r"(.*_)?(url|uri|host|hostname|address|endpoint|server|proxy)s?")
+OF_TEXT = re.compile(r"(.*_)?(stop|pattern|regex)s?")  # values of these keys are never paths, even with a leading slash
 
 
 def shareable(value: Any, key: str = "") -> Any:
@@ -28,28 +35,37 @@ def shareable(value: Any, key: str = "") -> Any:
     """
     match value:
         case dict():
-            return {name: shareable(item, name) for name, item in value.items()}
+            return {shorten_value("", name): shareable(item, name) for name, item in value.items()}
         case list():
             return [shareable(item, key) for item in value]
         case str() if value:
-            return HIDDEN if names_secret(key) else _without_place(key, redact(value))
+            return HIDDEN if names_secret(key) else shorten_value(key, redact(value))
     return value
 
 
-def _without_place(key: str, value: str) -> str:
-    """Replace the host of an address, unless it is this machine, and cut an absolute path to its last part. A path with
-    spaces, and a host without a scheme, are recognised by their keys alone."""
-    if found := URL.fullmatch(value):
-        before, host, after = found.groups()
-        return value if is_this_machine(host.strip("[]")) else f"{before}{HOST}{after}"
-    if OF_HOST.fullmatch(key):
-        return value if is_this_machine(value.partition(":")[0]) else HOST
-    if (PATH if OF_PATH.fullmatch(key) else PATH_WITHOUT_SPACES).fullmatch(value):
+def shorten_value(key: str, value: str) -> str:
+    """Return the value of a key without directories and hosts. The host of an address is replaced by a placeholder,
+    unless the host is this machine. An absolute path is cut to its last part. A path with spaces is recognised only if
+    the key refers to a path.
+
+    >>> shorten_value("name", "~/models/own model")
+    'own model'
+    >>> shorten_value("note", "file:///home/me/x"), shorten_value("note", "/b c/d")
+    ('x', '/b c/d')
+    """
+    key = key.lower().replace("-", "_")
+    found = ADDRESS.fullmatch(value) if OF_ADDRESS.fullmatch(key) else None
+    # A single word without a scheme counts as a host only if its key names a host.
+    if found and (found["scheme"] or "host" in key or ":" in found["after"] or "." in found["host"]):
+        is_here = is_this_machine(found["host"].strip("[]"))
+        return value if is_here else f"{found['before']}{HOST}{found['after']}"
+    if (PATH if OF_PATH.fullmatch(key) else PATH_WITHOUT_SPACES).fullmatch(value) and not OF_TEXT.fullmatch(key):
         return _last_part(value)
     return value
 
 
 def _last_part(path: str) -> str:
+    """Return the last part of an absolute path. The other parts would reveal facts about this machine."""
     if re.fullmatch(r"/*[^/\\]*", path):
         return path  # such as `/think`, which may be no path
     parsed = PureWindowsPath(path)  # it knows both kinds of slashes
