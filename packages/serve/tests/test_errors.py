@@ -1,6 +1,9 @@
 """Clients' mistakes are answered in OpenAI's format, with the right status and field, never with a 500."""
 
 import json
+import select
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +236,16 @@ def test_unknown_routes_models_methods_and_lengths_have_their_statuses(http: htt
             True,
             True,
         )
+
+
+def test_a_body_of_unknown_length_is_read_before_its_refusal(http: httpx.Client) -> None:
+    # If the server closed a connection with unread bytes, the kernel would reset it, and the client lose the answer.
+    with socket.create_connection((http.base_url.host, http.base_url.port), timeout=10) as client:
+        client.sendall(f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        time.sleep(0.3)
+        assert not select.select([client], [], [], 0)[0]
+        client.sendall(b"2\r\n{}\r\n0\r\n\r\n")
+        assert client.makefile("rb").read().startswith(b"HTTP/1.1 411 ")
 
 
 @pytest.mark.slow

@@ -44,7 +44,9 @@ class Guard:
         headers = Headers(scope=scope)
         if refusal := self._refusal(scope, headers):
             if refusal.status == 413:
-                await _drop_body(receive)
+                await _drop_body(receive, MAX_DROPPED_BYTES)
+            elif "Connection" in refusal.headers:
+                await _drop_body(receive, SMALL_BODY_BYTES)
             await self._respond(refusal)(scope, receive, send)
         elif headers.get("content-length", "0") == "0":
             await self._app(scope, receive, send)
@@ -96,11 +98,11 @@ class Guard:
             self._num_held -= held
 
 
-async def _drop_body(receive: Receive) -> None:
-    """Read a refused body and drop it, up to `MAX_DROPPED_BYTES`. Otherwise a client that is still sending when the
-    server closes the connection would lose the answer."""
+async def _drop_body(receive: Receive, most: int) -> None:
+    """Read a refused body and drop it, up to `most` bytes. Otherwise a client that is still sending when the server
+    closes the connection would lose the answer."""
     num = 0
-    while num < MAX_DROPPED_BYTES:
+    while num < most:
         message = await receive()
         num += len(message.get("body", b""))
         if not message.get("more_body", False):  # the end of the body, or the client has left
