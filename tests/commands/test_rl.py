@@ -185,6 +185,12 @@ def test_an_evaluation_does_not_replace_a_training_run(finished, capsys):
 
 
 @pytest.mark.slow
+def test_a_run_with_more_steps_than_wanted_is_not_resumed(finished, tiny_dir, capsys):
+    assert run(rl_flags(tiny_dir, finished, "--resume", "--max_steps", str(STEPS - 1))) == 2
+    assert f"has made {STEPS} steps, and max_steps is {STEPS - 1}. Set `--max_steps" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_a_resumed_run_points_out_what_was_changed(finished, tiny_dir, tmp_path, capsys):
     shutil.copytree(finished, tmp_path / "run")
     assert run(rl_flags(tiny_dir, tmp_path / "run", "--resume", "--trainer.optim.weight_decay", "0.5")) == 0

@@ -10,19 +10,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import FileLock
 
 from slimrl.config.base import SECRET, CommandConfig
 from slimrl.config.reading.load import C, Resolved
 from slimrl.config.reading.saved import OF_ONE_START, flat_settings, is_changed, read_flat_settings, write_config
-from slimrl.config.run import RLConfig, RunConfig
+from slimrl.config.run import RLConfig, RunConfig, TrainingRunConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import acquire, holder_of
 from slimrl.io.process_tree import is_stopped
 from slimrl.io.run_dir import RunDir
 from slimrl.plugins import call
+
+T = TypeVar("T", bound=TrainingRunConfig)
 
 LEASE_S = 150.0  # NFS frees the locks of a silent client after 90 s by default
 MOMENT_S = 2.0
@@ -51,16 +54,24 @@ def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:
 
 @contextmanager
 def open_training_dir(
-    resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]
+    resolved: Resolved[T], output_dir: Path, resume: bool, note: Callable[[str], None]
 ) -> Iterator[Path]:
     """Context manager: create the directory of a training run, or open it again with `resume`. With `resume`, settings
     that differ from the stored settings of the run are logged.
 
     Raises UserError if the directory cannot be written or another process uses it. Without `resume`, also raises
-    UserError if the directory holds a run, so that nothing is overwritten by accident.
+    UserError if the directory holds a run, so that nothing is overwritten by accident. With `resume`, also raises
+    UserError if the run has made more steps than `max_steps`.
     """
     with _lock(output_dir, lock_patience_s(resolved.config), note):
         call("slimrl.trainer.recovery:tidy", output_dir, resume, note)  # imports PyTorch
+        past = call("slimrl.trainer.checkpoint:read_progress", output_dir) if resume else None
+        max_steps = resolved.config.max_steps
+        if past and past.step > max_steps:
+            raise UserError(
+                f"the run in {output_dir} has made {past.step} steps, and max_steps is {max_steps}. Set `--max_steps "
+                f"{past.step}` or more."
+            )
         kept = RunDir(output_dir).settings
         is_kept = resume and kept.exists()
         if not resume:
