@@ -186,7 +186,9 @@ def test_an_evaluation_does_not_replace_a_training_run(finished, capsys):
 
 @pytest.mark.slow
 def test_a_run_with_more_steps_than_wanted_is_not_resumed(finished, tiny_dir, capsys):
+    metrics = (finished / "metrics.jsonl").read_bytes()
     assert run(rl_flags(tiny_dir, finished, "--resume", "--max_steps", str(STEPS - 1))) == 2
+    assert (finished / "metrics.jsonl").read_bytes() == metrics
     assert f"has made {STEPS} steps, and max_steps is {STEPS - 1}. Set `--max_steps" in capsys.readouterr().err
 
 

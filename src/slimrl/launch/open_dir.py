@@ -22,7 +22,7 @@ from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import acquire, holder_of
 from slimrl.io.process_tree import is_stopped
-from slimrl.io.run_dir import RunDir
+from slimrl.io.run_dir import RunDir, step_directories, step_of
 from slimrl.plugins import call
 
 T = TypeVar("T", bound=TrainingRunConfig)
@@ -64,14 +64,13 @@ def open_training_dir(
     UserError if the run has made more steps than `max_steps`.
     """
     with _lock(output_dir, lock_patience_s(resolved.config), note):
-        call("slimrl.trainer.recovery:tidy", output_dir, resume, note)  # imports PyTorch
-        past = call("slimrl.trainer.checkpoint:read_progress", output_dir) if resume else None
-        max_steps = resolved.config.max_steps
-        if past and past.step > max_steps:
+        made = step_directories(RunDir(output_dir).checkpoints) if resume else []
+        if made and (num_made := step_of(made[-1])) > resolved.config.max_steps:
             raise UserError(
-                f"the run in {output_dir} has made {past.step} steps, and max_steps is {max_steps}. Set `--max_steps "
-                f"{past.step}` or more."
+                f"the run in {output_dir} has made {num_made} steps, and max_steps is {resolved.config.max_steps}. Set "
+                f"`--max_steps {num_made}` or more."
             )
+        call("slimrl.trainer.recovery:tidy", output_dir, resume, note)  # imports PyTorch
         kept = RunDir(output_dir).settings
         is_kept = resume and kept.exists()
         if not resume:
