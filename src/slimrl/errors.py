@@ -67,7 +67,7 @@ def visible(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
     >>> visible("a\\x1b[2Jb\\u202e"), visible("a\\tb\\r\\nc"), visible("a" * 60, limit=52)
     ('a\\\\x1b[2Jb\\\\u202e', 'a\\tb\\nc', 'aa … (58 more characters)')
     """
-    left = len(text) - (limit - MARK_CHARS) if len(text) > limit else 0
+    left = len(text) - max(0, limit - MARK_CHARS) if len(text) > limit else 0
     text = text[: len(text) - left].replace("\r\n", "\n")
     if not text.isprintable():
         text = "".join(char if _is_shown(char) else char.encode("unicode_escape").decode() for char in text)

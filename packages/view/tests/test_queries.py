@@ -20,7 +20,7 @@ COMPARE = {
 WORDS = ("Red", "blue", "GREEN", "ÖL", "a%b", "x_y", "[x]")
 
 
-METRICS = []  # those of each rollout of the run, in its order
+METRICS = []  # the metrics of each rollout of the run, in order
 
 
 @pytest.fixture(scope="module")

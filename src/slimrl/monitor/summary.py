@@ -66,8 +66,8 @@ class RunSummary:
 
 
 def show_summary(console: RunConsole, summary: RunSummary) -> None:
-    """Print the summary as a table, in which rows of the same decoding mode are adjacent. Below it, print the path of
-    the weights and the command, so that users can copy both."""
+    """Print the summary as a table. Rows of the same decoding mode are adjacent. The path of the weights and the
+    command follow below the table, so that users can copy both."""
     table = empty_table("held-out reward", console.is_live)
     for header in ("decoding", "weights"):
         table.add_column(header)

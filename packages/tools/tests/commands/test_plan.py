@@ -49,6 +49,7 @@ BIG = "8,030 million weights", "masters", "moments of AdamW", "KV cache", "activ
         (["--no-mesure"], 2, ["there is no such setting"]),
         (["--seq_len", "long"], 2, ["seq_len"]),
         (["--model.name", "nobody/no-such-model"], 2, ["nobody/no-such-model", "the Hub cannot be reached"]),
+        (["--resume"], 2, ["`resume` has no effect on a plan"]),
         (["--help"], 0, ["--no-measure"]),
     ],
 )

@@ -68,7 +68,7 @@ def describe(run: NamedRun, curves: Curves) -> Json:
         "step": curves.last_step(),
         "live": _is_live(run.path),
         # A run without settings counts as a separate experiment.
-        "config_key": settings.key() if settings.tree else str(run.path),
+        "config_key": settings.key() if settings.tree else run.id,
     }
 
 

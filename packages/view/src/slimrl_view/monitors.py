@@ -47,13 +47,12 @@ class Monitors:
 
 def _config(run: Path) -> MonitorsConfig:
     """Return the settings of a run's monitors, without those that an earlier version had."""
-    given = Settings(run).get("monitors")
-    known = (
-        {name: given[name] for name in MonitorsConfig.model_fields if name in given} if isinstance(given, dict) else {}
-    )
+    given = Settings(run).get("monitors") or {}
     try:
-        return MonitorsConfig.model_validate(known)
-    except ValidationError:
+        return MonitorsConfig.model_validate(
+            {name: given[name] for name in MonitorsConfig.model_fields if name in given}
+        )
+    except (TypeError, ValidationError):
         return MonitorsConfig()
 
 

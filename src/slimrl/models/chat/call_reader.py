@@ -57,7 +57,7 @@ def _read_json(text: str, at: int, closing: str, keys: Sequence[str] = KEYS) -> 
 
 
 def _decode(text: str, at: int) -> tuple[Any, int]:
-    """Return the JSON value at a position, and its end. Raise JSONDecodeError if there is none."""
+    """Return the JSON value at a position, and its end. Raise JSONDecodeError for other text."""
     try:
         return DECODER.raw_decode(text, at)
     except json.JSONDecodeError:
@@ -164,8 +164,8 @@ class Form:
         return f"{self.left}{joined}{self.right}"
 
 
-# The whole-reply forms stand first: within their strings, a mark is a text. The first form that reads what a chat
-# template writes is the form of this template.
+# Forms of whole replies precede the others, because a mark within their strings is text. The form of a chat template is
+# the first form that reads the template's own calls.
 FORMS = {
     "llama": Form("", partial(_read_lines, keys=["parameters"]), "", r"(?:<\|python_tag\|>)?", True, key="parameters"),
     "json": Form("", _read_lines, is_whole=True),

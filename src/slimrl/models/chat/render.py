@@ -214,7 +214,7 @@ def render_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
 
 def form_of(tokenizer: PreTrainedTokenizerBase, end_of_turn: str) -> str:
-    """Return the name of the form in which the chat template writes calls; empty if it writes none, or in an unknown
+    """Return the name of the form of the chat template's calls; empty for a template without calls, or with an unknown
     form. `end_of_turn` is the text that ends a turn."""
     text = render_tools(tokenizer)
     if text is None:

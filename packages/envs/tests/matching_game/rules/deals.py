@@ -37,7 +37,7 @@ def play_out(game: MatchingGame, players: tuple[Player, Player]) -> float:
     """Play a game to its end and return the reward. After an error the same player is asked again."""
     while not game.is_over:
         act: Act | str = players[game.turn].act(game.heard())
-        with suppress(IllegalAct):  # counted by the game, which ends if that goes on
+        with suppress(IllegalAct):  # the game counts it, and ends after too many
             play_text(game, game.turn, act if isinstance(act, str) else format_act(act, game.deal))
     return game.reward
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.tables import Cells, for_terminal
-from slimrl_tools.curves.curve_check import CurveCheck, Finding, check_curve
+from slimrl_tools.curves.curve_check import Comparison, CurveCheck, check_curve
 
 STATUS = {"behaves": 0, "differs": 1, "void": 2}
 STYLES = {"behaves": "bold green", "differs": "bold red", "void": "bold yellow"}
@@ -55,7 +55,7 @@ def sentences(check: CurveCheck) -> Iterator[str]:
         yield f"{check.num_steps} of {recipe.num_steps} steps are there: the rest is not judged"
 
 
-def _describe(finding: Finding) -> str:
+def _describe(finding: Comparison) -> str:
     edge = finding.low if finding.direction == "below" else finding.high
     at = "" if finding.step is None else f" from step {finding.step} on"
     return f"{finding.what} is {finding.direction} the band{at} ({finding.value:.3f}, its edge is {edge:.3f})"

@@ -21,7 +21,9 @@ def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namesp
     machine, else 0."""
     config = resolved.config
     if config.resume:
-        raise UserError("`resume` has no effect on a plan. `rl --resume` prints the plan of the remaining steps.")
+        raise UserError(
+            "`resume` has no effect on a plan: leave it out. `rl --resume` prints the plan of the remaining steps."
+        )
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())
     if options.on:

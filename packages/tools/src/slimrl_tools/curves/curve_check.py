@@ -30,7 +30,7 @@ QUANTITIES = {BEFORE: (1, 0), "after RL": (0, 1), "rise by RL": (-1, 1)}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Comparison:
     """A comparison of the run's `value` with the band from `low` to `high`. For a curve, these three numbers are from
     `step`: the first step outside of the band, or the last step if the whole curve is inside."""
 
@@ -54,10 +54,10 @@ class CurveCheck:
     verdict: Verdict
     num_steps: int
     differences: Sequence[Difference]
-    findings: Sequence[Finding]
+    findings: Sequence[Comparison]
 
     @property
-    def outside(self) -> list[Finding]:
+    def outside(self) -> list[Comparison]:
         """Return the comparisons that are outside of their bands."""
         return [one for one in self.findings if one.direction != "inside"]
 
@@ -96,7 +96,7 @@ def _recipe_of(run_dir: Path) -> tuple[Recipe, list[Difference]]:
     raise UserError(f"{run_dir} {what}, and nothing is recorded of that. Recorded are {known}.")
 
 
-def _compare_rewards(recipe: Recipe, series: Mapping[str, Series]) -> Finding:
+def _compare_rewards(recipe: Recipe, series: Mapping[str, Series]) -> Comparison:
     steps, own_S = series[REWARD]
     recorded_S, values_RS = recipe.align(REWARD)
     shared_S = np.intersect1d(steps, recorded_S)
@@ -108,10 +108,10 @@ def _compare_rewards(recipe: Recipe, series: Mapping[str, Series]) -> Finding:
     smoothed_S = smooth(own_S[np.isin(steps, shared_S)], band.reach)
     outside = np.flatnonzero((smoothed_S < band.low_S) | (smoothed_S > band.high_S))
     at = outside[0] if len(outside) else -1
-    return Finding(REWARD, float(smoothed_S[at]), float(band.low_S[at]), float(band.high_S[at]), int(shared_S[at]))
+    return Comparison(REWARD, float(smoothed_S[at]), float(band.low_S[at]), float(band.high_S[at]), int(shared_S[at]))
 
 
-def _compare_held_out(recipe: Recipe, series: Mapping[str, Series], is_whole: bool) -> Iterator[Finding]:
+def _compare_held_out(recipe: Recipe, series: Mapping[str, Series], is_whole: bool) -> Iterator[Comparison]:
     """Compare the held-out reward before RL with its band. If `is_whole`, also compare the reward after RL and the
     increase."""
     names = select_held_out_rewards(recipe.curves)
@@ -120,7 +120,7 @@ def _compare_held_out(recipe: Recipe, series: Mapping[str, Series], is_whole: bo
     for kind, (name, pair) in itertools.product(kinds, modes.items()):
         values, errors = zip(*(_quantity(kind, seed) for seed in recipe.evaluations(name)), strict=True)
         middle, half = fmean(values), level_half(values, fmean(errors), len(modes) * len(kinds))
-        yield Finding(f"{name}, {kind}", _quantity(kind, pair)[0], middle - half, middle + half)
+        yield Comparison(f"{name}, {kind}", _quantity(kind, pair)[0], middle - half, middle + half)
 
 
 def _quantity(kind: str, pair: tuple[Mean, Mean]) -> Mean:
