@@ -156,48 +156,54 @@ class _PrefillPlan:
         places = [span.slot * cache.capacity + position for span in spans for position in range(span.start, span.end)]
         self._places_T = to_device(places, torch.long, device)
         self._groups = [_Group(spans, first_rows, device) for spans in _similar(spans)]
+        # The index of each token's output among the outputs of all groups, padding included.
+        sizes = (len(group.slots_G) * group.num_queries for group in self._groups)
+        begins = itertools.accumulate(sizes, initial=0)
+        found = {
+            span: begin + row * group.num_queries + span.start - group.start
+            for group, begin in zip(self._groups, begins, strict=False)
+            for row, span in enumerate(group.spans)
+        }
+        outputs = [found[span] + number for span in spans for number in range(span.end - span.start)]
+        self._outputs_T = to_device(outputs, torch.long, device)
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         keys, values = _write(self._cache, inputs, self._places_T)
-        _, H, T, _ = inputs.query.shape
-        out_THD = inputs.query.new_empty(T, H, inputs.value.shape[-1])
-        for group in self._groups:
-            out_THD.index_copy_(0, group.rows, group.attend(inputs, keys, values))
-        return out_THD[None]
+        out = torch.cat([group.attend(inputs, keys, values) for group in self._groups])
+        return out.index_select(0, self._outputs_T)[None]
 
 
 class _Group:
     """Spans whose attention is computed in one call. Each span is a row of a batch, padded to the positions from
     `start` to `end` of the span's slot.
 
-    `first_rows` maps each span to the row of its first token in the forward pass. `rows` are the rows of all tokens of
-    the group.
+    `first_rows` maps each span to the row of its first token in the forward pass.
     """
 
     def __init__(self, spans: Sequence[Span], first_rows: Mapping[Span, int], device: torch.device) -> None:
+        self.spans = spans
         self.start, self.end = min(span.start for span in spans), max(span.end for span in spans)
         self.num_queries = self.end - self.start
         self.slots_G = to_device([span.slot for span in spans], torch.long, device)
-        padded = [0] * (len(spans) * self.num_queries)  # any query can fill the padding
-        places = list[int]()  # of the tokens among the padded queries
+        rows = [0] * (len(spans) * self.num_queries)  # any query can fill the padding
         for number, span in enumerate(spans):
-            begin, length = number * self.num_queries + span.start - self.start, span.end - span.start
-            padded[begin : begin + length] = range(first_rows[span], first_rows[span] + length)
-            places += range(begin, begin + length)
-        self._padded, self._places = (to_device(numbers, torch.long, device) for numbers in (padded, places))
-        self.rows = self._padded[self._places]
+            begin = number * self.num_queries + span.start - self.start
+            rows[begin : begin + span.end - span.start] = range(
+                first_rows[span], first_rows[span] + span.end - span.start
+            )
+        self._rows = to_device(rows, torch.long, device)
         self._masks: dict[int, Tensor] = {}
 
     def attend(self, inputs: LayerInputs, keys: Tensor, values: Tensor) -> Tensor:
-        """Return the attention outputs (T, H, D) of the group's tokens."""
+        """Return the attention outputs (G * num_queries, H, D), padding included."""
         G, H_kv = len(self.slots_G), inputs.key.shape[1]
-        query = inputs.query[0].index_select(1, self._padded).unflatten(1, (G, self.num_queries)).transpose(0, 1)
+        query = inputs.query[0].index_select(1, self._rows).unflatten(1, (G, self.num_queries)).transpose(0, 1)
         # A prefill may follow a reused prefix, so its queries also attend to earlier positions of the slot, as far as
         # the first query's window reaches.
         first = max(0, self.start + 1 - inputs.window) if inputs.window else 0
         key, value = (_heads(kv[:, first : self.end].index_select(0, self.slots_G), H_kv) for kv in (keys, values))
         out = gqa_attention(query, key, value, self._mask(first, inputs.window, keys.device), inputs.scale)
-        return out.transpose(1, 2).flatten(0, 1).index_select(0, self._places)
+        return out.transpose(1, 2).flatten(0, 1)
 
     def _mask(self, first: int, window: int, device: torch.device) -> Tensor | None:
         """Return the mask of the queries over the slot's positions from `first` to `end`; None if every query sees all
